@@ -1,0 +1,60 @@
+"""The command line: `treadle COMMAND`. Each command is a module of this package, loaded when it is asked for.
+
+Plain argparse: the servers are started by other programs, and a start must not pay for pretty printing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Protocol
+
+from treadle._version import __version__
+
+
+class Command(Protocol):
+    """What a command module offers."""
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None: ...
+
+    @staticmethod
+    def run(arguments: argparse.Namespace) -> int: ...
+
+
+# name -> (module, one line for --help)
+COMMANDS = {
+    "exec-server": ("treadle.cli.exec_server", "run commands for clients here or on other machines"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of the `treadle` script; returns the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words and words[0] in COMMANDS:
+        module, summary = COMMANDS[words[0]]
+        command: Command = import_module(module)
+        parser = argparse.ArgumentParser(prog=f"treadle {words[0]}", description=f"{summary[0].upper()}{summary[1:]}.")
+        command.add_arguments(parser)
+        return command.run(parser.parse_args(words[1:]))
+    parser = _parser()
+    parser.parse_args(words)
+    parser.print_help()
+    return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    width = max(len(name) for name in COMMANDS)
+    listing = "\n".join(f"  {name:{width}}  {summary}" for name, (_, summary) in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="treadle",
+        usage="treadle COMMAND [OPTIONS]",
+        description="Run coding agents, and the commands they need, from Python.",
+        epilog=f"commands:\n{listing}\n\n`treadle COMMAND --help` tells more about a command.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"treadle {__version__}")
+    parser.add_argument("command", nargs="?", choices=sorted(COMMANDS), metavar="COMMAND", help=argparse.SUPPRESS)
+    return parser

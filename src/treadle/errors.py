@@ -1,0 +1,72 @@
+"""Every exception that Treadle raises on purpose, and the table of JSON-RPC codes.
+
+    TreadleError
+    ├── ChannelClosed      a transport ended; `reason` says why
+    ├── MalformedMessage   a frame that is no JSON-RPC message
+    ├── RpcError           the other side answered a request with an error (`code`, `message`, `data`)
+    └── ExecError          the execution layer refused or failed (`code`, `message`)
+        └── ExecTimeout    a command took too long; also a `TimeoutError` (`output`)
+
+Callers look at fields, never at texts.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
+INTERNAL_ERROR: Final = -32603
+OVERLOADED: Final = -32001
+NOT_FOUND: Final = -32004
+SESSION_ATTACHED: Final = -32010
+
+
+class TreadleError(Exception):
+    """Base of all errors of this package."""
+
+
+class ChannelClosed(TreadleError):
+    """A transport ended, or could not be opened."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class MalformedMessage(TreadleError):
+    """A frame could not be read as a JSON-RPC message."""
+
+
+class RpcError(TreadleError):
+    """A request was answered with an error."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+
+    def __str__(self) -> str:
+        return f"{self.message} (code {self.code})"
+
+
+class ExecError(TreadleError):
+    """Something could not be done with a process or a file.
+
+    `code` is the JSON-RPC code that the exec-server protocol uses for it, also when no server is involved.
+    """
+
+    def __init__(self, message: str, code: int = INTERNAL_ERROR) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class ExecTimeout(ExecError, TimeoutError):
+    """A command did not end in time and was told to; `output` is what it had written."""
+
+    def __init__(self, message: str, output: bytes) -> None:
+        super().__init__(message)
+        self.output = output

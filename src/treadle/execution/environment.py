@@ -1,0 +1,214 @@
+"""`Environment`: where commands run. This machine or another one, the same interface and behaviour."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from treadle.errors import INVALID_PARAMS, ExecError, ExecTimeout
+from treadle.execution.files.api import Files
+from treadle.execution.model import CompletedRun, ExecParams, Output, OutputStream, ProcessInfo
+from treadle.execution.process import Process
+from treadle.protocol.exec import EnvironmentInfo, EnvPolicy, Sandbox
+from treadle.transport import Address, AddressError, Channel
+
+RECOVERY_S = 25.0
+# `run` keeps this much of each stream; more is read and dropped, and `truncated` says so.
+MAX_RUN_OUTPUT = 64 << 20
+
+_INHERIT = EnvPolicy(inherit="all", ignore_default_excludes=True, exclude=(), set={}, include_only=())
+
+
+class Backend(Protocol):
+    """What an environment needs of the place where it runs things."""
+
+    async def start(self, params: ExecParams) -> Process: ...
+
+    async def processes(self) -> list[ProcessInfo]: ...
+
+
+class Environment:
+    """Starts processes and works with files. Made by `connect`; closing it ends what it started."""
+
+    def __init__(self, backend: Backend, files: Files, info: EnvironmentInfo, close: Callable[[], object]) -> None:
+        self._backend = backend
+        self._close = close
+        self.files = files
+        self.info = info
+
+    @classmethod
+    async def connect(
+        cls,
+        url: str | Sequence[str] | None = None,
+        *,
+        token: str | None = None,
+        recovery_s: float = RECOVERY_S,
+    ) -> Environment:
+        """An environment on this machine (None), or on an exec-server.
+
+        `url` is `ws://HOST:PORT`, `wss://HOST`, `unix:///PATH`, or a command line that speaks the protocol on its
+        standard input and output, such as `["ssh", "HOST", "treadle", "exec-server", "--listen", "stdio://"]`.
+        When the connection is lost it is taken up again for up to `recovery_s` seconds (0: never; a command line: never),
+        without losing or doubling a byte. After that every open process fails.
+        """
+        if url is None:
+            return _local(cls)
+        return await _remote(cls, url, token, recovery_s)
+
+    async def __aenter__(self) -> Environment:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End all processes and their descendants, then the connection."""
+        closing = self._close()
+        if asyncio.iscoroutine(closing):
+            await closing
+
+    async def start(self, params: ExecParams) -> Process:
+        """Start a process. Raises `ExecError` when it cannot be; nothing runs then."""
+        if isinstance(params.argv, str):
+            raise ExecError("argv is a list of words, not one string: for a shell, ['/bin/sh', '-c', '…']", INVALID_PARAMS)
+        if not params.argv:
+            raise ExecError("argv must not be empty", INVALID_PARAMS)
+        if not os.path.isabs(params.cwd):
+            raise ExecError(f"cwd must be an absolute path, not {os.fspath(params.cwd)!r}", INVALID_PARAMS)
+        return await self._backend.start(params)
+
+    async def processes(self) -> list[ProcessInfo]:
+        """The processes of this environment, closed ones included while they are remembered."""
+        return await self._backend.processes()
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        input: bytes | None = None,
+        timeout: float | None = None,
+        sandbox: Sandbox | None = None,
+    ) -> CompletedRun:
+        """Run a command to its end and collect its output. A non-zero exit is a result, not an exception.
+
+        `cwd` defaults to the executor's own, `env` (None) to the executor's environment. Raises `ExecTimeout` after
+        `timeout` seconds, when the command and its descendants have been told to end.
+        """
+        params = ExecParams(
+            process_id=f"run-{uuid.uuid4()}",
+            argv=argv,
+            cwd=self._default_cwd() if cwd is None else cwd,
+            env={} if env is None else env,
+            env_policy=_INHERIT if env is None else None,
+            pipe_stdin=input is not None,
+            sandbox=sandbox,
+        )
+        process = await self.start(params)
+        collected = _Collected()
+        try:
+            async with asyncio.timeout(timeout), asyncio.TaskGroup() as group:
+                if input is not None:
+                    group.create_task(_feed(process, input))
+                await collected.read(process)
+        except TimeoutError:
+            raise ExecTimeout(f"{argv[0]} did not end within {timeout:g} s", collected.output) from None
+        finally:
+            if not process.closed:
+                await process.terminate()
+        if process.failure is not None:
+            raise ExecError(process.failure)
+        return collected.result(process.exit_code)
+
+    def _default_cwd(self) -> str:
+        from treadle.execution.uris import path_from_uri
+
+        if self.info.cwd is None:
+            raise ExecError("the exec-server does not tell its working directory: pass cwd", INVALID_PARAMS)
+        return path_from_uri(self.info.cwd)
+
+
+class _Collected:
+    def __init__(self) -> None:
+        self._chunks: list[Output] = []
+        self._size = 0
+        self._truncated = False
+
+    async def read(self, process: Process) -> None:
+        async for event in process.events():
+            if not isinstance(event, Output):
+                continue
+            if self._size + len(event.chunk) > MAX_RUN_OUTPUT:
+                self._truncated = True
+                continue
+            self._size += len(event.chunk)
+            self._chunks.append(event)
+
+    @property
+    def output(self) -> bytes:
+        return b"".join(chunk.chunk for chunk in self._chunks)
+
+    def _stream(self, stream: OutputStream) -> bytes:
+        return b"".join(chunk.chunk for chunk in self._chunks if chunk.stream is stream)
+
+    def result(self, exit_code: int | None) -> CompletedRun:
+        stdout, stderr = self._stream(OutputStream.STDOUT), self._stream(OutputStream.STDERR)
+        return CompletedRun(-1 if exit_code is None else exit_code, self.output, stdout, stderr, self._truncated)
+
+
+async def _feed(process: Process, data: bytes) -> None:
+    try:
+        await process.write(data)
+        await process.close_stdin()
+    except ExecError:
+        if not process.exited:  # a command may end without reading all of its input
+            raise
+
+
+def _local(cls: type[Environment]) -> Environment:
+    from treadle.execution.files.local import LocalFiles
+    from treadle.execution.local import LocalBackend
+    from treadle.execution.machine import machine_info
+    from treadle.execution.warden import Warden
+
+    warden = Warden()
+    warden.start()
+    backend = LocalBackend(warden)
+
+    async def close() -> None:
+        await backend.close()
+        await warden.close()
+
+    return cls(backend, LocalFiles(), machine_info(), close)
+
+
+async def _remote(
+    cls: type[Environment], url: str | Sequence[str], token: str | None, recovery_s: float
+) -> Environment:
+    from treadle.execution.files.remote import RemoteFiles
+    from treadle.execution.remote import RemoteBackend
+    from treadle.transport.connect import connect, spawn
+
+    if isinstance(url, str):
+        try:
+            address = Address.parse(url)
+        except AddressError as error:
+            raise ExecError(str(error), INVALID_PARAMS) from None
+
+        async def open_channel() -> Channel:
+            return await connect(address, token=token)
+    else:
+        command = list(url)
+        recovery_s = 0.0  # a new program would not know the old one's session
+
+        async def open_channel() -> Channel:
+            return await spawn(command)
+
+    backend = RemoteBackend(open_channel, recovery_s=recovery_s)
+    await backend.open()
+    assert backend.info is not None
+    return cls(backend, RemoteFiles(backend.call_method), backend.info, backend.close)

@@ -1,0 +1,397 @@
+"""Processes on this machine: pipes and terminals read into event logs, started and ended through the warden."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import os
+import struct
+import termios
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, ExecError
+from treadle.execution.env_policy import child_environment
+from treadle.execution.model import (
+    SIGNALS,
+    ExecParams,
+    Output,
+    OutputStream,
+    ProcessInfo,
+    SignalName,
+    WriteResult,
+    WriteStatus,
+)
+from treadle.execution.process import RETAINED_BYTES, TERMINATE_GRACE_S, Process
+from treadle.execution.sandbox import confine, looks_denied
+from treadle.execution.sandbox.policy import Policy, policy_from_wire
+from treadle.execution.stdin import Stdin
+from treadle.execution.warden import Child, SpawnRefused, Warden, WardenLost
+from treadle.protocol.exec import SandboxType
+
+# What a pipe holds by default on Linux: one read empties it.
+READ_SIZE = 64 << 10
+# After an exit, what the terminal still holds is read, but not for ever: a background job may go on writing.
+MAX_DRAIN = 256 << 10
+# A closed process can still be read, and its id is taken, for this long.
+REMEMBER_CLOSED_S = 30.0
+MAX_REMEMBERED = 1024
+MAX_PROCESSES = 4096
+# What `looks_denied` is shown of the output.
+DENIED_TAIL = 4096
+CLOSE_PATIENCE_S = 2.0
+
+
+class LocalProcess(Process):
+    """A command of this machine."""
+
+    def __init__(self, params: ExecParams, on_closed: Callable[[LocalProcess], None], retained_bytes: int) -> None:
+        super().__init__(params.process_id, retained_bytes=retained_bytes)
+        self.params = params
+        self.sandbox_type: SandboxType = "none"
+        self._loop = asyncio.get_running_loop()
+        self._on_closed = on_closed
+        self._child: Child | None = None
+        self._streams: dict[int, OutputStream] = {}
+        self._stdin: Stdin | None = None
+        self._terminal = -1
+        self._reading = False
+        self.log.on_progress = self._on_progress
+
+    # --- starting ---
+
+    async def _start(self, warden: Warden, group: int) -> None:
+        params = self.params
+        argv, arg0 = tuple(params.argv), params.arg0
+        env = child_environment(params.env, params.env_policy, os.environ)
+        cwd = os.fspath(params.cwd)
+        _check(argv, arg0, cwd, env)
+        policy = policy_from_wire(params.sandbox)
+        if policy is not None:
+            argv, arg0, env = await self._confine(policy, argv, arg0, cwd, env)
+        fds, terminal = self._open_terminal() if params.tty else (self._open_pipes(params.pipe_stdin), None)
+        try:
+            self._child = await warden.spawn(
+                group=group,
+                argv=[os.fsencode(word) for word in argv],
+                arg0=None if arg0 is None else os.fsencode(arg0),
+                cwd=os.fsencode(cwd),
+                env={os.fsencode(name): os.fsencode(value) for name, value in env.items()},
+                fds=fds,
+                terminal=terminal,
+                on_exit=self._on_exit,
+            )
+        except BaseException as error:
+            self._release()
+            if isinstance(error, SpawnRefused):
+                subject = cwd if error.what == "cwd" else argv[0]
+                raise ExecError(f"{error} (os error {error.errno}): {error.what} {subject!r}", INTERNAL_ERROR) from None
+            if isinstance(error, WardenLost):
+                raise ExecError(str(error), INTERNAL_ERROR) from None
+            raise
+        self._resume()
+
+    async def _confine(
+        self, policy: Policy, argv: Sequence[str], arg0: str | None, cwd: str, env: dict[str, str]
+    ) -> tuple[tuple[str, ...], str | None, dict[str, str]]:
+        def confined() -> tuple[tuple[str, ...], str | None, dict[str, str], SandboxType]:
+            found = confine(policy, argv=argv, arg0=arg0, cwd=cwd, env=env, tty=self.params.tty)
+            return tuple(found.argv), found.arg0, dict(found.env), found.sandbox_type
+
+        argv, arg0, env, self.sandbox_type = await asyncio.to_thread(confined)
+        return argv, arg0, env
+
+    def _open_pipes(self, pipe_stdin: bool) -> list[int]:
+        opened: list[int] = []
+        try:
+            if pipe_stdin:
+                child_in, our_in = os.pipe()
+                opened += (child_in, our_in)
+            else:
+                child_in = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+                opened.append(child_in)
+            our_out, child_out = os.pipe()
+            opened += (our_out, child_out)
+            our_err, child_err = os.pipe()
+        except OSError as error:
+            for fd in opened:
+                os.close(fd)
+            raise _os_error(error) from None
+        if pipe_stdin:
+            os.set_blocking(our_in, False)
+            self._stdin = Stdin(our_in, owns_fd=True)
+        self._streams = {our_out: OutputStream.STDOUT, our_err: OutputStream.STDERR}
+        for fd in self._streams:
+            os.set_blocking(fd, False)
+        return [child_in, child_out, child_err]
+
+    def _open_terminal(self) -> tuple[list[int], bytes]:
+        try:
+            ours, theirs = os.openpty()
+        except OSError as error:
+            raise _os_error(error) from None
+        self._terminal = ours
+        self._set_size(24, 80)
+        os.set_blocking(ours, False)
+        self._streams = {ours: OutputStream.PTY}
+        self._stdin = Stdin(ours, owns_fd=False)
+        # The child opens the terminal by name; the descriptor keeps it from hanging up before that.
+        return [theirs, os.dup(theirs), os.dup(theirs)], os.ttyname(theirs).encode()
+
+    # --- reading ---
+
+    def _on_progress(self) -> None:
+        if not self._reading and self.log.has_room:
+            self._resume()
+
+    def _resume(self) -> None:
+        if self._reading or self._child is None:
+            return
+        self._reading = True
+        for fd in self._streams:
+            self._loop.add_reader(fd, self._readable, fd)
+
+    def _pause(self) -> None:
+        if self._reading:
+            self._reading = False
+            for fd in self._streams:
+                self._loop.remove_reader(fd)
+
+    def _readable(self, fd: int) -> None:
+        self._take(fd, READ_SIZE)
+        if not self.log.closed and self.log.full:
+            self._pause()
+
+    def _take(self, fd: int, size: int) -> int:
+        """Read once into the log; the number of bytes, 0 when there is nothing now or nothing more."""
+        try:
+            chunk = os.read(fd, size)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            if error.errno != errno.EIO:  # what a terminal says when its other side is closed
+                raise
+            chunk = b""
+        if chunk:
+            self._add_output(self._streams[fd], chunk)
+            return len(chunk)
+        self._end_stream(fd)
+        return 0
+
+    def _end_stream(self, fd: int) -> None:
+        if self._reading:
+            self._loop.remove_reader(fd)
+        del self._streams[fd]
+        if fd == self._terminal:
+            self._terminal = -1
+            if self._stdin is not None:
+                self._stdin.end()
+        os.close(fd)
+        self._close_if_done()
+
+    def _on_exit(self, code: int | None) -> None:
+        if self._stdin is not None and self._terminal < 0:
+            self._stdin.end()
+        if code is None:
+            self._abandon("the helper process that ran it was killed")
+            return
+        # Whatever was written before the exit is in the pipes now, and is numbered before it.
+        for fd in tuple(self._streams):
+            self._drain(fd)
+        if self._stdin is not None:
+            self._stdin.end()
+        denied = self.sandbox_type != "none" and looks_denied(code, self._tail())
+        self._add_exit(code, denied)
+        self._close_if_done()
+
+    def _drain(self, fd: int) -> None:
+        if fd == self._terminal:
+            left = MAX_DRAIN
+        else:
+            left = int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, b"\0\0\0\0"), "little")
+        while left > 0:
+            taken = self._take(fd, min(left, READ_SIZE))
+            if not taken:
+                return
+            left -= taken
+
+    def _tail(self) -> bytes:
+        chunks = [item.event.chunk for item in self.log.retained() if isinstance(item.event, Output)]
+        return b"".join(chunks)[-DENIED_TAIL:]
+
+    def _close_if_done(self) -> None:
+        if not self._streams and self._ending is not None and not self.log.closed:
+            self._add_close()
+            self._on_closed(self)
+
+    def _release(self) -> None:
+        self._pause()
+        for fd in self._streams:
+            os.close(fd)
+        self._streams = {}
+        self._terminal = -1
+        if self._stdin is not None:
+            self._stdin.end()
+
+    def _abandon(self, reason: str) -> None:
+        """Stop reading, whatever is still open."""
+        if self._stdin is not None:
+            self._stdin.end()
+        self._release()
+        if not self.log.closed:
+            self._fail(reason)
+            self._on_closed(self)
+
+    # --- verbs ---
+
+    async def write(self, data: bytes, write_id: str | None = None) -> WriteResult:
+        if self._stdin is None:
+            return WriteResult(WriteStatus.STDIN_CLOSED)
+        return WriteResult(await self._stdin.write(data, write_id))
+
+    async def close_stdin(self) -> None:
+        if self._stdin is None:
+            return
+        if self.params.tty:
+            await self._stdin.write(b"\x04")
+        else:
+            await self._stdin.close()
+
+    async def signal(self, name: SignalName) -> None:
+        if self._child is not None and not self.exited:
+            self._child.signal(SIGNALS[name])
+
+    async def terminate(self, grace_s: float = TERMINATE_GRACE_S) -> bool:
+        if self.log.closed or self._child is None:
+            return False
+        running = not self.exited
+        self._child.end(grace_s)
+        return running
+
+    async def resize(self, rows: int, cols: int) -> None:
+        if not self.params.tty:
+            raise ExecError(f"process {self.process_id} has no terminal: start it with tty", INVALID_REQUEST)
+        if self._terminal >= 0:
+            self._set_size(rows, cols)
+
+    def _set_size(self, rows: int, cols: int) -> None:
+        fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
+
+
+def _check(argv: Sequence[str], arg0: str | None, cwd: str, env: dict[str, str]) -> None:
+    if not argv:
+        raise ExecError("argv must not be empty", INVALID_PARAMS)
+    if not argv[0]:
+        raise ExecError("argv[0], the program to run, is empty", INTERNAL_ERROR)
+    for what, words in (("argv", argv), ("arg0", (arg0 or "",)), ("cwd", (cwd,)), ("env", (*env, *env.values()))):
+        if any("\0" in word for word in words):
+            raise ExecError(f"{what} contains a NUL byte, which no program can be given", INTERNAL_ERROR)
+    for name in env:
+        if not name or "=" in name:
+            raise ExecError(f"{name!r} is no name for an environment variable", INTERNAL_ERROR)
+
+
+def _os_error(error: OSError) -> ExecError:
+    return ExecError(f"{error.strerror} (os error {error.errno})", INTERNAL_ERROR)
+
+
+class LocalBackend:
+    """The processes of one owner: an `Environment`, or a session of the exec-server."""
+
+    def __init__(self, warden: Warden, *, retained_bytes: int = RETAINED_BYTES) -> None:
+        self._warden = warden
+        self._group = warden.new_group()
+        self._retained_bytes = retained_bytes
+        self._processes: dict[str, LocalProcess] = {}
+        self._starting: dict[str, asyncio.Task[object] | None] = {}
+        self._remembered: OrderedDict[LocalProcess, asyncio.TimerHandle] = OrderedDict()
+        self._closed = False
+
+    async def start(self, params: ExecParams) -> LocalProcess:
+        """Start a process; the id is free again when this raises."""
+        name = params.process_id
+        if self._closed:
+            raise ExecError("the environment is closed", INVALID_REQUEST)
+        if name in self._processes or name in self._starting:
+            raise ExecError(f"process {name} already exists", INVALID_REQUEST)
+        if len(self._processes) - len(self._remembered) + len(self._starting) >= MAX_PROCESSES:
+            raise ExecError(f"{MAX_PROCESSES} processes are running: end some first", INVALID_REQUEST)
+        process = LocalProcess(params, self._process_closed, self._retained_bytes)
+        self._starting[name] = asyncio.current_task()
+        try:
+            await process._start(self._warden, self._group)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._starting.get(name, task) is not None or task is None:
+                raise
+            task.uncancel()  # the cancellation was ours, by `cancel_start`
+            raise ExecError(f"process {name} start was cancelled", INVALID_REQUEST) from None
+        finally:
+            del self._starting[name]
+        if not process.closed:
+            self._processes[name] = process
+        elif name not in self._processes:
+            self._remember(process)
+        return process
+
+    def cancel_start(self, process_id: str) -> bool:
+        """Give up a start that is under way; it fails with `start was cancelled`."""
+        task = self._starting.get(process_id)
+        if task is None:
+            return process_id in self._starting
+        self._starting[process_id] = None
+        task.cancel()
+        return True
+
+    def get(self, process_id: str) -> LocalProcess | None:
+        return self._processes.get(process_id)
+
+    def all(self) -> tuple[LocalProcess, ...]:
+        return tuple(self._processes.values())
+
+    def is_starting(self, process_id: str) -> bool:
+        return process_id in self._starting
+
+    async def processes(self) -> list[ProcessInfo]:
+        return [process.info(tuple(process.params.argv), process.params.tty) for process in self._processes.values()]
+
+    async def close(self, grace_s: float = TERMINATE_GRACE_S) -> None:
+        """End everything that was ever started here, descendants and daemons included."""
+        self._closed = True
+        for name in tuple(self._starting):
+            self.cancel_start(name)
+        try:
+            await self._warden.end_group(self._group, grace_s)
+        except WardenLost:
+            pass  # it has killed everything on its way out
+        open_ones = [process for process in self._processes.values() if not process.closed]
+        try:
+            async with asyncio.timeout(CLOSE_PATIENCE_S):
+                for process in open_ones:
+                    while not process.exited:
+                        await process.log.wait(process.log.last_seq)
+        except TimeoutError:
+            pass
+        for process in open_ones:
+            process._abandon("the environment was closed")
+        for timer in self._remembered.values():
+            timer.cancel()
+        self._remembered.clear()
+        self._processes.clear()
+
+    def _process_closed(self, process: LocalProcess) -> None:
+        if self._processes.get(process.process_id) is process:
+            self._remember(process)
+
+    def _remember(self, process: LocalProcess) -> None:
+        self._processes[process.process_id] = process
+        loop = asyncio.get_running_loop()
+        self._remembered[process] = loop.call_later(REMEMBER_CLOSED_S, self._forget, process)
+        if len(self._remembered) > MAX_REMEMBERED:
+            self._forget(next(iter(self._remembered)))
+
+    def _forget(self, process: LocalProcess) -> None:
+        self._remembered.pop(process).cancel()
+        if self._processes.get(process.process_id) is process:
+            del self._processes[process.process_id]

@@ -1,0 +1,159 @@
+"""The values of the execution layer: what to start, what happened, what was read."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+
+from treadle.protocol.exec import EnvPolicy, Sandbox, SignalName
+
+
+class OutputStream(StrEnum):
+    STDOUT = "stdout"
+    STDERR = "stderr"
+    PTY = "pty"
+
+
+class WriteStatus(Enum):
+    ACCEPTED = "accepted"
+    STDIN_CLOSED = "stdinClosed"
+    UNKNOWN_PROCESS = "unknownProcess"
+    STARTING = "starting"
+
+
+SIGNALS: Mapping[SignalName, signal.Signals] = {
+    "interrupt": signal.SIGINT,
+    "terminate": signal.SIGTERM,
+    "kill": signal.SIGKILL,
+    "hangup": signal.SIGHUP,
+    "quit": signal.SIGQUIT,
+    "usr1": signal.SIGUSR1,
+    "usr2": signal.SIGUSR2,
+    "stop": signal.SIGSTOP,
+    "continue": signal.SIGCONT,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecParams:
+    """What to start.
+
+    `env` is the whole environment unless `env_policy` says what to inherit from the executor; it is laid on top then.
+    A program without a slash is looked up in the child's PATH, or in the system's default path when there is none.
+    `tty` gives a pseudo-terminal of 24 x 80; otherwise `pipe_stdin` decides between a pipe and an empty stdin.
+    `arg0` is what the program sees as its own name.
+    """
+
+    process_id: str
+    argv: Sequence[str]
+    cwd: str | os.PathLike[str]
+    env: Mapping[str, str] = field(default_factory=dict)
+    env_policy: EnvPolicy | None = None
+    tty: bool = False
+    pipe_stdin: bool = False
+    arg0: str | None = None
+    sandbox: Sandbox | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Bytes that the process wrote."""
+
+    seq: int
+    stream: OutputStream
+    chunk: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """The process itself ended; a child of it may still hold its output open. Death by signal n is 128 + n."""
+
+    seq: int
+    exit_code: int
+    sandbox_denied: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """Exited, and all output has been read: nothing follows."""
+
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The process was lost: its executor went away. Nothing follows."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    """Events `first_seq` to `last_seq` are no longer retained: the reader came too late for them."""
+
+    first_seq: int
+    last_seq: int
+
+
+LogEvent = Output | Exited | Closed
+ProcessEvent = LogEvent | Failed | Evicted
+
+
+@dataclass(frozen=True, slots=True)
+class OutputChunk:
+    seq: int
+    stream: OutputStream
+    chunk: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ReadResponse:
+    """What was there after `after_seq`. `next_seq - 1` is where to go on; `evicted` is what can no longer be had."""
+
+    chunks: tuple[OutputChunk, ...]
+    next_seq: int
+    exited: bool
+    exit_code: int | None
+    closed: bool
+    failure: str | None = None
+    sandbox_denied: bool = False
+    evicted: Evicted | None = None
+    exited_seq: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    status: WriteStatus
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessInfo:
+    """One line of `Environment.processes()`."""
+
+    process_id: str
+    argv: tuple[str, ...]
+    tty: bool
+    next_seq: int
+    exited: bool
+    exit_code: int | None
+    closed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedRun:
+    """The outcome of `Environment.run`. `output` is both streams as they came."""
+
+    exit_code: int
+    output: bytes
+    stdout: bytes
+    stderr: bytes
+    truncated: bool = False
+
+    @property
+    def text(self) -> str:
+        return self.output.decode("utf-8", "replace")
+
+

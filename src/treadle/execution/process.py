@@ -1,0 +1,225 @@
+"""`Process`: a running command with a numbered event log, wherever it runs.
+
+Reading is the same for every backend, because it is reading the log; a backend adds the events and carries out the verbs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from treadle.events import EventLog, Gap, Subscription
+from treadle.execution.model import (
+    Closed,
+    Evicted,
+    Exited,
+    Failed,
+    LogEvent,
+    Output,
+    OutputChunk,
+    OutputStream,
+    ProcessEvent,
+    ProcessInfo,
+    ReadResponse,
+    SignalName,
+    WriteResult,
+)
+
+RETAINED_BYTES = 1 << 20
+RETAINED_CHUNKS = 50_000
+# A subscriber this far behind blocks the process. Half of what is retained: what is on its way when the process is
+# stopped still fits, so a subscriber that keeps reading never meets an eviction.
+HIGH_WATER = RETAINED_BYTES // 2
+# Between TERM and KILL.
+TERMINATE_GRACE_S = 1.0
+
+
+@dataclass(slots=True)
+class _Ending:
+    seq: int
+    exit_code: int
+    sandbox_denied: bool
+
+
+class Process(ABC):
+    """A process that was started. `process_id` is the caller's name for it."""
+
+    def __init__(self, process_id: str, *, retained_bytes: int = RETAINED_BYTES) -> None:
+        self.process_id = process_id
+        self.log: EventLog[LogEvent] = EventLog(
+            max_bytes=retained_bytes, max_events=RETAINED_CHUNKS, high_water=min(HIGH_WATER, retained_bytes // 2)
+        )
+        self._ending: _Ending | None = None
+        self._failure: str | None = None
+
+    def __repr__(self) -> str:
+        state = "failed" if self._failure else "closed" if self.closed else "exited" if self.exited else "running"
+        return f"<{type(self).__name__} {self.process_id!r} {state}>"
+
+    # --- reading ---
+
+    @property
+    def exited(self) -> bool:
+        return self._ending is not None or self._failure is not None
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._ending.exit_code if self._ending is not None else None
+
+    @property
+    def closed(self) -> bool:
+        """Nothing more will come."""
+        return self.log.closed
+
+    @property
+    def failure(self) -> str | None:
+        return self._failure
+
+    async def read(
+        self, after_seq: int | None = None, max_bytes: int | None = None, wait_ms: int = 0
+    ) -> ReadResponse:
+        """The retained output after `after_seq`, at least one chunk if there is any, then as many as fit `max_bytes`.
+
+        With `wait_ms` it waits that long for output, for the exit (unless `after_seq` is past it) or for the close.
+        """
+        after = after_seq or 0
+        if wait_ms > 0 and not self._has_news(after):
+            try:
+                async with asyncio.timeout(wait_ms / 1000):
+                    while not self._has_news(after):
+                        await self.log.wait(max(after, self.log.last_seq))
+            except TimeoutError:
+                pass
+        return self._snapshot(after, max_bytes)
+
+    async def changed(self, after_seq: int = 0) -> int:
+        """Wait until something newer than `after_seq` is known, or nothing more will come; returns the last number."""
+        await self.log.wait(after_seq)
+        return self.log.last_seq
+
+    def events(self, after_seq: int = 0) -> EventStream:
+        """All events after `after_seq`: first what is retained, then live, until `Closed` or `Failed`.
+
+        A subscriber that stops reading blocks this process, once it is half a mebibyte behind, and nothing else.
+        """
+        return EventStream(self, after_seq)
+
+    async def wait(self) -> int | None:
+        """Wait for the close; the exit code, or None when the process was lost."""
+        while not self.log.closed:
+            await self.log.wait(self.log.last_seq)
+        return self.exit_code
+
+    def info(self, argv: tuple[str, ...] = (), tty: bool = False) -> ProcessInfo:
+        return ProcessInfo(
+            self.process_id, argv, tty, self.log.next_seq, self.exited, self.exit_code, self.log.closed
+        )
+
+    # --- verbs ---
+
+    @abstractmethod
+    async def write(self, data: bytes) -> WriteResult:
+        """Send bytes to the process's stdin; waits while the process does not read."""
+
+    @abstractmethod
+    async def close_stdin(self) -> None:
+        """End of input: the child reads EOF (on a terminal: the end-of-file character)."""
+
+    @abstractmethod
+    async def signal(self, name: SignalName) -> None:
+        """Send a signal to the process group; nothing happens when it has ended."""
+
+    @abstractmethod
+    async def terminate(self, grace_s: float = TERMINATE_GRACE_S) -> bool:
+        """TERM, then after `grace_s` KILL, for the process and all its descendants. Returns whether it was running."""
+
+    @abstractmethod
+    async def resize(self, rows: int, cols: int) -> None:
+        """Change the size of the process's terminal."""
+
+    # --- for backends: adding events ---
+
+    def _add_output(self, stream: OutputStream, chunk: bytes) -> None:
+        self.log.append(Output(self.log.next_seq, stream, chunk), len(chunk))
+
+    def _add_exit(self, exit_code: int, sandbox_denied: bool = False) -> None:
+        seq = self.log.next_seq
+        self._ending = _Ending(seq, exit_code, sandbox_denied)
+        self.log.append(Exited(seq, exit_code, sandbox_denied), keep=True)
+
+    def _add_close(self) -> None:
+        self.log.append(Closed(self.log.next_seq), keep=True)
+        self.log.close()
+
+    def _fail(self, message: str) -> None:
+        if not self.log.closed:
+            self._failure = message
+            self.log.close()
+
+    # --- inside ---
+
+    def _has_news(self, after: int) -> bool:
+        if self.log.closed:
+            return True
+        if self._ending is not None and after < self._ending.seq:
+            return True
+        # Output after the exit counts too, hence not just the last number.
+        return self.log.last_seq > after and any(isinstance(item.event, Output) for item in self.log.retained(after))
+
+    def _snapshot(self, after: int, max_bytes: int | None) -> ReadResponse:
+        chunks: list[OutputChunk] = []
+        size = 0
+        for _, event in self.log.retained(after):
+            if not isinstance(event, Output):
+                continue
+            size += len(event.chunk)
+            if max_bytes is not None and chunks and size > max_bytes:
+                break
+            chunks.append(OutputChunk(event.seq, event.stream, event.chunk))
+        gap = self.log.missing(after)
+        ending = self._ending
+        return ReadResponse(
+            chunks=tuple(chunks),
+            next_seq=chunks[-1].seq + 1 if max_bytes is not None and chunks else self.log.next_seq,
+            exited=self.exited,
+            exit_code=self.exit_code,
+            closed=self.log.closed,
+            failure=self._failure,
+            sandbox_denied=ending.sandbox_denied if ending is not None else False,
+            evicted=Evicted(gap.first, gap.last) if gap is not None else None,
+            exited_seq=ending.seq if ending is not None else None,
+        )
+
+
+class EventStream:
+    """The async iterator of `Process.events`. Dropping it, or `close()`, lets the process run freely again."""
+
+    def __init__(self, process: Process, after_seq: int) -> None:
+        self._process = process
+        self._subscription: Subscription[LogEvent] = Subscription(process.log, after_seq)
+        self._done = False
+
+    def __aiter__(self) -> EventStream:
+        return self
+
+    async def __anext__(self) -> ProcessEvent:
+        if self._done:
+            raise StopAsyncIteration
+        try:
+            item = await self._subscription.__anext__()
+        except StopAsyncIteration:
+            self._done = True
+            if self._process.failure is None:
+                raise
+            return Failed(self._process.failure)
+        if isinstance(item, Gap):
+            return Evicted(item.first, item.last)
+        return item.event
+
+    def close(self) -> None:
+        self._done = True
+        self._subscription.close()
+
+    async def aclose(self) -> None:
+        self.close()

@@ -1,0 +1,322 @@
+"""`RemoteBackend`: a client of one exec-server session that survives the loss of its connection.
+
+States: ready (a link is up), recovering (a task is reconnecting), failed (final), closed. Calls wait while recovering.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from treadle.errors import (
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    SESSION_ATTACHED,
+    ChannelClosed,
+    ExecError,
+    MalformedMessage,
+    RpcError,
+)
+from treadle.execution.model import Closed, ExecParams, Exited, LogEvent, Output, OutputStream, ProcessInfo
+from treadle.execution.remote.process import RemoteProcess
+from treadle.execution.uris import uri_from_path
+from treadle.protocol.exec import (
+    METHODS,
+    Capabilities,
+    ClosedNotice,
+    EnvironmentInfo,
+    ExitedNotice,
+    InitializeParams,
+    InitializeResult,
+    ListResult,
+    NoParams,
+    OutputNotice,
+    StartParams,
+    StartResult,
+    TerminateParams,
+    TerminateResult,
+)
+from treadle.rpc import Notification, Request
+from treadle.transport import Channel, RpcLink
+
+logger = logging.getLogger(__name__)
+
+R = TypeVar("R", bound=Struct)
+
+INITIALIZE_DEADLINE_S = 10.0
+RECONNECT_EVERY_S = 0.1
+CLOSE_DEADLINE_S = 5.0
+# Requests that change nothing.
+_READS = frozenset(
+    ("fs/readFile", "fs/getMetadata", "fs/canonicalize", "fs/readDirectory", "fs/walk", "environment/status")
+)
+DISCONNECTED = "exec-server transport disconnected"
+
+
+class RemoteBackend:
+    """One session. `open_channel` connects; it is called again after a loss when `recovery_s` is not 0."""
+
+    def __init__(self, open_channel: Callable[[], Awaitable[Channel]], *, recovery_s: float) -> None:
+        self._open_channel = open_channel
+        self._recovery_s = recovery_s
+        self._link: _Link | None = None
+        self._ready = asyncio.Event()
+        self._recovery: asyncio.Task[None] | None = None
+        self._failure: str | None = None
+        self._closing = False
+        self._session_id: str | None = None
+        self._processes: dict[str, RemoteProcess] = {}
+        self.info: EnvironmentInfo | None = None
+        self.capabilities = Capabilities()
+        self.on_notification: Callable[[Notification], None] | None = None
+
+    async def open(self) -> None:
+        """Connect and shake hands; raises `ExecError`."""
+        try:
+            self._link = await self._connect()
+        except (ChannelClosed, RpcError, TimeoutError) as error:
+            reason = "no answer to initialize" if isinstance(error, TimeoutError) else str(error)
+            raise ExecError(f"cannot reach the exec-server: {reason}") from None
+        self._ready.set()
+        if self.info is None:  # servers before 0.166 say it only when asked
+            self.info = await self.call("environment/info", NoParams(), EnvironmentInfo)
+            self.capabilities = self.info.capabilities
+
+    async def start(self, params: ExecParams) -> RemoteProcess:
+        """Start a process. A start that is cut off is not repeated: whether it ran is unknown, so it is cleaned up."""
+        name = params.process_id
+        if name in self._processes:
+            raise ExecError(f"process {name} already exists", INVALID_REQUEST)
+        wire = _start_params(params, acks=self.capabilities.process_ack)
+        process = RemoteProcess(self, params)
+        self._processes[name] = process  # before the request: events may overtake its answer
+        try:
+            await self.call("process/start", wire, StartResult)
+        except BaseException:
+            if self._processes.get(name) is process:
+                del self._processes[name]
+            process._fail("the process was not started")
+            raise
+        if self.capabilities.process_ack:
+            process._expect_acks()
+        return process
+
+    async def processes(self) -> list[ProcessInfo]:
+        self.require("process_list", "list its processes")
+        result = await self.call("process/list", NoParams(), ListResult, repeat=True)
+        return [
+            ProcessInfo(item.process_id, item.argv, item.tty, item.next_seq, item.exited, item.exit_code, item.closed)
+            for item in result.processes
+        ]
+
+    def require(self, capability: str, what: str) -> None:
+        if not getattr(self.capabilities, capability):
+            raise ExecError(f"this exec-server cannot {what}: it does not announce it", METHOD_NOT_FOUND)
+
+    async def call(self, method: str, params: Struct, result: type[R], *, repeat: bool = False) -> R:
+        """A request; `repeat` says that it may be sent again when the connection was lost before its answer."""
+        while True:
+            await self._ready.wait()
+            try:
+                return await self._call_now(method, params, result)
+            except ChannelClosed as error:
+                # Whoever loses the link clears `_ready` first, so the next turn waits for the recovery.
+                if not repeat or self._failure is not None:
+                    raise ExecError(self._failure or f"{DISCONNECTED}: {error}") from None
+
+    async def call_method(self, method: str, params: Struct) -> Struct:
+        """A request whose result type is the registry's; reads are repeated after a loss."""
+        return await self.call(method, params, METHODS[method].result, repeat=method in _READS)
+
+    async def _call_now(self, method: str, params: Struct, result: type[R]) -> R:
+        if self._failure is not None:
+            raise ExecError(self._failure)
+        if self._link is None:
+            raise ChannelClosed("not connected")
+        try:
+            return await self._link.rpc.call(method, params, result)
+        except RpcError as error:
+            raise ExecError(error.message, error.code) from None
+
+    def _notify(self, method: str, params: Struct) -> None:
+        if self._link is not None:
+            self._link.rpc.notify(method, params)
+
+    async def close(self) -> None:
+        """End the processes that still run and leave."""
+        if self._closing:
+            return
+        self._closing = True
+        if self._recovery is not None:
+            self._recovery.cancel()
+            await asyncio.wait((self._recovery,))
+        if self._link is not None and self._failure is None:
+            await self._terminate_all()
+        self._fail("the environment was closed")
+        if self._link is not None:
+            self._link.rpc.channel.close()
+            await self._link.rpc.channel.wait_closed()
+
+    async def _terminate_all(self) -> None:
+        try:
+            async with asyncio.timeout(CLOSE_DEADLINE_S):
+                for name in tuple(self._processes):
+                    await self._call_now("process/terminate", TerminateParams(process_id=name), TerminateResult)
+        except (ExecError, ChannelClosed, TimeoutError) as error:
+            # The server ends them itself when the session has been detached for long enough.
+            logger.debug("could not end all processes before leaving: %s", error)
+
+    # --- connecting ---
+
+    async def _connect(self) -> _Link:
+        channel = await self._open_channel()
+        link = _Link(self, channel)
+        try:
+            link.rpc.start()
+            async with asyncio.timeout(INITIALIZE_DEADLINE_S):
+                params = InitializeParams(client_name="treadle", resume_session_id=self._session_id)
+                answer = await link.rpc.call("initialize", params, InitializeResult)
+            link.rpc.notify("initialized")
+        except BaseException:
+            channel.abort()
+            raise
+        self._session_id = answer.session_id
+        if answer.environment_info is not None:
+            self.info = answer.environment_info
+            self.capabilities = answer.environment_info.capabilities
+        return link
+
+    def _lost(self, link: _Link, reason: str) -> None:
+        if link is not self._link or self._closing:
+            return
+        self._link = None
+        self._ready.clear()
+        if self._recovery_s <= 0:
+            self._fail(f"{DISCONNECTED}: {reason}")
+        elif self._recovery is None or self._recovery.done():
+            self._recovery = asyncio.get_running_loop().create_task(self._recover(reason))
+
+    async def _recover(self, reason: str) -> None:
+        try:
+            async with asyncio.timeout(self._recovery_s):
+                while not await self._resume():
+                    await asyncio.sleep(RECONNECT_EVERY_S)
+            why = None
+        except TimeoutError:
+            why = f"recovery timed out after {self._recovery_s:g}s"
+        except (RpcError, ExecError) as error:
+            why = str(error)
+        if why is None:
+            self._ready.set()
+        else:
+            self._fail(f"{DISCONNECTED}: {reason}; failed to resume exec-server session: {why}")
+
+    async def _resume(self) -> bool:
+        """One try; False when another one makes sense."""
+        try:
+            link = self._link = await self._connect()
+            for process in tuple(self._processes.values()):
+                await self._catch_up(process)
+        except (ChannelClosed, TimeoutError) as error:
+            logger.debug("reconnecting: %s", error)
+            self._link = None
+            return False
+        except RpcError as error:
+            if error.code != SESSION_ATTACHED:
+                raise
+            return False
+        return not link.rpc.channel.closed
+
+    async def _catch_up(self, process: RemoteProcess) -> None:
+        try:
+            await process._catch_up()
+        except ExecError as error:
+            if self._failure is not None:
+                raise
+            process._lose(f"the exec-server no longer knows the process: {error}")
+
+    def _fail(self, message: str) -> None:
+        self._failure = message
+        for process in tuple(self._processes.values()):
+            process._fail(message)
+        self._processes.clear()
+        self._ready.set()
+
+    def _process_closed(self, process: RemoteProcess) -> None:
+        if self._processes.get(process.process_id) is process:
+            del self._processes[process.process_id]
+
+    # --- what the server pushes ---
+
+    def _pushed(self, notification: Notification) -> None:
+        kind = _EVENTS.get(notification.method)
+        if kind is None:
+            if self.on_notification is not None:
+                self.on_notification(notification)
+            return
+        try:
+            notice = msgspec.json.decode(notification.params, type=kind)
+        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+            logger.warning("a %s that cannot be read: %s", notification.method, error)
+            return
+        process = self._processes.get(notice.process_id)
+        if process is not None:
+            process._offer(_event(notice))
+
+
+_EVENTS: dict[str, type[OutputNotice | ExitedNotice | ClosedNotice]] = {
+    "process/output": OutputNotice,
+    "process/exited": ExitedNotice,
+    "process/closed": ClosedNotice,
+}
+
+
+def _event(notice: OutputNotice | ExitedNotice | ClosedNotice) -> LogEvent:
+    if isinstance(notice, OutputNotice):
+        return Output(notice.seq, OutputStream(notice.stream), notice.chunk)
+    if isinstance(notice, ExitedNotice):
+        return Exited(notice.seq, notice.exit_code, notice.sandbox_denied)
+    return Closed(notice.seq)
+
+
+def _start_params(params: ExecParams, *, acks: bool) -> StartParams:
+    return StartParams(
+        process_id=params.process_id,
+        argv=tuple(params.argv),
+        cwd=uri_from_path(params.cwd),
+        env=dict(params.env),
+        tty=params.tty,
+        pipe_stdin=params.pipe_stdin,
+        arg0=params.arg0,
+        env_policy=params.env_policy,
+        sandbox=params.sandbox,
+        acks=True if acks else UNSET,
+    )
+
+
+class _Link:
+    """The handler of one connection: passes on what belongs to the backend, as long as it is the current one."""
+
+    def __init__(self, backend: RemoteBackend, channel: Channel) -> None:
+        self._backend = backend
+        self.rpc = RpcLink(channel, self)
+
+    def request_received(self, request: Request) -> None:
+        self.rpc.fail(request.id, METHOD_NOT_FOUND, f"this client does not implement `{request.method}`")
+
+    def notification_received(self, notification: Notification) -> None:
+        self._backend._pushed(notification)
+
+    def malformed_received(self, error: MalformedMessage) -> None:
+        logger.warning("%s: %s", self.rpc.channel.peer, error)
+
+    def link_closed(self, reason: str) -> None:
+        self._backend._lost(self, reason)
+
+    def link_writable(self) -> None:
+        pass

@@ -1,0 +1,178 @@
+"""`RemoteProcess`: the local mirror of a process's event log, fed by pushes and, after a reconnect, by reads."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET, UnsetType
+
+from treadle.errors import INVALID_REQUEST, ExecError
+from treadle.execution.model import (
+    Closed,
+    ExecParams,
+    Exited,
+    LogEvent,
+    Output,
+    OutputStream,
+    SignalName,
+    WriteResult,
+    WriteStatus,
+)
+from treadle.execution.process import TERMINATE_GRACE_S, Process
+from treadle.execution.remote.order import Reorder, TooFarAhead
+from treadle.protocol.exec import (
+    AckParams,
+    CloseStdinParams,
+    Empty,
+    ReadParams,
+    ReadResult,
+    ResizeParams,
+    SignalParams,
+    TerminateParams,
+    TerminateResult,
+    WriteParams,
+)
+from treadle.protocol.exec import WriteResult as WireWriteResult
+
+if TYPE_CHECKING:
+    from treadle.execution.remote.backend import RemoteBackend
+
+# How much may be consumed before the server hears of it: well below the window at which it blocks the process.
+ACK_EVERY = 128 << 10
+
+
+class RemoteProcess(Process):
+    """A process of an exec-server."""
+
+    def __init__(self, backend: RemoteBackend, params: ExecParams) -> None:
+        super().__init__(params.process_id)
+        self.params = params
+        self._backend = backend
+        self._order: Reorder[LogEvent] = Reorder()
+        self._write_lock = asyncio.Lock()
+        self._writes = 0
+        self._acked = 0
+        self._acks = False
+        self.log.on_progress = self._acknowledge
+
+    # --- events in ---
+
+    def _offer(self, event: LogEvent) -> None:
+        """An event from the server, in any order, perhaps for the second time."""
+        if self.log.closed:
+            return
+        size = len(event.chunk) if isinstance(event, Output) else 0
+        try:
+            ready = self._order.offer(event.seq, event, size)
+        except TooFarAhead as error:
+            self._lose(f"process events were lost: {error}")
+            return
+        for item in ready:
+            self._publish(item)
+        self._acknowledge()
+
+    def _publish(self, event: LogEvent) -> None:
+        if isinstance(event, Output):
+            self._add_output(event.stream, event.chunk)
+        elif isinstance(event, Exited):
+            self._add_exit(event.exit_code, event.sandbox_denied)
+        else:
+            self._add_close()
+            self._backend._process_closed(self)
+
+    def _lose(self, reason: str) -> None:
+        self._fail(reason)
+        self._backend._process_closed(self)
+
+    def _expect_acks(self) -> None:
+        self._acks = True
+
+    def _acknowledge(self) -> None:
+        consumed = self.log.consumed_bytes
+        if self._acks and consumed - self._acked >= ACK_EVERY:
+            self._acked = consumed
+            params = AckParams(process_id=self.process_id, seq=self.log.consumed_seq)
+            self._backend._notify("process/ack", params)
+
+    async def _catch_up(self) -> None:
+        """After a reconnect: fetch what was missed. Events that are gone for good end the process here and there."""
+        after = self._order.next_seq - 1
+        params = ReadParams(process_id=self.process_id, after_seq=after)
+        result = await self._backend._call_now("process/read", params, ReadResult)
+        self._acked = self.log.consumed_bytes
+        if self._acks:
+            self._backend._notify("process/ack", AckParams(process_id=self.process_id, seq=self.log.consumed_seq))
+        for event in missed_events(result, after, exit_known=self._ending is not None):
+            self._offer(event)
+        if self._order.next_seq < result.next_seq and not self.log.closed:
+            self._lose(
+                f"process events {self._order.next_seq} and later are no longer retained by the exec-server, which ran "
+                "without this client for too long"
+            )
+            await self._backend._call_now("process/terminate", TerminateParams(process_id=self.process_id), TerminateResult)
+
+    # --- verbs ---
+
+    async def write(self, data: bytes) -> WriteResult:
+        async with self._write_lock:
+            if self.failure is not None:
+                raise ExecError(self.failure)
+            self._writes += 1
+            # The id makes the write safe to repeat when the connection is lost before the answer.
+            params = WriteParams(process_id=self.process_id, chunk=data, write_id=str(self._writes))
+            result = await self._backend.call("process/write", params, WireWriteResult, repeat=True)
+        return WriteResult(WriteStatus(result.status))
+
+    async def close_stdin(self) -> None:
+        if self.params.tty:
+            await self.write(b"\x04")
+            return
+        self._backend.require("process_close_stdin", "close stdin")
+        async with self._write_lock:
+            params = CloseStdinParams(process_id=self.process_id)
+            await self._backend.call("process/closeStdin", params, Empty, repeat=True)
+
+    async def signal(self, name: SignalName) -> None:
+        if name != "interrupt":
+            self._backend.require("process_signals", f"send the signal {name!r}")
+        if not self.exited:
+            await self._backend.call("process/signal", SignalParams(process_id=self.process_id, signal=name), Empty)
+
+    async def terminate(self, grace_s: float = TERMINATE_GRACE_S) -> bool:
+        if self.log.closed:
+            return False
+        grace = int(grace_s * 1000) if self._backend.capabilities.process_graceful_terminate else UNSET
+        params = TerminateParams(process_id=self.process_id, grace_ms=grace)
+        result = await self._backend.call("process/terminate", params, TerminateResult, repeat=True)
+        return result.running
+
+    async def resize(self, rows: int, cols: int) -> None:
+        if not self.params.tty:
+            raise ExecError(f"process {self.process_id} has no terminal: start it with tty", INVALID_REQUEST)
+        self._backend.require("process_resize", "resize a terminal")
+        params = ResizeParams(process_id=self.process_id, rows=rows, cols=cols)
+        await self._backend.call("process/resize", params, Empty, repeat=True)
+
+
+def missed_events(result: ReadResult, after: int, *, exit_known: bool) -> list[LogEvent]:
+    """The events behind a read result. It has no number for the exit, so without our extension that is inferred: the
+    close is the highest number, and the exit is the one that no chunk has."""
+    events: list[LogEvent] = [
+        Output(chunk.seq, OutputStream(chunk.stream), chunk.chunk) for chunk in result.chunks
+    ]
+    closed_seq = result.next_seq - 1 if result.closed else None
+    if result.exited and not exit_known:
+        seq: int | None
+        if isinstance(result.exited_seq, UnsetType):
+            taken = {event.seq for event in events} | {closed_seq}
+            free = [number for number in range(after + 1, result.next_seq) if number not in taken]
+            # More than one free number means that output was evicted: then the exit cannot be told from a loss.
+            seq = free[0] if len(free) == 1 else None
+        else:
+            seq = result.exited_seq
+        if seq is not None:
+            events.append(Exited(seq, -1 if result.exit_code is None else result.exit_code, result.sandbox_denied))
+    if closed_seq is not None:
+        events.append(Closed(closed_seq))
+    return sorted(events, key=lambda event: event.seq)

@@ -1,0 +1,5 @@
+"""Starting, signalling and reaping commands in a helper process; see `program` for why."""
+
+from treadle.execution.warden.client import Child, SpawnRefused, Warden, WardenLost
+
+__all__ = ["Child", "SpawnRefused", "Warden", "WardenLost"]

@@ -1,0 +1,1 @@
+"""The vocabulary of the protocols as msgspec structs. No behaviour."""

@@ -1,0 +1,486 @@
+"""The exec-server protocol: params, results and notifications, and a registry of methods.
+
+Names are those of the wire (camelCase there). Members that are ours, not Codex's, are marked *extension*; a server
+announces them under `capabilities` and a client sends them only to a server that did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+Unsigned = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Stream = Literal["stdout", "stderr", "pty"]
+SandboxType = Literal["none", "linuxSeccomp", "macosSeatbelt", "windowsRestrictedToken"]
+SignalName = Literal["interrupt", "terminate", "kill", "hangup", "quit", "usr1", "usr2", "stop", "continue"]
+
+
+class Wire(Struct, rename="camel", kw_only=True, frozen=True):
+    """Base of everything on the wire; unknown members are ignored."""
+
+
+class NoParams(Wire, frozen=True, forbid_unknown_fields=True):
+    """For methods that take none: absent, null and `{}` are accepted."""
+
+
+class Empty(Wire, frozen=True):
+    """The result `{}`."""
+
+
+# --- handshake and environment ---------------------------------------------------------------------------------------
+
+
+class InitializeParams(Wire, frozen=True):
+    client_name: str
+    resume_session_id: str | None = None
+
+
+class Shell(Wire, frozen=True):
+    name: str
+    path: str
+
+
+class Capabilities(Wire, frozen=True, omit_defaults=True):
+    """Booleans; absent means false. The first group is Codex's, the second is ours."""
+
+    fs_watch_missing: bool = False
+    http_header_env_vars: bool = False
+    file_write_streaming: bool = False
+    sandboxed_file_streaming: bool = False
+
+    process_ack: bool = False
+    process_close_stdin: bool = False
+    process_graceful_terminate: bool = False
+    process_list: bool = False
+    process_resize: bool = False
+    process_signals: bool = False
+
+
+class EnvironmentInfo(Wire, frozen=True, omit_defaults=True):
+    shell: Shell
+    cwd: str | None = None
+    user_home_dir: str | None = None
+    temp_dir: str | None = None
+    temporary_directories: tuple[str, ...] = ()
+    platform_os: str | None = None
+    executor_version: str | None = None
+    provider_id: str | None = None
+    prepend_path_dirs: tuple[str, ...] = ()
+    capabilities: Capabilities = Capabilities()
+
+
+class InitializeResult(Wire, frozen=True):
+    session_id: str
+    environment_info: EnvironmentInfo | None = None
+
+
+class EnvironmentStatus(Wire, frozen=True):
+    status: str
+
+
+# --- sandbox ---------------------------------------------------------------------------------------------------------
+# The members inside `permissions` are snake_case on the wire.
+
+
+class SandboxPathValue(Struct, frozen=True, kw_only=True):
+    kind: str
+    subpath: str | None = None
+
+
+class SandboxPath(Struct, frozen=True, kw_only=True):
+    """`{type: "path", path}`, `{type: "glob_pattern", pattern}` or `{type: "special", value: {kind, subpath?}}`."""
+
+    type: str
+    path: str | None = None
+    pattern: str | None = None
+    value: SandboxPathValue | None = None
+
+
+class SandboxEntry(Struct, frozen=True, kw_only=True):
+    path: SandboxPath
+    access: str
+    missing_path_behavior: str | None = None
+
+
+class FileSystemPermissions(Struct, frozen=True, kw_only=True):
+    type: Literal["unrestricted", "restricted"]
+    entries: tuple[SandboxEntry, ...] = ()
+
+
+class Permissions(Struct, frozen=True, kw_only=True):
+    type: Literal["disabled", "external", "managed"]
+    network: Literal["restricted", "enabled"] | None = None
+    file_system: FileSystemPermissions | None = None
+
+
+class Sandbox(Wire, frozen=True):
+    permissions: Permissions
+    cwd: str | None = None
+    workspace_roots: tuple[str, ...] = ()
+    user_home_dir: str | None = None
+    temporary_directories: tuple[str, ...] | None = None
+
+
+# --- processes -------------------------------------------------------------------------------------------------------
+
+
+class EnvPolicy(Wire, frozen=True):
+    inherit: Literal["all", "core", "none"]
+    ignore_default_excludes: bool
+    exclude: tuple[str, ...]
+    set: Mapping[str, str]
+    include_only: tuple[str, ...]
+
+
+class StartParams(Wire, frozen=True):
+    process_id: str
+    argv: tuple[str, ...]
+    cwd: str
+    env: Mapping[str, str]
+    tty: bool
+    pipe_stdin: bool = False
+    arg0: str | None = None
+    env_policy: EnvPolicy | None = None
+    sandbox: Sandbox | None = None
+    enforce_managed_network: bool = False
+    managed_network: Any = None
+    network_proxy: Any = None
+    shell_snapshot: Any = None
+    acks: bool | UnsetType = UNSET
+    """*extension* (`processAck`): the client acknowledges what it has consumed, and while too much is unacknowledged
+    the process is blocked; also while the client is away, so that nothing is lost before it resumes."""
+
+
+class StartResult(Wire, frozen=True):
+    process_id: str
+    sandbox_type: SandboxType | None = None
+
+
+class ReadParams(Wire, frozen=True):
+    process_id: str
+    after_seq: Unsigned | None = None
+    max_bytes: Unsigned | None = None
+    wait_ms: Unsigned | None = None
+
+
+class WireChunk(Wire, frozen=True):
+    seq: int
+    stream: Stream
+    chunk: bytes
+
+
+class WireEvicted(Wire, frozen=True):
+    first_seq: int
+    last_seq: int
+
+
+class ReadResult(Wire, frozen=True):
+    chunks: tuple[WireChunk, ...]
+    next_seq: int
+    exited: bool
+    exit_code: int | None
+    closed: bool
+    failure: str | None = None
+    sandbox_denied: bool = False
+    evicted: WireEvicted | UnsetType = UNSET
+    """*extension*: the numbers after `afterSeq` that are no longer retained; absent when none is missing."""
+    exited_seq: int | UnsetType = UNSET
+    """*extension*: the number of the exit, so that a reader need not infer it."""
+
+
+class WriteParams(Wire, frozen=True):
+    process_id: str
+    chunk: bytes
+    write_id: str
+
+
+class WriteResult(Wire, frozen=True):
+    status: Literal["accepted", "stdinClosed", "unknownProcess", "starting"]
+
+
+class SignalParams(Wire, frozen=True):
+    process_id: str
+    signal: SignalName
+
+
+class TerminateParams(Wire, frozen=True):
+    process_id: str
+    grace_ms: Unsigned | UnsetType = UNSET
+    """*extension* (`processGracefulTerminate`): how long between TERM and KILL."""
+
+
+class TerminateResult(Wire, frozen=True):
+    running: bool
+
+
+class ResizeParams(Wire, frozen=True):
+    process_id: str
+    rows: Annotated[int, Meta(ge=1, le=65535)]
+    cols: Annotated[int, Meta(ge=1, le=65535)]
+
+
+class CloseStdinParams(Wire, frozen=True):
+    process_id: str
+
+
+class ProcessSummary(Wire, frozen=True):
+    process_id: str
+    argv: tuple[str, ...]
+    tty: bool
+    next_seq: int
+    exited: bool
+    exit_code: int | None
+    closed: bool
+
+
+class ListResult(Wire, frozen=True):
+    processes: tuple[ProcessSummary, ...]
+
+
+class AckParams(Wire, frozen=True):
+    """*extension* (`processAck`), a notification: everything up to `seq` has been consumed."""
+
+    process_id: str
+    seq: Unsigned
+
+
+class OutputNotice(Wire, frozen=True):
+    process_id: str
+    seq: int
+    stream: Stream
+    chunk: bytes
+
+
+class ExitedNotice(Wire, frozen=True):
+    process_id: str
+    seq: int
+    exit_code: int
+    sandbox_denied: bool = False
+
+
+class ClosedNotice(Wire, frozen=True):
+    process_id: str
+    seq: int
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+class PathParams(Wire, frozen=True):
+    path: str
+    sandbox: Sandbox | None = None
+
+
+class FollowParams(Wire, frozen=True):
+    path: str
+    follow_symlinks: bool = True
+    sandbox: Sandbox | None = None
+
+
+class ReadFileResult(Wire, frozen=True):
+    data_base64: bytes
+
+
+class WriteFileParams(Wire, frozen=True):
+    path: str
+    data_base64: str
+    """Text, not bytes: wrong base64 here is an invalid request (-32600), everywhere else invalid params."""
+    follow_symlinks: bool = True
+    sandbox: Sandbox | None = None
+
+
+class CreateDirectoryParams(Wire, frozen=True):
+    path: str
+    recursive: bool = True
+    sandbox: Sandbox | None = None
+
+
+class Metadata(Wire, frozen=True):
+    is_directory: bool
+    is_file: bool
+    is_symlink: bool
+    size: int
+    created_at_ms: int
+    modified_at_ms: int
+
+
+class CanonicalizeResult(Wire, frozen=True):
+    path: str
+
+
+class DirectoryEntry(Wire, frozen=True):
+    file_name: str
+    is_directory: bool
+    is_file: bool
+
+
+class ReadDirectoryResult(Wire, frozen=True):
+    entries: tuple[DirectoryEntry, ...]
+
+
+class WalkOptions(Wire, frozen=True):
+    max_depth: Unsigned
+    max_directories: Unsigned
+    max_entries: Unsigned
+    follow_directory_symlinks: bool
+    prune_hidden_directories: bool = False
+
+
+class WalkParams(Wire, frozen=True):
+    path: str
+    options: WalkOptions
+    sandbox: Sandbox | None = None
+
+
+class WalkEntry(Wire, frozen=True):
+    path: str
+    kind: Literal["directory", "file"]
+
+
+class WalkError(Wire, frozen=True):
+    path: str
+    message: str
+
+
+class WalkResult(Wire, frozen=True):
+    entries: tuple[WalkEntry, ...]
+    errors: tuple[WalkError, ...]
+    truncated: bool
+
+
+class RemoveParams(Wire, frozen=True):
+    path: str
+    recursive: bool = True
+    force: bool = True
+    follow_symlinks: bool = True
+    sandbox: Sandbox | None = None
+
+
+class CopyParams(Wire, frozen=True):
+    source_path: str
+    destination_path: str
+    recursive: bool
+    sandbox: Sandbox | None = None
+
+
+class OpenParams(Wire, frozen=True):
+    handle_id: str
+    path: str
+    mode: Literal["read", "replace"] = "read"
+    sandbox: Sandbox | None = None
+
+
+class OpenResult(Wire, frozen=True):
+    handle_id: str
+
+
+class ReadBlockParams(Wire, frozen=True):
+    handle_id: str
+    offset: Unsigned
+    length: Unsigned = field(name="len")
+
+
+class ReadBlockResult(Wire, frozen=True):
+    chunk: bytes
+    eof: bool
+
+
+class WriteBlockParams(Wire, frozen=True):
+    handle_id: str
+    offset: Unsigned
+    chunk: bytes
+
+
+class CloseParams(Wire, frozen=True):
+    handle_id: str
+
+
+class WatchMissingParams(Wire, frozen=True):
+    watch_id: Unsigned
+    missing: tuple[str, ...]
+    present: str | None = None
+
+
+class WatchMissingResult(Wire, frozen=True):
+    watching: bool
+
+
+class MissingChangedNotice(Wire, frozen=True):
+    watch_id: int
+
+
+# --- HTTP ------------------------------------------------------------------------------------------------------------
+
+
+class HttpHeader(Wire, frozen=True, omit_defaults=True):
+    name: str
+    value: str
+    value_env_var: str | None = None
+
+
+class HttpRequestParams(Wire, frozen=True):
+    method: str
+    url: str
+    request_id: str
+    headers: tuple[HttpHeader, ...] = ()
+    body_base64: bytes | None = None
+    timeout_ms: Unsigned | None = None
+    redirect_policy: Literal["follow", "stop"] = "follow"
+    stream_response: bool = False
+
+
+class HttpResult(Wire, frozen=True):
+    status: int
+    headers: tuple[HttpHeader, ...]
+    body_base64: bytes
+
+
+class HttpBodyDeltaNotice(Wire, frozen=True):
+    request_id: str
+    seq: int
+    delta_base64: bytes
+    done: bool
+    error: str | None = None
+
+
+# --- registry --------------------------------------------------------------------------------------------------------
+
+
+class Method(NamedTuple):
+    """What a request takes and gives. `family` is the word used when it comes before the handshake is done."""
+
+    params: type[Struct]
+    result: type[Struct]
+    family: str
+
+
+METHODS: Mapping[str, Method] = {
+    "initialize": Method(InitializeParams, InitializeResult, "handshake"),
+    "environment/info": Method(NoParams, EnvironmentInfo, "environment info"),
+    "environment/status": Method(NoParams, EnvironmentStatus, "environment status"),
+    "process/start": Method(StartParams, StartResult, "exec"),
+    "process/read": Method(ReadParams, ReadResult, "exec"),
+    "process/write": Method(WriteParams, WriteResult, "exec"),
+    "process/signal": Method(SignalParams, Empty, "exec"),
+    "process/terminate": Method(TerminateParams, TerminateResult, "exec"),
+    "process/resize": Method(ResizeParams, Empty, "exec"),
+    "process/closeStdin": Method(CloseStdinParams, Empty, "exec"),
+    "process/list": Method(NoParams, ListResult, "exec"),
+    "fs/readFile": Method(FollowParams, ReadFileResult, "filesystem"),
+    "fs/writeFile": Method(WriteFileParams, Empty, "filesystem"),
+    "fs/createDirectory": Method(CreateDirectoryParams, Empty, "filesystem"),
+    "fs/getMetadata": Method(FollowParams, Metadata, "filesystem"),
+    "fs/canonicalize": Method(PathParams, CanonicalizeResult, "filesystem"),
+    "fs/readDirectory": Method(PathParams, ReadDirectoryResult, "filesystem"),
+    "fs/walk": Method(WalkParams, WalkResult, "filesystem"),
+    "fs/remove": Method(RemoveParams, Empty, "filesystem"),
+    "fs/copy": Method(CopyParams, Empty, "filesystem"),
+    "fs/open": Method(OpenParams, OpenResult, "filesystem"),
+    "fs/readBlock": Method(ReadBlockParams, ReadBlockResult, "filesystem"),
+    "fs/writeBlock": Method(WriteBlockParams, Empty, "filesystem"),
+    "fs/close": Method(CloseParams, Empty, "filesystem"),
+    "fs/watchMissing": Method(WatchMissingParams, WatchMissingResult, "filesystem"),
+    "http/request": Method(HttpRequestParams, HttpResult, "http"),
+}

@@ -1,0 +1,34 @@
+"""JSON-RPC without the `jsonrpc` member, sans I/O: bytes in, messages out.
+
+It owns the shape of messages, the guards against hostile ones and the matching of replies to requests. It knows nothing
+of sockets, methods or types of params: those stay raw JSON.
+"""
+
+from treadle.rpc.message import (
+    Failure,
+    Notification,
+    Reply,
+    Request,
+    RequestId,
+    decode,
+    encode_failure,
+    encode_notification,
+    encode_reply,
+    encode_request,
+)
+from treadle.rpc.peer import Answer, RpcPeer
+
+__all__ = [
+    "Answer",
+    "Failure",
+    "Notification",
+    "Reply",
+    "Request",
+    "RequestId",
+    "RpcPeer",
+    "decode",
+    "encode_failure",
+    "encode_notification",
+    "encode_reply",
+    "encode_request",
+]

@@ -1,0 +1,65 @@
+"""Matching replies to the requests that this side made."""
+
+from __future__ import annotations
+
+from typing import Generic, NamedTuple, TypeVar
+
+from msgspec import Raw, Struct
+
+from treadle.errors import OVERLOADED, MalformedMessage, RpcError
+from treadle.rpc.message import Failure, Notification, Reply, Request, decode, encode_request
+
+T = TypeVar("T")
+
+
+class Answer(NamedTuple, Generic[T]):
+    """A request of ours was answered: `token` is what the caller left with it."""
+
+    token: T
+    result: Raw | RpcError
+
+
+class RpcPeer(Generic[T]):
+    """One end of a conversation. `token` is whatever the shell wants back with the answer (a future, say)."""
+
+    def __init__(self, *, untrusted: bool = False, max_pending: int = 1024) -> None:
+        self._untrusted = untrusted
+        self._max_pending = max_pending
+        self._next_id = 0
+        self._pending: dict[int, T] = {}
+
+    def request(self, method: str, params: Struct | None, token: T) -> bytes:
+        """The frame of a new request."""
+        if len(self._pending) >= self._max_pending:
+            raise RpcError(OVERLOADED, f"{self._max_pending} requests are waiting for an answer: retry later")
+        self._next_id += 1
+        frame = encode_request(self._next_id, method, params)
+        self._pending[self._next_id] = token
+        return frame
+
+    def receive(self, frame: bytes) -> Request | Notification | Answer[T]:
+        """Read one frame; raises `MalformedMessage`, also for an answer to a request that was never made."""
+        message = decode(frame, untrusted=self._untrusted)
+        if isinstance(message, Request | Notification):
+            return message
+        if not isinstance(message.id, int) or message.id not in self._pending:
+            raise UnmatchedAnswer(f"an answer to a request that was not made (id {message.id!r})")
+        token = self._pending.pop(message.id)
+        return Answer(token, _outcome(message))
+
+
+    def drain(self) -> list[T]:
+        """The conversation is over: all tokens that will never be answered."""
+        tokens = list(self._pending.values())
+        self._pending.clear()
+        return tokens
+
+
+class UnmatchedAnswer(MalformedMessage):
+    """A peer that answers what was not asked is not speaking our protocol."""
+
+
+def _outcome(message: Reply | Failure) -> Raw | RpcError:
+    if isinstance(message, Reply):
+        return message.result
+    return RpcError(message.error.code, message.error.message, message.error.data)

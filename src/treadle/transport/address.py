@@ -1,0 +1,75 @@
+"""Where a server is: `ws://HOST:PORT`, `wss://HOST[:PORT]`, `unix://PATH`, `stdio://`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from treadle.errors import TreadleError
+
+Scheme = Literal["ws", "wss", "unix", "stdio"]
+_DEFAULT_PORTS = {"ws": 80, "wss": 443}
+
+
+class AddressError(TreadleError):
+    """The text is not an address that we know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    scheme: Scheme
+    host: str = ""
+    port: int = 0
+    path: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        scheme, separator, rest = text.partition("://")
+        if scheme == "stdio" and not rest:
+            return cls("stdio")
+        if scheme == "unix" and separator:
+            if not rest.startswith("/"):
+                raise AddressError(f"{text!r}: a unix socket needs an absolute path, like unix:///run/treadle.sock")
+            return cls("unix", path=rest)
+        if scheme == "ws" or scheme == "wss":  # noqa: PLR1714 - narrows the type
+            authority, _, path = rest.partition("/")
+            host, port = _split_authority(text, authority, _DEFAULT_PORTS[scheme])
+            return cls(scheme, host, port, f"/{path}")
+        raise AddressError(f"{text!r} is not an address: use ws://HOST:PORT, wss://HOST, unix:///PATH or stdio://")
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        if self.scheme in ("unix", "stdio") or self.host == "localhost":
+            return True
+        import ipaddress
+
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def authority(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        if self.scheme == "unix":
+            return f"unix://{self.path}"
+        if self.scheme == "stdio":
+            return "stdio://"
+        return f"{self.scheme}://{self.authority}{'' if self.path in ('', '/') else self.path}"
+
+
+def _split_authority(text: str, authority: str, default_port: int) -> tuple[str, int]:
+    if "@" in authority:
+        raise AddressError("an address carries no user or password: pass the token separately")
+    if authority.startswith("["):
+        host, _, tail = authority[1:].partition("]")
+        port = tail.removeprefix(":")
+    else:
+        host, _, port = authority.partition(":")
+    if not host or (port and not port.isdigit()) or int(port or 0) > 65535:
+        raise AddressError(f"{text!r}: expected HOST:PORT after the scheme, like ws://127.0.0.1:8765")
+    return host, int(port) if port else default_port

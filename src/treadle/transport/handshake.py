@@ -1,0 +1,140 @@
+"""The HTTP part of a WebSocket connection, without I/O, for both roles.
+
+The server half answers health checks, refuses what must be refused (browsers by their `Origin`, wrong paths, wrong
+tokens) and upgrades the rest. It never reads a body.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from treadle.errors import ChannelClosed
+
+MAX_HEAD = 16 << 10
+_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+
+
+class BadRequest(Exception):
+    """The head is not HTTP, or is too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A request or response head: its first line and its headers, names in lower case."""
+
+    start: str
+    headers: Mapping[str, str]
+
+    def has_token(self, name: str, token: str) -> bool:
+        return token in (part.strip().lower() for part in self.headers.get(name, "").split(","))
+
+
+def split_head(buffer: bytes) -> tuple[Head, bytes] | None:
+    """The head and what follows it, or None while it is incomplete."""
+    end = buffer.find(b"\r\n\r\n")
+    if end < 0:
+        if len(buffer) > MAX_HEAD:
+            raise BadRequest(f"the head is longer than {MAX_HEAD} bytes")
+        return None
+    if end > MAX_HEAD:
+        raise BadRequest(f"the head is longer than {MAX_HEAD} bytes")
+    start, *lines = buffer[:end].decode("latin-1").split("\r\n")
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or not name or name != name.strip():
+            raise BadRequest("a header line is malformed")
+        name = name.lower()
+        headers[name] = f"{headers[name]}, {value.strip()}" if name in headers else value.strip()
+    return Head(start, headers), buffer[end + 4 :]
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Who may come in: health paths are open, everything else needs the token (when there is one)."""
+
+    token: str | None = None
+    health_paths: tuple[str, ...] = ("/readyz",)
+
+    def answer(self, head: Head) -> tuple[bytes, bool]:
+        """The response, and whether it upgrades the connection."""
+        method, _, rest = head.start.partition(" ")
+        target, _, version = rest.rpartition(" ")
+        if not target or not version.startswith("HTTP/1."):
+            return response(HTTPStatus.BAD_REQUEST, "not an HTTP/1.1 request"), False
+        if "origin" in head.headers:
+            return response(HTTPStatus.FORBIDDEN, "requests from web pages are refused"), False
+        path = target.partition("?")[0]
+        if path in self.health_paths:
+            if method not in ("GET", "HEAD"):
+                return response(HTTPStatus.METHOD_NOT_ALLOWED, "use GET"), False
+            return response(HTTPStatus.OK, ""), False
+        if path != "/":
+            return response(HTTPStatus.NOT_FOUND, f"no such path; connect to / or ask {self.health_paths[0]}"), False
+        return self._upgrade(method, head)
+
+    def _upgrade(self, method: str, head: Head) -> tuple[bytes, bool]:
+        key = head.headers.get("sec-websocket-key", "")
+        wants = head.has_token("connection", "upgrade") and head.has_token("upgrade", "websocket")
+        if method != "GET" or not wants or not key or head.headers.get("sec-websocket-version") != "13":
+            return response(HTTPStatus.BAD_REQUEST, "expected a WebSocket upgrade (version 13)"), False
+        if self.token is not None:
+            scheme, _, given = head.headers.get("authorization", "").partition(" ")
+            if scheme.lower() != "bearer" or not given:
+                return response(HTTPStatus.UNAUTHORIZED, "missing bearer token"), False
+            if not hmac.compare_digest(given.strip().encode("latin-1"), self.token.encode()):
+                return response(HTTPStatus.UNAUTHORIZED, "wrong bearer token"), False
+        lines = ("HTTP/1.1 101 Switching Protocols", "Upgrade: websocket", "Connection: Upgrade")
+        accept = f"Sec-WebSocket-Accept: {_accept(key)}"
+        return "\r\n".join((*lines, accept, "", "")).encode(), True
+
+
+def response(status: HTTPStatus, text: str) -> bytes:
+    body = f"{text}\n".encode() if text else b""
+    challenge = "WWW-Authenticate: Bearer\r\n" if status == HTTPStatus.UNAUTHORIZED else ""
+    head = (
+        f"HTTP/1.1 {status.value} {status.phrase}\r\n{challenge}"
+        f"Content-Type: text/plain; charset=utf-8\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """The client half: one request, and the check of its response."""
+
+    host: str
+    path: str
+    token: str | None
+    key: str
+
+    @classmethod
+    def new(cls, host: str, path: str, token: str | None) -> Upgrade:
+        return cls(host, path or "/", token, base64.b64encode(os.urandom(16)).decode())
+
+    def request(self) -> bytes:
+        authorization = f"Authorization: Bearer {self.token}\r\n" if self.token is not None else ""
+        return (
+            f"GET {self.path} HTTP/1.1\r\nHost: {self.host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"Sec-WebSocket-Key: {self.key}\r\nSec-WebSocket-Version: 13\r\n{authorization}\r\n"
+        ).encode()
+
+    def check(self, head: Head, rest: bytes) -> None:
+        """Raise `ChannelClosed` unless the server agreed."""
+        status = head.start.split(" ")[1:2]
+        if status != ["101"]:
+            said = rest.decode("utf-8", "replace").strip()
+            words = head.start.partition(" ")[2]
+            raise ChannelClosed(f"the server refused the connection: HTTP {words}" + (f": {said}" if said else ""))
+        if head.headers.get("sec-websocket-accept") != _accept(self.key):
+            raise ChannelClosed("the server's WebSocket handshake does not match the request")
+
+
+def _accept(key: str) -> str:
+    return base64.b64encode(hashlib.sha1(key.encode() + _GUID, usedforsecurity=False).digest()).decode()

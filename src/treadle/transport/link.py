@@ -1,0 +1,108 @@
+"""`RpcLink`: one channel and one sans-I/O peer joined into calls, notifications and replies.
+
+It knows JSON-RPC but no method. Frames that cannot be read are answered or end the link, as the handler decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from treadle.errors import INTERNAL_ERROR, ChannelClosed, MalformedMessage, RpcError
+from treadle.rpc import (
+    Answer,
+    Notification,
+    Request,
+    RequestId,
+    RpcPeer,
+    encode_failure,
+    encode_notification,
+    encode_reply,
+)
+from treadle.transport.channel import Channel
+
+R = TypeVar("R", bound=Struct)
+
+
+class Handler(Protocol):
+    """What a link's owner does with what arrives. None of these may raise."""
+
+    def request_received(self, request: Request) -> None: ...
+
+    def notification_received(self, notification: Notification) -> None: ...
+
+    def malformed_received(self, error: MalformedMessage) -> None: ...
+
+    def link_closed(self, reason: str) -> None: ...
+
+    def link_writable(self) -> None: ...
+
+
+class RpcLink:
+    """Calls out, requests and notifications in."""
+
+    def __init__(self, channel: Channel, handler: Handler, *, untrusted: bool = False) -> None:
+        self.channel = channel
+        self._handler = handler
+        self._peer: RpcPeer[asyncio.Future[Raw]] = RpcPeer(untrusted=untrusted)
+
+    def start(self) -> None:
+        self.channel.attach(self)
+
+    async def call(self, method: str, params: Struct | None, result: type[R]) -> R:
+        """Send a request and wait for its result. Raises `RpcError` or `ChannelClosed`."""
+        if self.channel.closed:
+            raise ChannelClosed(f"{self.channel.peer}: the connection is closed")
+        waiter: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
+        self.channel.send(self._peer.request(method, params, waiter))
+        raw = await waiter
+        try:
+            return msgspec.json.decode(raw, type=result)
+        except msgspec.DecodeError as error:
+            raise RpcError(INTERNAL_ERROR, f"the answer to {method} is not what the protocol says: {error}") from None
+
+    def notify(self, method: str, params: Struct | None = None) -> None:
+        self.channel.send(encode_notification(method, params))
+
+    def reply(self, request_id: RequestId, result: Struct | Raw) -> None:
+        self.channel.send(encode_reply(request_id, result))
+
+    def fail(self, request_id: RequestId, code: int, message: str) -> None:
+        self.channel.send(encode_failure(request_id, code, message))
+
+    # --- Receiver ---
+
+    def frame_received(self, frame: bytes) -> None:
+        try:
+            message = self._peer.receive(frame)
+        except MalformedMessage as error:
+            self._handler.malformed_received(error)
+            return
+        if isinstance(message, Request):
+            self._handler.request_received(message)
+        elif isinstance(message, Notification):
+            self._handler.notification_received(message)
+        else:
+            _settle(message)
+
+    def channel_closed(self, reason: str) -> None:
+        for waiter in self._peer.drain():
+            if not waiter.done():
+                waiter.set_exception(ChannelClosed(reason))
+        self._handler.link_closed(reason)
+
+    def channel_writable(self) -> None:
+        self._handler.link_writable()
+
+
+def _settle(answer: Answer[asyncio.Future[Raw]]) -> None:
+    waiter = answer.token
+    if waiter.done():  # the caller was cancelled
+        return
+    if isinstance(answer.result, RpcError):
+        waiter.set_exception(answer.result)
+    else:
+        waiter.set_result(answer.result)
