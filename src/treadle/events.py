@@ -1,7 +1,7 @@
 """`EventLog`: numbered events with bounded retention, read late or live without gap or repeat.
 
-One primitive for processes, turns and runs. It owns numbering, eviction, wake-ups and the account of how far the slowest
-reader is behind. It knows nothing of what the events mean, and it belongs to one event loop: no locks.
+One primitive for processes, turns and runs. It owns numbering, eviction, wake-ups and the account of how far the
+slowest reader is behind. It knows nothing of what the events mean, and it belongs to one event loop: no locks.
 """
 
 from __future__ import annotations
@@ -167,7 +167,8 @@ class EventLog(Generic[E]):
     @property
     def backlog(self) -> int:
         """How many bytes the slowest cursor has not taken yet; 0 without cursors."""
-        return max((self._total - cursor.consumed for cursor in self._cursors), default=0)
+        last = self.last_seq
+        return max((self._total - cursor.consumed for cursor in self._cursors if cursor.position < last), default=0)
 
     @property
     def full(self) -> bool:
@@ -189,9 +190,7 @@ class EventLog(Generic[E]):
         return min((cursor.position for cursor in self._cursors), default=self.last_seq)
 
     def stats(self) -> LogStats:
-        return LogStats(
-            self.next_seq, len(self._entries), self._bytes, self._evicted, self.backlog, len(self._cursors)
-        )
+        return LogStats(self.next_seq, len(self._entries), self._bytes, self._evicted, self.backlog, len(self._cursors))
 
     def _cursor_moved(self) -> None:
         if self.on_progress is not None:
@@ -206,12 +205,10 @@ class EventLog(Generic[E]):
             entry = self._entries[index]
             cursor.position, cursor.consumed = seq, entry.end
             return Numbered(seq, entry.event)
-        if seq in self._kept:
-            cursor.position = seq
-            return Numbered(seq, self._kept[seq])
-        gap = self._gap_at(seq)
-        cursor.position = gap.last
-        return gap
+        item = Numbered(seq, self._kept[seq]) if seq in self._kept else self._gap_at(seq)
+        cursor.position = item.last if isinstance(item, Gap) else seq
+        cursor.consumed = self._offset_after(cursor.position)
+        return item
 
     def _offset_after(self, seq: int) -> int:
         """How many bytes had been appended when event `seq` was the last."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Protocol
+from typing import Protocol, cast
 
 from treadle._version import __version__
 
@@ -17,11 +17,8 @@ from treadle._version import __version__
 class Command(Protocol):
     """What a command module offers."""
 
-    @staticmethod
-    def add_arguments(parser: argparse.ArgumentParser) -> None: ...
-
-    @staticmethod
-    def run(arguments: argparse.Namespace) -> int: ...
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
 
 
 # name -> (module, one line for --help)
@@ -35,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if words and words[0] in COMMANDS:
         module, summary = COMMANDS[words[0]]
-        command: Command = import_module(module)
+        command = cast(Command, import_module(module))
         parser = argparse.ArgumentParser(prog=f"treadle {words[0]}", description=f"{summary[0].upper()}{summary[1:]}.")
         command.add_arguments(parser)
         return command.run(parser.parse_args(words[1:]))

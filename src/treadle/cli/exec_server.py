@@ -80,7 +80,9 @@ def _read_token(path: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise TreadleError(f"cannot read the token file {path}: {error}") from None
     if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise TreadleError(f"the token file {path} must hold one word of printable ASCII, such as `openssl rand -hex 32` makes")
+        raise TreadleError(
+            f"the token file {path} must hold one word of printable ASCII, such as `openssl rand -hex 32` makes"
+        )
     return token
 
 
@@ -100,7 +102,7 @@ async def _serve(address: Address, token: str | None, exit_on_stdin_close: bool)
 
 
 async def _serve_stdio() -> int:
-    from treadle.transport.connect import stdio_channel
+    from treadle.transport.stdio import stdio_channel
 
     stop = _stop_on_signals()
     # Nothing but messages may reach standard output: what a library prints goes to standard error.

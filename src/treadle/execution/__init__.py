@@ -1,9 +1,9 @@
 """Run processes and work with files, on this machine or on another one.
 
-    from treadle.execution import Environment
+from treadle.execution import Environment
 
-    async with await Environment.connect("ws://127.0.0.1:8765") as env:
-        print((await env.run(["uname", "-a"])).text)
+async with await Environment.connect("ws://127.0.0.1:8765") as env:
+    print((await env.run(["uname", "-a"])).text)
 """
 
 from treadle.errors import ExecError, ExecTimeout

@@ -21,9 +21,7 @@ _OWN = (
 )
 
 
-def child_environment(
-    env: Mapping[str, str], policy: EnvPolicy | None, inherited: Mapping[str, str]
-) -> dict[str, str]:
+def child_environment(env: Mapping[str, str], policy: EnvPolicy | None, inherited: Mapping[str, str]) -> dict[str, str]:
     """`env` alone without a policy; otherwise the policy applied to `inherited`, then `env` on top, unfiltered."""
     if policy is None:
         return dict(env)

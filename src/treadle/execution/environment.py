@@ -51,7 +51,7 @@ class Environment:
 
         `url` is `ws://HOST:PORT`, `wss://HOST`, `unix:///PATH`, or a command line that speaks the protocol on its
         standard input and output, such as `["ssh", "HOST", "treadle", "exec-server", "--listen", "stdio://"]`.
-        When the connection is lost it is taken up again for up to `recovery_s` seconds (0: never; a command line: never),
+        When the connection is lost it is taken up again for up to `recovery_s` seconds (0, or a command line: never)
         without losing or doubling a byte. After that every open process fails.
         """
         if url is None:
@@ -73,7 +73,9 @@ class Environment:
     async def start(self, params: ExecParams) -> Process:
         """Start a process. Raises `ExecError` when it cannot be; nothing runs then."""
         if isinstance(params.argv, str):
-            raise ExecError("argv is a list of words, not one string: for a shell, ['/bin/sh', '-c', '…']", INVALID_PARAMS)
+            raise ExecError(
+                "argv is a list of words, not one string: for a shell, ['/bin/sh', '-c', '…']", INVALID_PARAMS
+            )
         if not params.argv:
             raise ExecError("argv must not be empty", INVALID_PARAMS)
         if not os.path.isabs(params.cwd):
@@ -191,7 +193,8 @@ async def _remote(
 ) -> Environment:
     from treadle.execution.files.remote import RemoteFiles
     from treadle.execution.remote import RemoteBackend
-    from treadle.transport.connect import connect, spawn
+    from treadle.transport.connect import connect
+    from treadle.transport.stdio import spawn
 
     if isinstance(url, str):
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import fcntl
 import os
@@ -19,16 +20,15 @@ from treadle.execution.model import (
     Output,
     OutputStream,
     ProcessInfo,
-    SignalName,
     WriteResult,
     WriteStatus,
 )
 from treadle.execution.process import RETAINED_BYTES, TERMINATE_GRACE_S, Process
-from treadle.execution.sandbox import confine, looks_denied
+from treadle.execution.sandbox import Confined, confine, looks_denied
 from treadle.execution.sandbox.policy import Policy, policy_from_wire
 from treadle.execution.stdin import Stdin
 from treadle.execution.warden import Child, SpawnRefused, Warden, WardenLost
-from treadle.protocol.exec import SandboxType
+from treadle.protocol.exec import SandboxType, SignalName
 
 # What a pipe holds by default on Linux: one read empties it.
 READ_SIZE = 64 << 10
@@ -69,7 +69,8 @@ class LocalProcess(Process):
         _check(argv, arg0, cwd, env)
         policy = policy_from_wire(params.sandbox)
         if policy is not None:
-            argv, arg0, env = await self._confine(policy, argv, arg0, cwd, env)
+            confined = await self._confine(policy, argv, env)
+            argv, arg0, env = confined.argv, confined.arg0, dict(confined.env)
         fds, terminal = self._open_terminal() if params.tty else (self._open_pipes(params.pipe_stdin), None)
         try:
             self._child = await warden.spawn(
@@ -92,15 +93,12 @@ class LocalProcess(Process):
             raise
         self._resume()
 
-    async def _confine(
-        self, policy: Policy, argv: Sequence[str], arg0: str | None, cwd: str, env: dict[str, str]
-    ) -> tuple[tuple[str, ...], str | None, dict[str, str]]:
-        def confined() -> tuple[tuple[str, ...], str | None, dict[str, str], SandboxType]:
-            found = confine(policy, argv=argv, arg0=arg0, cwd=cwd, env=env, tty=self.params.tty)
-            return tuple(found.argv), found.arg0, dict(found.env), found.sandbox_type
-
-        argv, arg0, env, self.sandbox_type = await asyncio.to_thread(confined)
-        return argv, arg0, env
+    async def _confine(self, policy: Policy, argv: tuple[str, ...], env: dict[str, str]) -> Confined:
+        cwd, arg0, tty = os.fspath(self.params.cwd), self.params.arg0, self.params.tty
+        # In a thread: the first time it tries out what the machine can do.
+        confined = await asyncio.to_thread(confine, policy, argv=argv, arg0=arg0, cwd=cwd, env=env, tty=tty)
+        self.sandbox_type = confined.sandbox_type
+        return confined
 
     def _open_pipes(self, pipe_stdin: bool) -> list[int]:
         opened: list[int] = []
@@ -361,10 +359,8 @@ class LocalBackend:
         self._closed = True
         for name in tuple(self._starting):
             self.cancel_start(name)
-        try:
+        with contextlib.suppress(WardenLost):  # then everything has been killed already
             await self._warden.end_group(self._group, grace_s)
-        except WardenLost:
-            pass  # it has killed everything on its way out
         open_ones = [process for process in self._processes.values() if not process.closed]
         try:
             async with asyncio.timeout(CLOSE_PATIENCE_S):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 
 from treadle._version import __version__
+from treadle.errors import ExecError
 from treadle.execution.uris import uri_from_path
 from treadle.protocol.exec import Capabilities, EnvironmentInfo, Shell
 
@@ -27,16 +30,23 @@ CAPABILITIES = Capabilities(
 def machine_info() -> EnvironmentInfo:
     """The facts about this machine and user, as of now."""
     shell = _shell()
-    temp = tempfile.gettempdir()
     return EnvironmentInfo(
         shell=Shell(name=os.path.basename(shell), path=shell),
-        cwd=uri_from_path(os.getcwd()),
-        user_home_dir=uri_from_path(os.path.expanduser("~")),
-        temp_dir=uri_from_path(temp),
+        cwd=_folder(os.getcwd),
+        user_home_dir=_folder(lambda: os.path.expanduser("~")),
+        temp_dir=_folder(tempfile.gettempdir),
         platform_os="macos" if sys.platform == "darwin" else sys.platform,
         executor_version=__version__,
         capabilities=CAPABILITIES,
     )
+
+
+def _folder(find: Callable[[], str]) -> str | None:
+    """None where there is none: a working directory that was removed, a user without a home."""
+    try:
+        return uri_from_path(find())
+    except (OSError, ExecError):
+        return None
 
 
 def _shell() -> str:
@@ -44,10 +54,8 @@ def _shell() -> str:
     import pwd
 
     candidates = [os.environ.get("SHELL", "")]
-    try:
+    with contextlib.suppress(KeyError):  # a user id without an account, as in many containers
         candidates.append(pwd.getpwuid(os.getuid()).pw_shell)
-    except KeyError:  # a user id without an account, as in many containers
-        pass
     for path in (*candidates, "/bin/bash", "/bin/sh"):
         if os.path.basename(path) in ("bash", "zsh", "sh", "dash", "ksh", "fish") and os.access(path, os.X_OK):
             return path

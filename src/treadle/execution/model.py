@@ -155,5 +155,3 @@ class CompletedRun:
     @property
     def text(self) -> str:
         return self.output.decode("utf-8", "replace")
-
-

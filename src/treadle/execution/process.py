@@ -1,6 +1,7 @@
 """`Process`: a running command with a numbered event log, wherever it runs.
 
-Reading is the same for every backend, because it is reading the log; a backend adds the events and carries out the verbs.
+Reading is the same for every backend, because it is reading the log; a backend adds the events and carries out the
+verbs.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from treadle.execution.model import (
     ProcessEvent,
     ProcessInfo,
     ReadResponse,
-    SignalName,
     WriteResult,
 )
+from treadle.protocol.exec import SignalName
 
 RETAINED_BYTES = 1 << 20
 RETAINED_CHUNKS = 50_000
@@ -76,9 +77,7 @@ class Process(ABC):
     def failure(self) -> str | None:
         return self._failure
 
-    async def read(
-        self, after_seq: int | None = None, max_bytes: int | None = None, wait_ms: int = 0
-    ) -> ReadResponse:
+    async def read(self, after_seq: int | None = None, max_bytes: int | None = None, wait_ms: int = 0) -> ReadResponse:
         """The retained output after `after_seq`, at least one chunk if there is any, then as many as fit `max_bytes`.
 
         With `wait_ms` it waits that long for output, for the exit (unless `after_seq` is past it) or for the close.
@@ -112,9 +111,7 @@ class Process(ABC):
         return self.exit_code
 
     def info(self, argv: tuple[str, ...] = (), tty: bool = False) -> ProcessInfo:
-        return ProcessInfo(
-            self.process_id, argv, tty, self.log.next_seq, self.exited, self.exit_code, self.log.closed
-        )
+        return ProcessInfo(self.process_id, argv, tty, self.log.next_seq, self.exited, self.exit_code, self.log.closed)
 
     # --- verbs ---
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Annotated, Any
 
 import msgspec
@@ -51,10 +52,11 @@ class _Envelope(Struct):
     method: str | UnsetType = UNSET
     params: Raw = Raw()
     result: Raw = Raw()
-    error: ErrorBody | UnsetType = UNSET
+    error: Raw = Raw()
 
 
 _decoder = msgspec.json.Decoder(_Envelope)
+_error_decoder = msgspec.json.Decoder(ErrorBody)
 _encoder = msgspec.json.Encoder()
 _NO_PARAMS = Raw(b"{}")
 
@@ -64,22 +66,25 @@ def decode(frame: bytes, *, untrusted: bool = False) -> Request | Notification |
     try:
         if untrusted:
             _check(frame)
-        envelope = _decoder.decode(frame)
+        return _classify(_decoder.decode(frame))
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise MalformedMessage(f"not a JSON-RPC message: {error}") from None
-    has_id = not isinstance(envelope.id, UnsetType)
+
+
+def _classify(envelope: _Envelope) -> Request | Notification | Reply | Failure:
+    """By the first of `method`, `result`, `error` that is there; the others are then unknown members, of any type."""
     if not isinstance(envelope.method, UnsetType):
         params = envelope.params if _given(envelope.params) else _NO_PARAMS
         if isinstance(envelope.id, UnsetType):
             return Notification(envelope.method, params)
         return Request(envelope.id, envelope.method, params)
-    if not has_id or isinstance(envelope.id, UnsetType):
+    if isinstance(envelope.id, UnsetType):
         raise MalformedMessage("not a JSON-RPC message: it has neither `method` nor `id`")
     if bytes(envelope.result):
         return Reply(envelope.id, envelope.result)
-    if isinstance(envelope.error, UnsetType):
+    if not bytes(envelope.error):
         raise MalformedMessage("not a JSON-RPC message: it has none of `method`, `result` and `error`")
-    return Failure(envelope.id, envelope.error)
+    return Failure(envelope.id, _error_decoder.decode(envelope.error))
 
 
 def _given(params: Raw) -> bool:
@@ -88,12 +93,32 @@ def _given(params: Raw) -> bool:
 
 
 def _check(frame: bytes) -> None:
+    # Before the parser makes an object of every value.
+    if _count(frame) > MAX_VALUES:
+        raise MalformedMessage(f"not a JSON-RPC message: it holds more than {MAX_VALUES} JSON values")
     value = json.loads(frame, object_pairs_hook=_unique)
     if not isinstance(value, dict):
         raise MalformedMessage("not a JSON-RPC message: expected an object")
-    # A value takes at least two bytes, so a short frame cannot hold too many.
-    if len(frame) > MAX_VALUES and _count(value) > MAX_VALUES:
-        raise MalformedMessage(f"not a JSON-RPC message: it holds more than {MAX_VALUES} JSON values")
+
+
+# A string (an unfinished one reaches to the end), or what makes room for one more value.
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|,|[\[{](?!\s*+[\]}])', re.DOTALL)
+
+
+def _count(frame: bytes) -> int:
+    """How many values a JSON text holds; an upper bound where that is small, or the text is no JSON."""
+    bound = 1 + frame.count(b",") + frame.count(b"[") + frame.count(b"{")
+    if bound <= MAX_VALUES:
+        return bound
+    values, strings = 1, 0
+    for token in _TOKEN.finditer(frame):
+        if frame[token.start()] == 0x22:
+            strings += 1
+        else:
+            values += 1
+        if max(values, strings // 2) > MAX_VALUES:  # each value is at most two strings: itself and its name
+            break
+    return max(values, strings // 2)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -103,21 +128,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     seen: set[str] = set()
     for name, _ in pairs:
         if name in seen:
-            raise ValueError(f"duplicate object key `{name}`")
+            raise ValueError(f"duplicate object key `{ascii(name[:80])[1:-1]}`")  # it may be no Unicode
         seen.add(name)
     return members
-
-
-def _count(value: Any) -> int:
-    count, stack = 0, [value]
-    while stack:
-        item = stack.pop()
-        count += 1
-        if isinstance(item, dict):
-            stack.extend(item.values())
-        elif isinstance(item, list):
-            stack.extend(item)
-    return count
 
 
 def encode_request(request_id: RequestId, method: str, params: Struct | None = None) -> bytes:

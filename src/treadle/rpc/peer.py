@@ -47,7 +47,6 @@ class RpcPeer(Generic[T]):
         token = self._pending.pop(message.id)
         return Answer(token, _outcome(message))
 
-
     def drain(self) -> list[T]:
         """The conversation is over: all tokens that will never be answered."""
         tokens = list(self._pending.values())

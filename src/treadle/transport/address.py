@@ -31,10 +31,12 @@ class Address:
             if not rest.startswith("/"):
                 raise AddressError(f"{text!r}: a unix socket needs an absolute path, like unix:///run/treadle.sock")
             return cls("unix", path=rest)
-        if scheme == "ws" or scheme == "wss":  # noqa: PLR1714 - narrows the type
+        if scheme in _DEFAULT_PORTS and separator:
+            if not text.isprintable() or " " in text:  # it becomes part of a request head
+                raise AddressError(f"{text!r}: an address holds no spaces and no control characters")
             authority, _, path = rest.partition("/")
             host, port = _split_authority(text, authority, _DEFAULT_PORTS[scheme])
-            return cls(scheme, host, port, f"/{path}")
+            return cls("ws" if scheme == "ws" else "wss", host, port, f"/{path}")
         raise AddressError(f"{text!r} is not an address: use ws://HOST:PORT, wss://HOST, unix:///PATH or stdio://")
 
     @property
@@ -66,10 +68,12 @@ def _split_authority(text: str, authority: str, default_port: int) -> tuple[str,
     if "@" in authority:
         raise AddressError("an address carries no user or password: pass the token separately")
     if authority.startswith("["):
-        host, _, tail = authority[1:].partition("]")
-        port = tail.removeprefix(":")
+        host, _, tail = authority[1:].partition("]:" if "]:" in authority else "]")
+        port = tail
+        if "]" not in authority or (tail and "]:" not in authority):
+            host = ""
     else:
         host, _, port = authority.partition(":")
-    if not host or (port and not port.isdigit()) or int(port or 0) > 65535:
+    if not host or (port and not (port.isascii() and port.isdecimal())) or int(port or 0) > 65535:
         raise AddressError(f"{text!r}: expected HOST:PORT after the scheme, like ws://127.0.0.1:8765")
     return host, int(port) if port else default_port

@@ -85,8 +85,11 @@ class Channel(ABC):
     def abort(self) -> None:
         """End at once."""
 
-    def probe(self) -> None:
-        """Make the peer show a sign of life, where the transport can."""
+    heard_at: float | None = None
+    """Loop time of the last byte from the peer, where the transport can tell."""
+
+    def probe(self) -> None:  # noqa: B027 - not every transport can
+        """Make the peer show a sign of life; `heard_at` tells when it did."""
 
     async def wait_closed(self) -> None:
         await self._ended.wait()

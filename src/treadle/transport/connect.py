@@ -1,23 +1,15 @@
-"""Connecting: from an address, or a command line that speaks on its stdio, to a `Channel`."""
+"""Connecting: from an address to a `Channel`."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import subprocess
-from collections.abc import Sequence
 
 from treadle.errors import ChannelClosed
 from treadle.transport.address import Address
 from treadle.transport.handshake import BadRequest, Upgrade, split_head
-from treadle.transport.lines import LineFramer
 from treadle.transport.listen import set_nodelay
 from treadle.transport.stream import StreamChannel
 from treadle.transport.websocket import WebSocketFramer
-
-# A child that was told to end (its stdin is closed) gets this long before it is killed.
-CHILD_GRACE_S = 5.0
 
 
 async def connect(address: Address, *, token: str | None = None, deadline_s: float = 10.0) -> StreamChannel:
@@ -99,50 +91,3 @@ class _Opening(asyncio.Protocol):
         if not self.opened.done():
             self.opened.set_exception(error)
         self.give_up()
-
-
-async def stdio_channel(reader_fd: int, writer_fd: int, peer: str) -> StreamChannel:
-    """JSON lines over two file descriptors, which the channel then owns. They must be pipes, sockets or terminals."""
-    channel = StreamChannel(LineFramer(), peer)
-    loop = asyncio.get_running_loop()
-    try:
-        await loop.connect_write_pipe(lambda: channel, os.fdopen(writer_fd, "wb", buffering=0))
-        await loop.connect_read_pipe(lambda: channel, os.fdopen(reader_fd, "rb", buffering=0))
-    except ValueError:
-        raise ChannelClosed(f"{peer}: standard input and output must be pipes, sockets or terminals") from None
-    return channel
-
-
-class ChildChannel(StreamChannel):
-    """JSON lines with a child process (`ssh host treadle exec-server --listen stdio://`)."""
-
-    _child: subprocess.Popen[bytes]
-
-    def _finish(self, reason: str) -> None:
-        if not self.closed:
-            asyncio.get_running_loop().run_in_executor(None, _reap, self._child)
-        super()._finish(reason)
-
-
-async def spawn(command: Sequence[str]) -> ChildChannel:
-    """Start a program and speak with it; its standard error goes where ours goes."""
-    try:
-        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
-    except OSError as error:
-        raise ChannelClosed(f"cannot start {command[0]}: {error.strerror or error}") from None
-    assert child.stdin is not None
-    assert child.stdout is not None
-    channel = ChildChannel(LineFramer(), command[0])
-    channel._child = child
-    loop = asyncio.get_running_loop()
-    await loop.connect_write_pipe(lambda: channel, child.stdin)
-    await loop.connect_read_pipe(lambda: channel, child.stdout)
-    return channel
-
-
-def _reap(child: subprocess.Popen[bytes]) -> None:
-    try:
-        child.wait(CHILD_GRACE_S)
-    except subprocess.TimeoutExpired:
-        os.killpg(child.pid, signal.SIGKILL)
-        child.wait()

@@ -23,6 +23,8 @@ class LineFramer:
         messages: list[bytes] = []
         start = 0
         while (end := self._buffer.find(b"\n", max(start, self._scanned))) >= 0:
+            if end - start > self._max_line:
+                break
             line = bytes(self._buffer[start:end]).strip(b"\r \t")
             if line:
                 messages.append(line)

@@ -64,6 +64,13 @@ class RpcLink:
         except msgspec.DecodeError as error:
             raise RpcError(INTERNAL_ERROR, f"the answer to {method} is not what the protocol says: {error}") from None
 
+    def post(self, method: str, params: Struct | None) -> None:
+        """Send a request whose answer nobody waits for."""
+        if not self.channel.closed:
+            waiter: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
+            waiter.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self.channel.send(self._peer.request(method, params, waiter))
+
     def notify(self, method: str, params: Struct | None = None) -> None:
         self.channel.send(encode_notification(method, params))
 

@@ -1,6 +1,7 @@
 """Listening: `ws://IP:PORT` and `unix://PATH`, WebSocket on both.
 
-It owns the socket, the handshake and the rule that a listener off loopback has a token. It does not know what is served.
+It owns the socket, the handshake and the rule that a listener off loopback has a token. It does not know what is
+served.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import os
 import socket
 import stat
 from collections.abc import Callable
+from http import HTTPStatus
 
-from treadle.errors import ChannelClosed, TreadleError
+from treadle.errors import TreadleError
 from treadle.transport.address import Address
 from treadle.transport.channel import Channel
 from treadle.transport.handshake import BadRequest, Gate, response, split_head
@@ -137,7 +139,7 @@ class _Accepting(asyncio.Protocol):
         try:
             split = split_head(self._buffer)
         except BadRequest as error:
-            self._refuse(transport, response_400(str(error)))
+            self._refuse(transport, response(HTTPStatus.BAD_REQUEST, str(error)))
             return
         if split is None:
             return
@@ -169,12 +171,6 @@ class _Accepting(asyncio.Protocol):
             self._deadline.cancel()
 
 
-def response_400(text: str) -> bytes:
-    from http import HTTPStatus
-
-    return response(HTTPStatus.BAD_REQUEST, text)
-
-
 def set_nodelay(transport: asyncio.BaseTransport) -> None:
     """Small messages leave at once; with Nagle's algorithm an echo costs 40 ms."""
     sock = transport.get_extra_info("socket")
@@ -185,6 +181,3 @@ def set_nodelay(transport: asyncio.BaseTransport) -> None:
 def _peer_name(transport: asyncio.BaseTransport) -> str:
     name = transport.get_extra_info("peername")
     return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "unix socket"
-
-
-__all__ = ["ChannelClosed", "ListenError", "Listener", "listen", "set_nodelay"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 from treadle.transport.channel import Channel
@@ -49,7 +50,7 @@ class StreamChannel(Channel, asyncio.Protocol):
         self._paused = False
         self._early: list[bytes] = []
         self._keepalive = keepalive
-        self._heard = self._loop.time()
+        self.heard_at = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
 
     # --- Channel ---
@@ -88,11 +89,6 @@ class StreamChannel(Channel, asyncio.Protocol):
         if self._writer is not None and not self.closed:
             self._writer.write(b"".join(self._framer.ping()))
 
-    @property
-    def heard_at(self) -> float:
-        """Loop time of the last byte from the peer."""
-        return self._heard
-
     def close(self) -> None:
         if self._writer is None or self.closed:
             self._end("closed")
@@ -106,7 +102,7 @@ class StreamChannel(Channel, asyncio.Protocol):
     def abort(self) -> None:
         if self._writer is not None:
             self._writer.abort()
-        if self._reader is not None and self._reader is not self._writer:
+        if self._reader is not None:
             self._reader.close()
         self._finish("the connection was aborted")
 
@@ -118,16 +114,21 @@ class StreamChannel(Channel, asyncio.Protocol):
     # --- asyncio.Protocol ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if isinstance(transport, asyncio.WriteTransport) and self._writer is None:
-            self._writer = transport
-            transport.set_write_buffer_limits(HIGH_WATER, LOW_WATER)
-        if isinstance(transport, asyncio.ReadTransport) and self._reader is None:
-            self._reader = transport
-            if self._receiver is None:
-                transport.pause_reading()
+        assert isinstance(transport, asyncio.Transport)
+        self.write_to(transport)
+        self.read_from(transport)
+
+    def write_to(self, transport: asyncio.WriteTransport) -> None:
+        self._writer = transport
+        transport.set_write_buffer_limits(HIGH_WATER, LOW_WATER)
+
+    def read_from(self, transport: asyncio.ReadTransport) -> None:
+        self._reader = transport
+        if self._receiver is None:
+            transport.pause_reading()
 
     def data_received(self, data: bytes) -> None:
-        self._heard = self._loop.time()
+        self.heard_at = self._loop.time()
         for frame in self._framer.receive(data):
             if self._paused or self._receiver is None:
                 self._early.append(frame)
@@ -162,17 +163,16 @@ class StreamChannel(Channel, asyncio.Protocol):
             self.close()
 
     def _tick(self) -> None:
-        if self._loop.time() - self._heard > DEAD_AFTER_S:
+        if self._loop.time() - (self.heard_at or 0.0) > DEAD_AFTER_S:
             self._framer.end_reason = f"no sign of life from the peer for {DEAD_AFTER_S:.0f} s"
             self.abort()
             return
         self.probe()
         self._set_timer(KEEPALIVE_S, self._tick)
 
-    def _set_timer(self, delay: float, callback: object) -> None:
+    def _set_timer(self, delay: float, callback: Callable[[], None]) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        assert callable(callback)
         self._timer = self._loop.call_later(delay, callback)
 
     def _finish(self, reason: str) -> None:

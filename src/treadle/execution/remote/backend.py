@@ -71,6 +71,7 @@ class RemoteBackend:
         self._closing = False
         self._session_id: str | None = None
         self._processes: dict[str, RemoteProcess] = {}
+        self._orphans: set[str] = set()  # starts that were cut off: whatever became of them is to be ended
         self.info: EnvironmentInfo | None = None
         self.capabilities = Capabilities()
         self.on_notification: Callable[[Notification], None] | None = None
@@ -96,15 +97,24 @@ class RemoteBackend:
         process = RemoteProcess(self, params)
         self._processes[name] = process  # before the request: events may overtake its answer
         try:
-            await self.call("process/start", wire, StartResult)
+            await self._send_start(wire)
         except BaseException:
-            if self._processes.get(name) is process:
-                del self._processes[name]
-            process._fail("the process was not started")
+            process._lose("the process was not started")
             raise
-        if self.capabilities.process_ack:
-            process._expect_acks()
+        process._started(acks=self.capabilities.process_ack)
         return process
+
+    async def _send_start(self, params: StartParams) -> None:
+        await self._ready.wait()
+        try:
+            await self._call_now("process/start", params, StartResult)
+        except ChannelClosed as error:
+            self._orphans.add(params.process_id)
+            raise ExecError(self._failure or f"{DISCONNECTED}: {error}") from None
+        except asyncio.CancelledError:
+            if self._link is not None:
+                self._link.rpc.post("process/terminate", TerminateParams(process_id=params.process_id))
+            raise
 
     async def processes(self) -> list[ProcessInfo]:
         self.require("process_list", "list its processes")
@@ -204,8 +214,7 @@ class RemoteBackend:
     async def _recover(self, reason: str) -> None:
         try:
             async with asyncio.timeout(self._recovery_s):
-                while not await self._resume():
-                    await asyncio.sleep(RECONNECT_EVERY_S)
+                await self._resume_until_done()
             why = None
         except TimeoutError:
             why = f"recovery timed out after {self._recovery_s:g}s"
@@ -216,12 +225,22 @@ class RemoteBackend:
         else:
             self._fail(f"{DISCONNECTED}: {reason}; failed to resume exec-server session: {why}")
 
+    async def _resume_until_done(self) -> None:
+        while True:
+            if await self._resume():
+                return
+            await asyncio.sleep(RECONNECT_EVERY_S)
+
     async def _resume(self) -> bool:
         """One try; False when another one makes sense."""
         try:
             link = self._link = await self._connect()
+            for name in tuple(self._orphans):
+                await self._call_now("process/terminate", TerminateParams(process_id=name), TerminateResult)
+                self._orphans.discard(name)
             for process in tuple(self._processes.values()):
-                await self._catch_up(process)
+                if process.started:
+                    await self._catch_up(process)
         except (ChannelClosed, TimeoutError) as error:
             logger.debug("reconnecting: %s", error)
             self._link = None

@@ -15,7 +15,6 @@ from treadle.execution.model import (
     LogEvent,
     Output,
     OutputStream,
-    SignalName,
     WriteResult,
     WriteStatus,
 )
@@ -28,6 +27,7 @@ from treadle.protocol.exec import (
     ReadParams,
     ReadResult,
     ResizeParams,
+    SignalName,
     SignalParams,
     TerminateParams,
     TerminateResult,
@@ -54,6 +54,7 @@ class RemoteProcess(Process):
         self._writes = 0
         self._acked = 0
         self._acks = False
+        self.started = False
         self.log.on_progress = self._acknowledge
 
     # --- events in ---
@@ -85,8 +86,9 @@ class RemoteProcess(Process):
         self._fail(reason)
         self._backend._process_closed(self)
 
-    def _expect_acks(self) -> None:
-        self._acks = True
+    def _started(self, *, acks: bool) -> None:
+        self.started = True
+        self._acks = acks
 
     def _acknowledge(self) -> None:
         consumed = self.log.consumed_bytes
@@ -110,7 +112,9 @@ class RemoteProcess(Process):
                 f"process events {self._order.next_seq} and later are no longer retained by the exec-server, which ran "
                 "without this client for too long"
             )
-            await self._backend._call_now("process/terminate", TerminateParams(process_id=self.process_id), TerminateResult)
+            await self._backend._call_now(
+                "process/terminate", TerminateParams(process_id=self.process_id), TerminateResult
+            )
 
     # --- verbs ---
 
@@ -158,9 +162,7 @@ class RemoteProcess(Process):
 def missed_events(result: ReadResult, after: int, *, exit_known: bool) -> list[LogEvent]:
     """The events behind a read result. It has no number for the exit, so without our extension that is inferred: the
     close is the highest number, and the exit is the one that no chunk has."""
-    events: list[LogEvent] = [
-        Output(chunk.seq, OutputStream(chunk.stream), chunk.chunk) for chunk in result.chunks
-    ]
+    events: list[LogEvent] = [Output(chunk.seq, OutputStream(chunk.stream), chunk.chunk) for chunk in result.chunks]
     closed_seq = result.next_seq - 1 if result.closed else None
     if result.exited and not exit_known:
         seq: int | None

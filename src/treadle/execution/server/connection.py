@@ -44,6 +44,9 @@ logger = logging.getLogger(__name__)
 # Requests of one connection that may be under way; more are refused, not queued.
 MAX_IN_FLIGHT = 1024
 
+# What msgspec raises; the last two are not of its own kind.
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
 HandlerOf = Callable[[Any], Awaitable[Struct]]
 
 
@@ -61,6 +64,7 @@ class Connection:
         self._handlers: dict[str, HandlerOf] = {}
         self._closers: list[Callable[[], Awaitable[None]]] = []
         self._closed = asyncio.Event()
+        self._room = asyncio.Event()
 
     async def run(self) -> None:
         """Serve until the channel ends; then release everything but the session."""
@@ -74,18 +78,20 @@ class Connection:
                 task.cancel()
             if self._tasks:
                 await asyncio.wait(self._tasks)
-            for close in self._closers:
-                await close()
-            if self._session is not None:
-                self._sessions.detach(self._session)
+            try:
+                for close in self._closers:
+                    await close()
+            finally:
+                if self._session is not None:
+                    self._sessions.detach(self._session)
 
     def probe(self, deadline_s: float) -> None:
         channel = self._link.channel
-        before = getattr(channel, "heard_at", None)
+        before = channel.heard_at
         channel.probe()
 
         def check() -> None:
-            if not channel.closed and getattr(channel, "heard_at", None) == before:
+            if not channel.closed and channel.heard_at == before:
                 channel.abort()
 
         if before is not None:
@@ -94,14 +100,15 @@ class Connection:
     # --- what arrives ---
 
     def request_received(self, request: Request) -> None:
+        self._hold()
         method = METHODS.get(request.method)
         if method is None:
-            text = f"this exec-server does not implement `{request.method}`"
+            text = f"this exec-server does not implement `{request.method:.80}`"
             self._link.fail(request.id, METHOD_NOT_FOUND, text)
             return
         try:
             params = msgspec.json.decode(request.params, type=method.params)
-        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        except _UNREADABLE as error:
             self._link.fail(request.id, INVALID_PARAMS, str(error))
             return
         if isinstance(params, InitializeParams):
@@ -116,7 +123,7 @@ class Connection:
         if notification.method == "process/ack" and self._processes is not None:
             try:
                 self._processes.acknowledge(msgspec.json.decode(notification.params, type=AckParams))
-            except (msgspec.ValidationError, msgspec.DecodeError) as error:
+            except _UNREADABLE as error:
                 logger.debug("%s: a process/ack that cannot be read: %s", self._link.channel.peer, error)
             else:
                 return
@@ -124,6 +131,7 @@ class Connection:
         self._link.channel.abort()
 
     def malformed_received(self, error: MalformedMessage) -> None:
+        self._hold()
         if isinstance(error, UnmatchedAnswer):
             logger.warning("%s: %s: disconnecting", self._link.channel.peer, error)
             self._link.channel.abort()
@@ -132,11 +140,18 @@ class Connection:
 
     def link_closed(self, reason: str) -> None:
         self._closed.set()
+        self._room.set()
 
     def link_writable(self) -> None:
+        self._room.set()
         self._push.resume()
         if self._link.channel.writable:
             self._link.channel.resume()
+
+    def _hold(self) -> None:
+        """While answers wait for the peer, refusals too, no more questions are taken."""
+        if not self._link.channel.writable:
+            self._link.channel.pause()
 
     # --- handshake ---
 
@@ -180,8 +195,6 @@ class Connection:
         task = asyncio.get_running_loop().create_task(self._answer(request_id, name, params))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        if not self._link.channel.writable:
-            self._link.channel.pause()  # answers wait already: do not take more questions
 
     async def _answer(self, request_id: RequestId, name: str, params: Struct) -> None:
         try:
@@ -197,6 +210,11 @@ class Connection:
             if isinstance(params, StartParams) and self._processes is not None:
                 self._processes.started(params)
 
+    async def _drained(self) -> None:
+        while not self._link.channel.writable and not self._closed.is_set():
+            self._room.clear()
+            await self._room.wait()
+
     def _load(self, name: str) -> HandlerOf:
         """Handlers that most connections need late or never, with their imports."""
         if name.startswith("fs/"):
@@ -208,7 +226,7 @@ class Connection:
         else:
             from treadle.execution.http import HttpRequests
 
-            http = HttpRequests(self._link.notify)
+            http = HttpRequests(self._link.notify, self._drained)
             self._handlers["http/request"] = http.request
             self._closers.append(http.close)
         return self._handlers[name]

@@ -1,7 +1,7 @@
 """Pushing process events to a connection, in order, as fast as the peer takes them and no faster.
 
-No task and no queue of its own: each process has a cursor in its log. An append moves it on at once while the channel is
-writable; when it is not, the cursor stays behind, the log fills, and that blocks the process.
+No task and no queue of its own: each process has a cursor in its log. An append moves it on at once while the channel
+is writable; when it is not, the cursor stays behind, the log fills, and that blocks the process.
 """
 
 from __future__ import annotations

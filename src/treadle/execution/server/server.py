@@ -24,6 +24,7 @@ class ExecServer:
         self._warden = Warden()
         self._tasks: set[asyncio.Task[None]] = set()
         self._connections: set[Channel] = set()
+        self._closing = False
         self.sessions = Sessions(self._warden, self._spawn, detached_s=detached_s)
 
     async def __aenter__(self) -> ExecServer:
@@ -38,6 +39,9 @@ class ExecServer:
 
     def accept(self, channel: Channel) -> None:
         """Serve a channel from now on."""
+        if self._closing:  # its handshake ended after the listener was closed
+            channel.close()
+            return
         if len(self._connections) >= MAX_CONNECTIONS:
             logger.warning("%s: refused, %d connections are open", channel.peer, MAX_CONNECTIONS)
             channel.close()
@@ -53,6 +57,7 @@ class ExecServer:
 
     async def close(self) -> None:
         """End all connections, sessions and processes."""
+        self._closing = True
         for channel in tuple(self._connections):
             channel.close()
         await self.sessions.close()

@@ -184,7 +184,7 @@ class Warden:
         if self._sock is None:
             _close_all(fds)
             return
-        payload = marshal.dumps(message)
+        payload = marshal.dumps(message)  # type: ignore[arg-type]  # tuples of str, int, float, bytes and containers
         self._outgoing.append((len(payload).to_bytes(4, "little") + payload, fds))
         if len(self._outgoing) == 1:
             self._flush()

@@ -7,8 +7,9 @@ socket. Why it exists:
 - starting a program blocks until its exec; here that does not block the owner's event loop;
 - the owner may be anybody's Python program: its signal handlers, children and threads are left alone.
 
-Every command and all its descendants carry a *tag*: the soft limit RLIMIT_LOCKS, which Linux has ignored since 2.4.25 but
-still inherits through fork, exec and setsid and shows in /proc/PID/limits. So a family can be found however it daemonised.
+Every command and all its descendants carry a *tag*: the soft limit RLIMIT_LOCKS, which Linux has ignored since 2.4.25
+but still inherits through fork, exec and setsid and shows in /proc/PID/limits. So a family can be found however it
+daemonised.
 
 Messages are marshalled tuples behind a 4-byte length. Owner to warden:
     ("spawn", id, tag, argv, arg0 or None, cwd, env, terminal or None)  with three descriptors: stdin, stdout, stderr
@@ -103,6 +104,13 @@ def send_signal(pids: list[int], *numbers: int) -> None:
             os.close(fd)
 
 
+def signal_group(leader: int, number: int) -> None:
+    try:
+        os.killpg(leader, number)
+    except (ProcessLookupError, PermissionError):
+        return  # all of it has ended, or belongs to somebody else now
+
+
 class Ending:
     """A family on its way out: first TERM, at the deadline KILL."""
 
@@ -144,7 +152,9 @@ class Refused(Exception):
         self.what = what
 
 
-def start(argv: list[bytes], arg0: bytes | None, cwd: bytes, env: dict[bytes, bytes], fds: list[int], terminal: bytes | None) -> int:
+def start(
+    argv: list[bytes], arg0: bytes | None, cwd: bytes, env: dict[bytes, bytes], fds: list[int], terminal: bytes | None
+) -> int:
     try:
         os.chdir(cwd)
     except OSError as error:
@@ -152,7 +162,11 @@ def start(argv: list[bytes], arg0: bytes | None, cwd: bytes, env: dict[bytes, by
     actions: list[tuple[int, ...] | tuple[int, int, bytes, int, int]]
     if terminal is not None:
         # The first terminal that a session leader opens becomes its controlling terminal.
-        actions = [(os.POSIX_SPAWN_OPEN, 0, terminal, os.O_RDWR, 0), (os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
+        actions = [
+            (os.POSIX_SPAWN_OPEN, 0, terminal, os.O_RDWR, 0),
+            (os.POSIX_SPAWN_DUP2, 0, 1),
+            (os.POSIX_SPAWN_DUP2, 0, 2),
+        ]
     else:
         actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(fds)]
     seen = [argv[0] if arg0 is None else arg0, *argv[1:]]
@@ -198,10 +212,7 @@ class Warden:
         while self.alive:
             ready = dict(poll.poll(ENDING_TICK_S * 1000 if self.endings else None))
             if wake_reader in ready:
-                try:
-                    os.read(wake_reader, 4096)
-                except BlockingIOError:
-                    pass
+                os.read(wake_reader, 4096)
                 self.reap()
             if self.sock.fileno() in ready:
                 self.receive()
@@ -233,7 +244,9 @@ class Warden:
 
     def receive(self) -> None:
         try:
-            data, ancillary, _, _ = self.sock.recvmsg(1 << 16, _socket.CMSG_SPACE(MAX_FDS * 4), _socket.MSG_CMSG_CLOEXEC)
+            data, ancillary, _, _ = self.sock.recvmsg(
+                1 << 16, _socket.CMSG_SPACE(MAX_FDS * 4), _socket.MSG_CMSG_CLOEXEC
+            )
         except ConnectionResetError:
             data, ancillary = b"", []
         for level, kind, payload in ancillary:
@@ -255,18 +268,24 @@ class Warden:
         if message[0] == "spawn":
             self.spawn(*message[1:])
         elif message[0] == "signal":
+            # Only while it has not been reaped: then neither the pid nor the group can have been taken over.
             pid = self.pids.get(message[1])
             if pid is not None:
-                # Not reaped yet, so neither the pid nor the group can have been taken over.
-                try:
-                    os.killpg(pid, message[2])
-                except (ProcessLookupError, PermissionError):
-                    pass
+                signal_group(pid, message[2])
         else:
             self.endings.append(Ending(*message[1:]))
             self.look_at = 0.0
 
-    def spawn(self, number: int, tag: int, argv: list[bytes], arg0: bytes | None, cwd: bytes, env: dict[bytes, bytes], terminal: bytes | None) -> None:
+    def spawn(
+        self,
+        number: int,
+        tag: int,
+        argv: list[bytes],
+        arg0: bytes | None,
+        cwd: bytes,
+        env: dict[bytes, bytes],
+        terminal: bytes | None,
+    ) -> None:
         fds, self.fds = self.fds[:3], self.fds[3:]
         try:
             resource.setrlimit(RLIMIT_LOCKS, (tag, self.hard_limit))
@@ -294,6 +313,7 @@ def main() -> None:
     fd, first_tag, last_tag = (int(word) for word in sys.argv[1:4])
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    os.set_inheritable(fd, False)
     sock = _socket.socket(fileno=fd)
     sock.setblocking(True)
     try:

@@ -1,0 +1,44 @@
+# `make run` and `make test` do all the set-up that they need: Python 3.11+, make and a package registry are enough.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# Half of the suite waits for processes, so more workers than cores pay.
+WORKERS ?= 4
+
+.DEFAULT_GOAL := help
+.PHONY: help venv run test lint format interop bench clean
+
+help: ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/' | expand -t 18
+
+venv: $(READY) ## make the virtual environment in .venv
+
+$(READY): pyproject.toml scripts/make_venv.py
+	@$(PYTHON) scripts/make_venv.py $(VENV)
+	@touch $@
+
+run: $(READY) ## start an exec-server, run commands on it and show what happens
+	@$(BIN)/python examples/round_trip.py
+
+test: $(READY) ## run the test suite (without the real peer programs)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not interop"
+
+lint: $(READY) ## ruff, format check, mypy strict, import layers
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(READY) ## format the code and fix what can be fixed
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+interop: $(READY) ## tests against the real codex, installed into a cache folder
+	@$(BIN)/python -m pytest -n 2 -m interop tests/interop
+
+bench: $(READY) ## compare with the real codex exec-server and print a table of ratios
+	@$(BIN)/python -m bench
+
+clean: ## remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

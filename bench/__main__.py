@@ -1,0 +1,99 @@
+"""`python -m bench`: run the measures round by round, the servers in turn, and print the table."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from bench import machine, report, servers
+from bench.measures import FULL, MEASURES, QUICK, Load, Measure, Plan, Scale
+from bench.servers import BenchError, Server
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    rounds = options.rounds or (2 if options.quick else 5)
+    measures = [measure for measure in MEASURES if not options.only or measure.name in options.only]
+    taking_part = _servers(without_real=options.without_real)
+    facts = machine.facts(taking_part)
+    print("\n".join(f"{name}: {value}" for name, value in facts.items()), file=sys.stderr)
+    try:
+        samples = asyncio.run(_run(taking_part, measures, rounds, QUICK if options.quick else FULL))
+    except (BenchError, TimeoutError) as error:
+        print(f"bench: {error or 'a step took too long'}", file=sys.stderr)
+        return 1
+    except asyncio.CancelledError:
+        return 128 + signal.SIGTERM
+    shown = list(report.lines(measures, samples))
+    print(f"\nMedian of {rounds} rounds (least – most); the ratio is the median of the rounds' ratios.\n")
+    print(report.table(shown))
+    if options.json:
+        options.json.write_text(report.as_json(facts, samples, shown), encoding="utf-8")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Measure our exec-server and the real one side by side. The real one is installed when missing.",
+    )
+    parser.add_argument("--rounds", type=_positive, metavar="N", help="how often each is measured (default 5, quick 2)")
+    parser.add_argument("--quick", action="store_true", help="smaller amounts, fewer rounds: to see that it works")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every sample to FILE")
+    parser.add_argument(
+        "--only",
+        action="append",
+        metavar="NAME",
+        choices=[measure.name for measure in MEASURES],
+        help=f"only this measure; may be repeated: {', '.join(measure.name for measure in MEASURES)}",
+    )
+    parser.add_argument("--without-real", action="store_true", help="only ours: no installation, no ratios")
+    return parser
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError
+    return value
+
+
+def _servers(*, without_real: bool) -> list[Server]:
+    if without_real:
+        return [servers.ours()]
+    from scripts.install_peers import InstallFailed, RegistryUnreachable
+
+    try:
+        return [servers.ours(), servers.real()]
+    except (InstallFailed, RegistryUnreachable) as error:
+        print(f"bench: only ours is measured, the real server is missing: {error}", file=sys.stderr)
+        return [servers.ours()]
+
+
+async def _run(taking_part: Sequence[Server], measures: Sequence[Measure], rounds: int, scale: Scale) -> report.Samples:
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    samples = report.Samples()
+    with TemporaryDirectory(prefix="treadle-bench-") as folder:
+        plan = Plan(scale, Load.write(Path(folder), scale.output_mb))
+        for server in taking_part:  # once before it counts: byte code is compiled, files are cached
+            async with servers.running(server):
+                pass
+        for number in range(rounds):
+            order = taking_part if number % 2 == 0 else tuple(reversed(taking_part))
+            for measure in measures:
+                print(f"round {number + 1} of {rounds}: {measure.name}", file=sys.stderr, flush=True)
+                for server in order:
+                    async with servers.running(server) as running:
+                        samples.add(measure, server.name, await measure.run(running, plan))
+    return samples
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+"""Install the real programs that the interop tests talk to, into a cache folder outside the repository.
+
+    python scripts/install_peers.py [NAME...]        # all of them without a name
+
+Prints the path of each program, one per line, on standard output; progress goes to standard error. Exit codes:
+0 installed, 1 the installation failed, 2 wrong usage, 3 the package registry does not answer.
+
+The folder is `$TREADLE_PEERS`, else `$XDG_CACHE_HOME/treadle/peers`, else `~/.cache/treadle/peers`. To add a program,
+add a line to `PEERS`; to add another kind of registry, add a function to `_COMMANDS`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+# A wheel of 140 MB on a slow line.
+ATTEMPT_SECONDS: Final = 900.0
+PAUSES: Final = (3.0, 15.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """One program: what to install, and where the program then is inside its folder."""
+
+    name: str
+    registry: Literal["pypi"]
+    package: str
+    version: str
+    program: str
+
+    @property
+    def folder(self) -> str:
+        return f"{self.name}-{self.version}"
+
+
+PEERS: Final = {
+    peer.name: peer for peer in (Peer("codex", "pypi", "openai-codex-cli-bin", "0.163.0", "codex_cli_bin/bin/codex"),)
+}
+
+
+class InstallFailed(Exception):
+    """The registry answered, but the program could not be installed."""
+
+
+class RegistryUnreachable(Exception):
+    """The registry does not answer; another time it may."""
+
+
+def cache_folder() -> Path:
+    if chosen := os.environ.get("TREADLE_PEERS"):
+        return Path(chosen)
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "treadle" / "peers"
+
+
+def ensure(peer: Peer, *, pauses: Sequence[float] = PAUSES) -> Path:
+    """The path of the program, installed first if need be. Safe to call from several processes at once."""
+    folder = cache_folder() / peer.folder
+    program = folder / peer.program
+    if program.exists():
+        return program
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _lock(folder.with_name(f".{peer.folder}.lock")):
+        if program.exists():
+            return program
+        partial = folder.with_name(f".{peer.folder}.partial")
+        _install_with_retries(peer, partial, pauses)
+        _check(partial / peer.program)
+        # A folder without its program is the remains of something that was never ours to keep.
+        shutil.rmtree(folder, ignore_errors=True)
+        partial.rename(folder)
+    _say(f"{peer.name} {peer.version} installed in {folder}")
+    return program
+
+
+def _install_with_retries(peer: Peer, target: Path, pauses: Sequence[float]) -> None:
+    attempts = len(pauses) + 1
+    for attempt in range(1, attempts + 1):
+        _say(f"installing {peer.package} {peer.version} (attempt {attempt} of {attempts})")
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir()
+        status, output = _run(_COMMANDS[peer.registry](peer, target))
+        if status == 0:
+            return
+        if not is_network_failure(output):
+            raise InstallFailed(f"{peer.package} {peer.version} cannot be installed:\n{_tail(output)}")
+        if attempt < attempts:
+            _say(f"the registry does not answer; next attempt in {pauses[attempt - 1]:.0f} s")
+            time.sleep(pauses[attempt - 1])
+    raise RegistryUnreachable(
+        f"the registry did not answer in {attempts} attempts to install {peer.package} {peer.version};"
+        f" check the network and run this again. Its last words:\n{_tail(output)}"
+    )
+
+
+def _pip_command(peer: Peer, target: Path) -> list[str]:
+    python = sys.executable
+    if importlib.util.find_spec("pip") is None:
+        # A virtual environment made by uv has no pip of its own.
+        venv = target.with_name(f".{target.name.strip('.')}.venv")
+        subprocess.run([python, "-m", "venv", "--clear", str(venv)], check=True, stdout=sys.stderr)
+        python = str(venv / "bin" / "python")
+    return [
+        *(python, "-m", "pip", "install", "--target", str(target), "--no-deps", "--only-binary", ":all:"),
+        *("--no-cache-dir", "--no-input", "--disable-pip-version-check", "--progress-bar", "off"),
+        *("--retries", "1", "--timeout", "30", f"{peer.package}=={peer.version}"),
+    ]
+
+
+_COMMANDS: Final[dict[str, Callable[[Peer, Path], list[str]]]] = {"pypi": _pip_command}
+
+_NETWORK_SIGNS: Final = re.compile(
+    r"connection broken by|NewConnectionError|ConnectTimeoutError|ReadTimeoutError|Read timed out|ConnectionResetError"
+    r"|ProxyError|Temporary failure in name resolution|IncompleteRead|Max retries exceeded|Network is unreachable"
+    r"|\b(?:429|50[0234]) (?:Client|Server) Error|no answer within",
+)
+_VERSIONS_SEEN: Final = re.compile(r"\(from versions: (?!none\))")
+
+
+def is_network_failure(output: str) -> bool:
+    """Whether an installer failed because the registry could not be reached, judged by what it printed.
+
+    pip says "no matching distribution" in both cases; only when it lists versions has the registry really answered.
+    """
+    return _NETWORK_SIGNS.search(output) is not None and _VERSIONS_SEEN.search(output) is None
+
+
+def _run(command: list[str]) -> tuple[int, str]:
+    """Run an installer, showing and keeping what it says; its whole process group ends with it."""
+    child = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    )
+    try:
+        raw, _ = child.communicate(timeout=ATTEMPT_SECONDS)
+        output = raw.decode(errors="replace")
+    except subprocess.TimeoutExpired:
+        output = f"no answer within {ATTEMPT_SECONDS:.0f} s"
+    finally:
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+        child.communicate()
+    _say(_tail(output))
+    return child.returncode, output
+
+
+def _check(program: Path) -> None:
+    if not program.exists():
+        raise InstallFailed(f"the package was installed but has no {program.name}; its layout has changed")
+    program.chmod(0o755)
+    status, output = _run([str(program), "--version"])
+    if status != 0:
+        raise InstallFailed(f"{program.name} does not run on this machine (exit {status}):\n{_tail(output)}")
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _say("another run is installing this; waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _tail(output: str) -> str:
+    return "\n".join(output.strip().splitlines()[-8:])
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def main(arguments: Sequence[str] | None = None, *, pauses: Sequence[float] = PAUSES) -> int:
+    parser = argparse.ArgumentParser(description="Install the real programs for the interop tests.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"any of: {', '.join(PEERS)}; all without a name")
+    names: list[str] = parser.parse_args(arguments).names
+    if unknown := set(names) - set(PEERS):
+        parser.error(f"no such program: {', '.join(sorted(unknown))}; there are: {', '.join(PEERS)}")
+    for name in names or PEERS:
+        try:
+            print(ensure(PEERS[name], pauses=pauses), flush=True)
+        except InstallFailed as error:
+            _say(f"ERROR: {error}")
+            return 1
+        except RegistryUnreachable as error:
+            _say(f"{'!' * 100}\nNOT INSTALLED: {error}\n{'!' * 100}")
+            return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""`Files`: the interface of `env.files`, and what its implementations share.
+
+`local` and `remote` implement it, with the same results and the same error codes. Paths are absolute and are resolved
+by text first (`/a/../b` is `/b`), as the protocol does.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
+
+from treadle.errors import INVALID_PARAMS, NOT_FOUND, ExecError
+from treadle.execution.files.model import (
+    MAX_BLOCK,
+    MAX_ENTRIES,
+    MAX_WALK_DEPTH,
+    MAX_WALK_DIRECTORIES,
+    DirEntry,
+    FileStat,
+    WalkLimits,
+    WalkOutcome,
+)
+
+Path = str | os.PathLike[str]
+
+
+class Files(ABC):
+    """Files by absolute path. Every failure is an `ExecError` whose `code` is the protocol's."""
+
+    @abstractmethod
+    async def read(self, path: Path) -> bytes:
+        """The content of a regular file of at most 512 MiB."""
+
+    @abstractmethod
+    async def write(self, path: Path, data: bytes) -> None:
+        """Create the file, or replace its content in place; its directory must exist."""
+
+    @abstractmethod
+    async def stat(self, path: Path) -> FileStat: ...
+
+    @abstractmethod
+    async def list(self, path: Path) -> list[DirEntry]:
+        """The names in a directory, sorted; links that lead nowhere are left out."""
+
+    @abstractmethod
+    async def mkdir(self, path: Path, *, parents: bool = True) -> None:
+        """Make a directory. With `parents` an existing one is fine and missing ones above it are made too."""
+
+    @abstractmethod
+    async def remove(self, path: Path, *, recursive: bool = True, missing_ok: bool = True) -> None:
+        """Remove a file, a link (not its target) or a directory."""
+
+    @abstractmethod
+    async def copy(self, source: Path, destination: Path, *, recursive: bool = False) -> None:
+        """Copy a file or link, or with `recursive` a directory."""
+
+    @abstractmethod
+    async def canonicalize(self, path: Path) -> str:
+        """The path without symbolic links; it must exist."""
+
+    @abstractmethod
+    async def _walk(self, path: Path, limits: WalkLimits) -> WalkOutcome: ...
+
+    @abstractmethod
+    def _blocks(self, path: Path, block_size: int) -> AsyncGenerator[bytes, None]: ...
+
+    @abstractmethod
+    async def write_blocks(self, path: Path, blocks: AsyncIterable[bytes] | Iterable[bytes]) -> None:
+        """Create the file, or empty it at once, and write the blocks as they come. Not atomic."""
+
+    async def read_text(self, path: Path, encoding: str = "utf-8", errors: str = "strict") -> str:
+        return (await self.read(path)).decode(encoding, errors)
+
+    async def write_text(self, path: Path, text: str, encoding: str = "utf-8", errors: str = "strict") -> None:
+        await self.write(path, text.encode(encoding, errors))
+
+    async def exists(self, path: Path) -> bool:
+        """Whether the path leads to something; an error other than "not found" is raised."""
+        try:
+            await self.stat(path)
+        except ExecError as error:
+            if error.code == NOT_FOUND:
+                return False
+            raise
+        return True
+
+    async def walk(
+        self,
+        path: Path,
+        *,
+        max_depth: int = MAX_WALK_DEPTH,
+        max_directories: int = MAX_WALK_DIRECTORIES,
+        max_entries: int = MAX_ENTRIES,
+        follow_directory_symlinks: bool = False,
+        prune_hidden_directories: bool = False,
+    ) -> WalkOutcome:
+        """The directories and files below a directory, breadth first; look at `truncated` of the outcome."""
+        if min(max_depth, max_directories, max_entries) < 0:
+            raise ExecError("the limits of a walk cannot be negative", INVALID_PARAMS)
+        limits = WalkLimits(
+            max_depth, max_directories, max_entries, follow_directory_symlinks, prune_hidden_directories
+        )
+        return await self._walk(path, limits)
+
+    def read_blocks(self, path: Path, *, block_size: int = MAX_BLOCK) -> AsyncIterator[bytes]:
+        """The content piece by piece, for files of any size."""
+        if not 1 <= block_size <= MAX_BLOCK:
+            raise ExecError(f"block_size must be between 1 and {MAX_BLOCK}, not {block_size}", INVALID_PARAMS)
+        return self._blocks(path, block_size)
+
+
+async def pieces(blocks: AsyncIterable[bytes] | Iterable[bytes]) -> AsyncIterator[bytes]:
+    """The blocks, cut to what one request may carry; empty ones are left out."""
+    if isinstance(blocks, AsyncIterable):
+        async for block in blocks:
+            for start in range(0, len(block), MAX_BLOCK):
+                yield block[start : start + MAX_BLOCK]
+        return
+    for block in blocks:
+        for start in range(0, len(block), MAX_BLOCK):
+            yield block[start : start + MAX_BLOCK]

@@ -1,0 +1,135 @@
+"""Confinement of processes: which mechanism, and how to start a command under it.
+
+`policy` says what is allowed, `bubblewrap` and `landlock` know how to enforce it, and this module chooses. There is no
+path from here to an unconfined command: what cannot be enforced raises. The mechanisms are imported when first used,
+since many servers never confine anything.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from treadle.errors import INVALID_PARAMS, INVALID_REQUEST, ExecError
+from treadle.execution.sandbox.policy import Access, Policy, Rule, policy_from_wire
+from treadle.protocol.exec import SandboxType
+
+if TYPE_CHECKING:
+    from treadle.execution.sandbox.command import Command
+
+__all__ = [
+    "Access",
+    "Confined",
+    "Mechanism",
+    "Policy",
+    "Rule",
+    "confine",
+    "looks_denied",
+    "policy_from_wire",
+]
+
+Mechanism = Literal["bubblewrap", "landlock"]
+
+_DENIALS: Final = (b"read-only file system", b"permission denied", b"operation not permitted")
+_KILLED_BY_FILTER: Final = 128 + 31  # SIGSYS
+
+
+@dataclass(frozen=True, slots=True)
+class Confined:
+    """What to start instead of the command. `arg0` is always None: the command gets its own inside."""
+
+    argv: tuple[str, ...]
+    arg0: str | None
+    env: Mapping[str, str]
+    sandbox_type: SandboxType = "linuxSeccomp"
+
+
+def confine(
+    policy: Policy,
+    *,
+    argv: Sequence[str],
+    arg0: str | None,
+    cwd: str,
+    env: Mapping[str, str],
+    tty: bool,
+    mechanism: Mechanism | None = None,
+) -> Confined:
+    """How to run `argv` under the policy, by `mechanism`, else by that of TREADLE_SANDBOX, else by the best there is.
+
+    The first call tries out what this machine can do and may take a second; call it from a thread. The process must
+    be started in `cwd`, as the leader of its own session, from a thread that lives as long as it.
+    """
+    from treadle.execution.sandbox.command import Command, split_environment
+
+    if not argv:
+        raise ExecError("argv must not be empty", INVALID_PARAMS)
+    directory = os.path.realpath(cwd)
+    if policy.access(directory) == "none":
+        raise _refused(f"the working directory {directory!a} is not readable under the policy")
+    command = Command(tuple(argv), arg0, directory, tty, split_environment(env))
+    match mechanism or _configured():
+        case "bubblewrap":
+            line = _by_bubblewrap(policy, command)
+        case "landlock":
+            line = _by_landlock(policy, command)
+        case None:
+            line = _by_best(policy, command)
+    return Confined(tuple(line), None, command.split.outer)
+
+
+def looks_denied(exit_code: int, tail: bytes) -> bool:
+    """Whether a confined command seems to have failed because of its confinement: a guess from its last output."""
+    if exit_code == 0:
+        return False
+    text = tail.lower()
+    return exit_code == _KILLED_BY_FILTER or any(words in text for words in _DENIALS)
+
+
+def _by_best(policy: Policy, command: Command) -> list[str]:
+    from treadle.execution.sandbox.bubblewrap import Installation
+    from treadle.execution.sandbox.host import HOST
+
+    if isinstance(HOST.bubblewrap(), Installation):
+        return _by_bubblewrap(policy, command)
+    return _by_landlock(policy, command)
+
+
+def _by_bubblewrap(policy: Policy, command: Command) -> list[str]:
+    from treadle.execution.sandbox.bubblewrap import bubblewrap_argv
+    from treadle.execution.sandbox.host import HOST, Unusable
+
+    found = HOST.bubblewrap()
+    if isinstance(found, Unusable):
+        raise _refused(f"{found.reason}; install bubblewrap and allow unprivileged user namespaces")
+    return bubblewrap_argv(policy, command, found=found)
+
+
+def _by_landlock(policy: Policy, command: Command) -> list[str]:
+    from treadle.execution.sandbox.host import HOST
+    from treadle.execution.sandbox.landlock import landlock_argv
+
+    version = HOST.landlock()
+    if version < 1:
+        raise _refused(
+            "this machine has no way to confine a process: install bubblewrap (and allow unprivileged user "
+            "namespaces), or use a kernel with Landlock switched on"
+        )
+    return landlock_argv(policy, command, version=version)
+
+
+def _configured() -> Mechanism | None:
+    match os.environ.get("TREADLE_SANDBOX", ""):
+        case "":
+            return None
+        case "bubblewrap":
+            return "bubblewrap"
+        case "landlock":
+            return "landlock"
+        case other:
+            raise _refused(f"TREADLE_SANDBOX is {other!a}; it can be bubblewrap, landlock or empty")
+
+
+def _refused(reason: str) -> ExecError:
+    return ExecError(f"sandbox: {reason}; the request was refused rather than run unconfined", INVALID_REQUEST)

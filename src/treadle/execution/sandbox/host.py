@@ -1,0 +1,115 @@
+"""What this machine offers to confine processes with, found out once.
+
+Owns the trial runs and the memory of their outcome. Does not know policies beyond the one that it tries out.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from treadle.errors import ExecError
+from treadle.execution.sandbox.bubblewrap import ENV, Installation, bubblewrap_argv
+from treadle.execution.sandbox.command import Command, split_environment
+from treadle.execution.sandbox.landlock import interface_version
+from treadle.execution.sandbox.policy import Policy, Rule
+from treadle.execution.sandbox.seccomp import filter_program
+
+_DEADLINE: Final = 10.0  # a trial run takes some 10 ms; a machine under heavy load gets a thousand times that
+_SYSTEM_BWRAP: Final = "/usr/bin/bwrap"
+_TRIAL_ENVIRONMENT: Final = {"PATH": "/usr/bin:/bin"}
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    reason: str
+
+
+class Host:
+    """The answers, remembered. The lock keeps two threads from trying out the same thing."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._bubblewrap: tuple[int, Installation | Unusable] | None = None
+        self._landlock: int | None = None
+
+    def bubblewrap(self) -> Installation | Unusable:
+        """Remembered per process: the open filter is found by the id of the process that opened it."""
+        with self._lock:
+            if self._bubblewrap is None or self._bubblewrap[0] != os.getpid():
+                answer, final = _try_bubblewrap()
+                if not final:
+                    return answer
+                self._bubblewrap = (os.getpid(), answer)
+            return self._bubblewrap[1]
+
+    def landlock(self) -> int:
+        """The version of the interface; 0 when it cannot be used."""
+        with self._lock:
+            if self._landlock is None:
+                self._landlock = interface_version()
+            return self._landlock
+
+
+HOST: Final = Host()
+
+
+def _try_bubblewrap() -> tuple[Installation | Unusable, bool]:
+    """The answer, and whether it is worth remembering."""
+    import shutil
+
+    path = _SYSTEM_BWRAP if os.access(_SYSTEM_BWRAP, os.X_OK) else shutil.which("bwrap")
+    if path is None or not os.path.isabs(path):
+        return Unusable("bwrap was not found in /usr/bin or on the PATH of the server"), True
+    try:
+        program = filter_program(network=False, truncate=True)
+    except ExecError as error:
+        return Unusable(error.message), True
+    resets = _trial([ENV, "--default-signal=2", "true"]) == ""
+    descriptor = _open_filter(program)
+    found = Installation(path, f"/proc/{os.getpid()}/fd/{descriptor}", resets)
+    nothing = Command(("true",), None, "/", False, split_environment(_TRIAL_ENVIRONMENT))
+    problem = _trial(bubblewrap_argv(Policy((Rule("/", "read"),), network=False), nothing, found=found))
+    if problem == "":
+        return found, True
+    os.close(descriptor)
+    return Unusable(f"{path} does not work here: {problem or 'no answer in time'}"), problem is not None
+
+
+def _trial(command: Sequence[str]) -> str | None:
+    """Run a command that should do nothing: "" when it did, else what it complained about; None when it hung."""
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            cwd="/",
+            env=_TRIAL_ENVIRONMENT,
+            start_new_session=True,
+            timeout=_DEADLINE,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    except OSError as error:
+        return str(error)
+    if done.returncode == 0:
+        return ""
+    return done.stderr.decode(errors="replace").strip()[-300:] or f"exit code {done.returncode}"
+
+
+def _open_filter(program: bytes) -> int:
+    """A sealed file in memory: the shell that starts bubblewrap opens it again through /proc."""
+    import fcntl
+
+    descriptor = os.memfd_create("treadle-filter", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.write(descriptor, program)
+    seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+    return descriptor

@@ -1,0 +1,118 @@
+"""Confinement by Landlock and seccomp, for machines where bubblewrap is missing or not allowed to work.
+
+Owns the translation of a policy into grants, and the command line of the launcher that applies them. Landlock only
+grants: a policy that takes something away below a granted path is refused here. It also does not watch changes of
+modes, owners and times, which stay possible for files that the user owns.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from treadle.errors import INVALID_REQUEST, ExecError
+from treadle.execution.sandbox.command import Command
+from treadle.execution.sandbox.policy import Access, Policy, Rule
+from treadle.execution.sandbox.seccomp import filter_program
+
+LAUNCHER: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launcher.py")
+
+_CREATE_RULESET: Final = 444
+_VERSION_FLAG: Final = 1
+
+# Rights in files, by the version of the kernel's interface that brought them.
+_READ: Final = 1 << 0 | 1 << 2 | 1 << 3  # execute, read a file, list a directory
+_MAKE_DEVICE: Final = 1 << 6 | 1 << 11  # never granted: bubblewrap takes it away too
+_FIRST: Final = (1 << 13) - 1
+_LATER: Final = ((2, 1 << 13), (3, 1 << 14), (5, 1 << 15))  # move between directories, truncate, device control
+_TRUNCATE_SINCE: Final = 3
+_NETWORK_SINCE: Final = 4
+_SCOPE_SINCE: Final = 6
+_TCP: Final = 0b11  # bind, connect
+_SCOPE_ABSTRACT_SOCKETS: Final = 1 << 0
+_SCOPE_SIGNALS: Final = 1 << 1
+
+# What bubblewrap's own /dev has and programs take for granted.
+_DEVICES: Final = (
+    *("/dev/full", "/dev/null", "/dev/ptmx", "/dev/pts", "/dev/random", "/dev/tty", "/dev/urandom", "/dev/zero"),
+)
+_ORDER: Final[dict[Access, int]] = {"none": 0, "read": 1, "write": 2}
+
+
+def interface_version() -> int:
+    """The version of Landlock in this kernel; 0 when there is none or it is switched off."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    version = libc.syscall(ctypes.c_long(_CREATE_RULESET), None, ctypes.c_size_t(0), ctypes.c_uint(_VERSION_FLAG))
+    return max(0, int(version))
+
+
+def landlock_argv(policy: Policy, command: Command, *, version: int) -> list[str]:
+    """The command line that runs the command under the policy."""
+    files = _FIRST | sum(right for since, right in _LATER if version >= since)
+    network = 0 if policy.network or version < _NETWORK_SINCE else _TCP
+    options = ["--landlock", f"{files},{network},{_scopes(policy, version)}"]
+    for rule in _grants(policy):
+        options += ["--grant", f"{_rights(rule, files)},{rule.path}"]
+    options += [option for path in _devices() for option in ("--grant", f"{files & ~_MAKE_DEVICE},{path}")]
+    truncate = version >= _TRUNCATE_SINCE
+    if not (policy.network and truncate):  # without need no filter: it also ends programs of other machine types
+        options += ["--filter", filter_program(network=policy.network, truncate=truncate).hex()]
+    return launcher_argv(command, options)
+
+
+def launcher_argv(command: Command, options: Sequence[str]) -> list[str]:
+    """The command line of the launcher, which runs in this interpreter but without its site-packages."""
+    restore = [option for name, value in command.split.restore for option in ("--restore", f"{name}={value}")]
+    unset = [option for name in command.split.unset for option in ("--unset", name)]
+    first = [] if command.arg0 is None else ["--arg0", command.arg0]
+    flags = ("-I", "-S", "-B", "-X", "utf8")
+    return [interpreter(), *flags, LAUNCHER, *options, *unset, *restore, *first, "--", *command.argv]
+
+
+def interpreter() -> str:
+    path = os.path.realpath(sys.executable) if sys.executable else ""
+    if not os.path.isfile(path) or not os.path.isfile(LAUNCHER):
+        raise ExecError(
+            "sandbox: the launcher needs a Python executable and this package as plain files; install treadle unpacked "
+            "or install bubblewrap; the request was refused rather than run unconfined",
+            INVALID_REQUEST,
+        )
+    return path
+
+
+def _grants(policy: Policy) -> list[Rule]:
+    """The rules that give something; refuses a policy with one that takes away below a grant."""
+    grants: list[Rule] = []
+    for rule in policy.rules:
+        parent: Access = "none"
+        if rule.path != "/":
+            parent = policy.access(os.path.dirname(rule.path))
+        if _ORDER[rule.access] < _ORDER[parent]:
+            raise ExecError(
+                f"sandbox: Landlock cannot keep {rule.path!a} at {rule.access} below a path with {parent} access; "
+                "install bubblewrap (with user namespaces allowed) on the server; the request was refused rather than "
+                "run unconfined",
+                INVALID_REQUEST,
+            )
+        if rule.access != parent and os.path.exists(rule.path):
+            grants.append(rule)
+    return grants
+
+
+def _rights(rule: Rule, files: int) -> int:
+    return _READ if rule.access == "read" else files & ~_MAKE_DEVICE
+
+
+def _scopes(policy: Policy, version: int) -> int:
+    if version < _SCOPE_SINCE:
+        return 0
+    return _SCOPE_SIGNALS if policy.network else _SCOPE_SIGNALS | _SCOPE_ABSTRACT_SOCKETS
+
+
+def _devices() -> list[str]:
+    """By their real names: /dev/ptmx may be a link."""
+    return sorted({os.path.realpath(path) for path in _DEVICES if os.path.exists(path)})

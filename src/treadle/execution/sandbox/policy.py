@@ -1,0 +1,234 @@
+"""What a sandbox allows: rules by path, and the network.
+
+Owns the reading of the wire's sandbox object, and the question "what may be done with this path". Does not enforce
+anything: processes are confined by `bubblewrap` and `landlock`, file requests ask `Policy.access` themselves.
+
+An object that cannot be enforced exactly is refused. Nothing here ever answers with a policy that is wider than the
+one that was asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from treadle.errors import INVALID_REQUEST, ExecError
+from treadle.execution.uris import path_from_uri
+from treadle.protocol.exec import Sandbox, SandboxEntry, SandboxPathValue
+
+Access = Literal["none", "read", "write"]
+
+MAX_RULES: Final = 512  # far above real requests (about ten); keeps the argument list of bubblewrap below its limit
+
+_MAX_LINKS: Final = 40  # the kernel's own limit
+_ACCESS: Final[dict[str, Access]] = {"read": "read", "write": "write", "none": "none", "deny": "none"}
+
+# What `minimal` stands for: programs, libraries and settings of the system, the harmless devices, and /proc. No home
+# directories, no /var, no /run (sockets), no /sys, no disks.
+MINIMAL_PATHS: Final = (
+    "/bin",
+    "/etc",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/nix/store",
+    "/proc",
+    "/run/current-system/sw",
+    "/sbin",
+    "/usr",
+    "/dev/full",
+    "/dev/null",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/zero",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`path` is absolute and canonical (no symbolic link in it), a native `str`."""
+
+    path: str
+    access: Access
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """`rules` are sorted by path, one per path. `network` is true when the network may be used."""
+
+    rules: tuple[Rule, ...]
+    network: bool
+
+    def access(self, path: str) -> Access:
+        """What the longest rule that contains `path` allows. The path must be canonical already."""
+        # A directory sorts before what is in it, so the first hit from the end is the longest.
+        for rule in reversed(self.rules):
+            if contains(rule.path, path):
+                return rule.access
+        return "none"
+
+
+def contains(directory: str, path: str) -> bool:
+    """Whether `path` is `directory` or below it; both canonical."""
+    return path == directory or directory == "/" or path.startswith(directory + "/")
+
+
+def policy_from_wire(sandbox: Sandbox | None) -> Policy | None:
+    """The policy that the wire's object asks for; None when it asks for no confinement."""
+    if sandbox is None or sandbox.permissions.type in ("disabled", "external"):
+        return None
+    permissions = sandbox.permissions
+    network = permissions.network == "enabled"
+    if permissions.file_system is None:
+        raise _refused("permissions are managed but have no file_system")
+    if permissions.file_system.type == "unrestricted":
+        return None if network else Policy((Rule("/", "write"),), network)
+    return _restricted(sandbox, permissions.file_system.entries, network)
+
+
+def _restricted(sandbox: Sandbox, entries: tuple[SandboxEntry, ...], network: bool) -> Policy:
+    chosen: dict[str, Access] = {}
+    origins: list[tuple[str, str]] = []
+    for number, entry in enumerate(entries):
+        label = f"entry {number}"
+        access = _ACCESS.get(entry.access)
+        if access is None:
+            raise _refused(f"{label} has the unknown access {_shown(entry.access)}; known are {', '.join(_ACCESS)}")
+        for path in _named_paths(sandbox, entry, label):
+            canonical = _canonical(path, access, entry, label)
+            if canonical is None:
+                continue
+            if chosen.get(canonical) != "none":  # a denial is final; else the later entry wins
+                chosen[canonical] = access
+            origins.append((label, path))
+            if len(origins) > MAX_RULES:
+                raise _refused(f"it has more than {MAX_RULES} paths")
+    policy = Policy(tuple(Rule(path, chosen[path]) for path in sorted(chosen)), network)
+    _refuse_movable(policy, origins)
+    return policy
+
+
+def _canonical(path: str, access: Access, entry: SandboxEntry, label: str) -> str | None:
+    """The path without symbolic links; None when the entry says nothing because the path does not exist."""
+    if entry.missing_path_behavior not in (None, "skip"):
+        raise _refused(f"{label} has the unknown missing_path_behavior {_shown(entry.missing_path_behavior)}")
+    try:
+        canonical = os.path.realpath(path)
+        missing = not os.path.exists(canonical)
+    except (OSError, ValueError) as error:
+        raise _refused(f"{label}: {_shown(path)} cannot be resolved: {error}") from error
+    if missing and (entry.missing_path_behavior == "skip" or access == "write" or _is_minimal(entry)):
+        return None
+    return canonical
+
+
+def _named_paths(sandbox: Sandbox, entry: SandboxEntry, label: str) -> Iterable[str]:
+    """The absolute paths that an entry names, as they were written."""
+    match entry.path.type:
+        case "path":
+            if entry.path.path is None:
+                raise _refused(f"{label} is a path without a path")
+            return (path_from_uri(entry.path.path, field=f"sandbox {label}"),)
+        case "special":
+            if entry.path.value is None:
+                raise _refused(f"{label} is special without a value")
+            return _special_paths(sandbox, entry.path.value, label)
+        case "glob_pattern":
+            raise _refused(f"{label} is a glob_pattern, which cannot be enforced here; list the paths instead")
+        case other:
+            raise _refused(f"{label} has the unknown path type {_shown(other)}")
+
+
+def _special_paths(sandbox: Sandbox, value: SandboxPathValue, label: str) -> Iterable[str]:
+    if value.subpath is not None and value.kind != "project_roots":
+        raise _refused(f"{label}: only project_roots can have a subpath, not {_shown(value.kind)}")
+    match value.kind:
+        case "root":
+            return ("/",)
+        case "slash_tmp":
+            return ("/tmp",)
+        case "tmpdir":
+            return _temporary_directories(sandbox, label)
+        case "minimal":
+            return MINIMAL_PATHS
+        case "project_roots":
+            return _project_roots(sandbox, value.subpath, label)
+        case other:
+            raise _refused(f"{label} has the unknown special kind {_shown(other)}")
+
+
+def _project_roots(sandbox: Sandbox, subpath: str | None, label: str) -> Iterator[str]:
+    parts = [part for part in (subpath or "").split("/") if part not in ("", ".")]
+    if subpath is not None and (subpath.startswith("/") or ".." in parts or "\0" in subpath):
+        raise _refused(f"{label}: the subpath {_shown(subpath)} leaves the project root")
+    for uri in sandbox.workspace_roots:
+        root = path_from_uri(uri, field="sandbox workspaceRoots")
+        yield os.path.join(root, *parts)
+
+
+def _temporary_directories(sandbox: Sandbox, label: str) -> Iterable[str]:
+    if sandbox.temporary_directories is not None:
+        return [path_from_uri(uri, field="sandbox temporaryDirectories") for uri in sandbox.temporary_directories]
+    directory = os.environ.get("TMPDIR", "")
+    if directory and not os.path.isabs(directory):
+        raise _refused(f"{label} is tmpdir, but TMPDIR of the server is the relative path {_shown(directory)}")
+    return (directory,) if directory else ()
+
+
+def _refuse_movable(policy: Policy, origins: list[tuple[str, str]]) -> None:
+    """Refuse a path that runs through a symbolic link which the confined process itself could replace.
+
+    Such a link decides what the rule means: one command could point it at any place, and the next request would then
+    grant that place, or no longer protect the right one.
+    """
+    for label, path in origins:
+        link = _movable_link(policy, path)
+        if link is not None:
+            raise _refused(
+                f"{label}: {_shown(path)} goes through the symbolic link {_shown(link)}, which the sandboxed process "
+                "could replace; send the path that it points to"
+            )
+
+
+def _movable_link(policy: Policy, path: str) -> str | None:
+    """The first such link on the way to `path`, by walking it as the kernel does."""
+    here, links = "/", 0
+    ahead = path.split("/")[::-1]
+    while ahead:
+        part = ahead.pop()
+        if part in ("", ".", ".."):
+            here = os.path.dirname(here) if part == ".." else here
+            continue
+        step = os.path.join(here, part)
+        target = _link_target(step)
+        if target is None:
+            here = step
+            continue
+        links += 1
+        if policy.access(here) == "write" or links > _MAX_LINKS:
+            return step
+        here = "/" if target.startswith("/") else here
+        ahead.extend(target.split("/")[::-1])
+    return None
+
+
+def _link_target(path: str) -> str | None:
+    try:
+        return os.readlink(path)
+    except OSError:  # no link, or nothing there: either way the walk does not turn here
+        return None
+
+
+def _is_minimal(entry: SandboxEntry) -> bool:
+    return entry.path.value is not None and entry.path.value.kind == "minimal"
+
+
+def _refused(reason: str) -> ExecError:
+    return ExecError(f"sandbox: {reason}; the request was refused rather than run unconfined", INVALID_REQUEST)
+
+
+def _shown(text: object) -> str:
+    return ascii(str(text)[:200])

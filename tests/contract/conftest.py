@@ -1,0 +1,3 @@
+from backends import env, servers, start
+
+__all__ = ["env", "servers", "start"]

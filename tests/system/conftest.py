@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from system.raw_client import RawClient, connected
+from system.server_process import ServerProcess, running
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """One server for the tests of a module; it must survive them without a traceback."""
+    secrets = {"SRVVAR": "fromserver", "SRV_API_KEY": "hidden"}
+    with running(tmp_path_factory.mktemp("server"), env=secrets) as server:
+        yield server
+        assert server.process.poll() is None, f"the server ended: {server.stderr}"
+        assert "Traceback" not in server.stderr, server.stderr
+        assert server.stop() == 0
+
+
+@pytest.fixture
+def bare(server: ServerProcess) -> Iterator[RawClient]:
+    """A connection on which nothing was said yet."""
+    with connected(server.url) as client:
+        yield client
+
+
+@pytest.fixture
+def client(bare: RawClient) -> RawClient:
+    """A connection with its handshake done."""
+    return bare.handshake()
+
+
+@pytest.fixture
+def marker() -> str:
+    """A number that occurs nowhere else, and that `sleep` takes as an hour."""
+    return f"3600.{uuid.uuid4().int % 10**15:015d}"

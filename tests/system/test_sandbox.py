@@ -1,0 +1,503 @@
+"""Real commands under both mechanisms. Where one cannot work, its cases are skipped and say why."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from treadle.errors import INVALID_REQUEST, ExecError
+from treadle.execution.sandbox import Confined, Mechanism, Policy, Rule, confine
+from treadle.execution.sandbox.host import HOST, Unusable
+from treadle.execution.sandbox.landlock import LAUNCHER
+
+DEADLINE = 60.0
+PYTHON = os.path.realpath(sys.executable)
+SYSTEM_PATH = {"PATH": "/usr/bin:/bin"}
+SYSTEM_RULES = tuple(Rule(path, "read") for path in ("/etc", "/usr") if os.path.isdir(path))
+
+CONNECT = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1])), 30).sendall(b'x')"
+DATAGRAM = (
+    "import socket, sys; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', int(sys.argv[1])))"
+)
+UNIX = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
+PAIR = "import socket; a, b = socket.socketpair(); a.send(b'x'); assert b.recv(1) == b'x'"
+
+
+def usable(mechanism: Mechanism) -> Mechanism:
+    found = HOST.bubblewrap()
+    if mechanism == "bubblewrap" and isinstance(found, Unusable):
+        pytest.skip(f"bubblewrap: {found.reason}")
+    if mechanism == "landlock" and HOST.landlock() < 1:
+        pytest.skip("landlock: this kernel does not offer it")
+    return mechanism
+
+
+@pytest.fixture(params=["bubblewrap", "landlock"])
+def mechanism(request: pytest.FixtureRequest) -> Mechanism:
+    return usable(request.param)
+
+
+@pytest.fixture
+def bubblewrap() -> Mechanism:
+    return usable("bubblewrap")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A workspace that may be written, next to files that may not."""
+
+    root: Path
+    work: Path
+
+    def policy(self, *more: Rule, network: bool = False) -> Policy:
+        rules = {rule.path: rule for rule in (Rule("/", "read"), Rule(str(self.work), "write"), *more)}
+        return Policy(tuple(rules[path] for path in sorted(rules)), network)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    root = Path(os.path.realpath(tmp_path))
+    (root / "work").mkdir()
+    return Place(root, root / "work")
+
+
+def prepare(
+    policy: Policy,
+    argv: Sequence[str],
+    mechanism: Mechanism,
+    cwd: Path,
+    *,
+    env: Mapping[str, str] = SYSTEM_PATH,
+    arg0: str | None = None,
+    tty: bool = False,
+) -> Confined:
+    confined = confine(policy, argv=argv, arg0=arg0, cwd=str(cwd), env=env, tty=tty, mechanism=mechanism)
+    assert confined.sandbox_type == "linuxSeccomp"
+    assert confined.arg0 is None
+    return confined
+
+
+def finish(confined: Confined, cwd: Path, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        confined.argv,
+        input=stdin,
+        capture_output=True,
+        cwd=cwd,
+        env=confined.env,
+        start_new_session=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+
+
+def shell(policy: Policy, script: str, mechanism: Mechanism, cwd: Path) -> subprocess.CompletedProcess[bytes]:
+    return finish(prepare(policy, ["/bin/sh", "-c", script], mechanism, cwd), cwd)
+
+
+def python(policy: Policy, mechanism: Mechanism, cwd: Path, *argv: str) -> subprocess.CompletedProcess[bytes]:
+    return finish(prepare(policy, [PYTHON, "-I", "-S", "-c", *argv], mechanism, cwd), cwd)
+
+
+# --- files ---
+
+
+def test_writes_inside_and_only_there(mechanism: Mechanism, place: Place) -> None:
+    script = f"mkdir a && echo hello > a/in && mv a/in b && echo x > /dev/null && echo no > {place.root}/out"
+    done = shell(place.policy(), script, mechanism, place.work)
+    assert done.returncode != 0
+    assert (place.work / "b").read_text() == "hello\n"
+    assert not (place.root / "out").exists()
+    assert b"Read-only file system" in done.stderr or b"Permission denied" in done.stderr
+
+
+def test_existing_files_outside_stay_as_they_are(mechanism: Mechanism, place: Place) -> None:
+    outside = place.root / "outside"
+    outside.write_text("precious")
+    code = (
+        "import os, sys\n"
+        "cut, append, move = lambda p: os.truncate(p, 0), lambda p: open(p, 'a'), lambda p: os.rename(p, 'x')\n"
+        "for attempt in (os.remove, cut, append, move):\n"
+        "    try: attempt(sys.argv[1])\n"
+        "    except OSError: pass\n"
+        "    else: sys.exit('it worked')\n"
+    )
+    done = python(place.policy(), mechanism, place.work, code, str(outside))
+    assert done.returncode == 0, done.stderr
+    assert outside.read_text() == "precious"
+
+
+def test_a_link_out_of_the_workspace_leads_nowhere(mechanism: Mechanism, place: Place) -> None:
+    (place.root / "outside").mkdir()
+    (place.work / "link").symlink_to(place.root / "outside")
+    done = shell(place.policy(), "echo no > link/file", mechanism, place.work)
+    assert done.returncode != 0
+    assert list((place.root / "outside").iterdir()) == []
+
+
+def test_read_only(mechanism: Mechanism, place: Place) -> None:
+    (place.work / "file").write_text("text")
+    done = shell(Policy((Rule("/", "read"),), network=False), "cat file; echo x > new", mechanism, place.work)
+    assert done.stdout == b"text"
+    assert done.returncode != 0
+    assert not (place.work / "new").exists()
+
+
+def test_without_a_rule_nothing_can_be_read(mechanism: Mechanism, place: Place) -> None:
+    (place.root / "secret").write_text("hidden")
+    (place.work / "file").write_text("text")
+    policy = Policy((*SYSTEM_RULES, Rule(str(place.work), "write")), network=False)
+    done = shell(
+        policy, f"cat file; echo x > new; echo x > {place.root}/no; cat {place.root}/secret", mechanism, place.work
+    )
+    assert done.stdout == b"text", done.stderr
+    assert done.returncode != 0
+    assert (place.work / "new").exists()
+    assert not (place.root / "no").exists()
+
+
+def test_a_working_directory_without_a_rule_is_refused(mechanism: Mechanism, place: Place) -> None:
+    with pytest.raises(ExecError, match="working directory"):
+        prepare(Policy(SYSTEM_RULES, network=False), ["/bin/true"], mechanism, place.work)
+
+
+def test_a_protected_directory_stays_read_only(bubblewrap: Mechanism, place: Place) -> None:
+    (place.work / ".git").mkdir()
+    (place.work / ".git/config").write_text("kept")
+    policy = place.policy(Rule(f"{place.work}/.git", "read"))
+    script = "cat .git/config; echo x > .git/config; echo x > .git/new; mv .git moved; rm -rf .git; echo y > free"
+    done = shell(policy, script, bubblewrap, place.work)
+    assert done.stdout == b"kept"
+    assert (place.work / "free").read_text() == "y\n"
+    assert [entry.name for entry in (place.work / ".git").iterdir()] == ["config"]
+    assert (place.work / ".git/config").read_text() == "kept"
+
+
+def test_a_protected_directory_cannot_be_replaced_by_renaming_its_parent(bubblewrap: Mechanism, place: Place) -> None:
+    (place.work / "sub/.git").mkdir(parents=True)
+    policy = place.policy(Rule(f"{place.work}/sub/.git", "read"))
+    done = shell(policy, "mv sub other; mkdir -p sub/.git && echo evil > sub/.git/config", bubblewrap, place.work)
+    assert done.returncode != 0
+    assert list((place.work / "sub/.git").iterdir()) == []
+    assert not (place.work / "other").exists()
+
+
+def test_landlock_refuses_a_protected_directory(place: Place) -> None:
+    (place.work / ".git").mkdir()
+    with pytest.raises(ExecError, match="Landlock cannot keep") as caught:
+        prepare(place.policy(Rule(f"{place.work}/.git", "read")), ["/bin/true"], usable("landlock"), place.work)
+    assert caught.value.code == INVALID_REQUEST
+
+
+def test_denied_paths_are_hidden_but_for_what_is_granted_below(bubblewrap: Mechanism, place: Place) -> None:
+    (place.work / "private/open").mkdir(parents=True)
+    (place.work / "private/key").write_text("hidden")
+    (place.work / "private/open/note").write_text("shown")
+    (place.work / "token").write_text("hidden")
+    policy = place.policy(
+        Rule(f"{place.work}/private", "none"),
+        Rule(f"{place.work}/private/open", "read"),
+        Rule(f"{place.work}/token", "none"),
+    )
+    script = (
+        "cat private/open/note; cat private/key token; ls private; echo x > private/new; echo x > token; rm -f token"
+    )
+    done = shell(policy, script, bubblewrap, place.work)
+    assert done.stdout == b"shown"
+    assert (place.work / "token").read_text() == "hidden"
+    assert sorted(entry.name for entry in (place.work / "private").iterdir()) == ["key", "open"]
+
+
+def test_a_link_put_in_place_of_a_granted_path_is_not_followed(place: Place) -> None:
+    confined = prepare(place.policy(), ["/bin/sh", "-c", "echo x > made"], usable("landlock"), place.root)
+    place.work.rename(place.root / "old")
+    place.work.symlink_to(place.root)
+    done = finish(confined, place.root)
+    assert done.returncode == 125
+    assert b"replaced" in done.stderr
+    assert not (place.root / "made").exists()
+
+
+# --- powers ---
+
+
+def test_no_capabilities(mechanism: Mechanism, place: Place) -> None:
+    done = shell(place.policy(), "grep -E '^Cap(Prm|Eff|Bnd|Amb)' /proc/self/status", mechanism, place.work)
+    values = {line.split()[0]: int(line.split()[1], 16) for line in done.stdout.decode().splitlines()}
+    if os.geteuid() != 0:
+        values.pop("CapBnd:")  # not ours to drop, and without use under no_new_privs
+    assert set(values.values()) == {0}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may write the kernel's settings in the first place")
+def test_root_cannot_change_the_kernel(mechanism: Mechanism, place: Place) -> None:
+    code = "import os; os.close(os.open('/proc/sys/kernel/core_pattern', os.O_WRONLY))"
+    done = python(place.policy(), mechanism, place.work, code)
+    assert done.returncode == 1
+    assert b"core_pattern" in done.stderr
+
+
+# --- network ---
+
+
+def test_tcp(mechanism: Mechanism, place: Place) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+        restricted = python(place.policy(), mechanism, place.work, CONNECT, port)
+        assert restricted.returncode == 1
+        assert b"Operation not permitted" in restricted.stderr
+        listener.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+        granted = python(place.policy(network=True), mechanism, place.work, CONNECT, port)
+        assert granted.returncode == 0, granted.stderr
+        listener.accept()[0].close()
+
+
+def test_udp(mechanism: Mechanism, place: Place) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(("127.0.0.1", 0))
+        port = str(receiver.getsockname()[1])
+        assert python(place.policy(), mechanism, place.work, DATAGRAM, port).returncode == 1
+        receiver.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            receiver.recv(10)
+        assert python(place.policy(network=True), mechanism, place.work, DATAGRAM, port).returncode == 0
+        receiver.settimeout(DEADLINE)
+        assert receiver.recv(10) == b"x"
+
+
+def test_daemons_behind_socket_files_cannot_be_asked(
+    mechanism: Mechanism, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place.work)  # a socket's name is limited to about a hundred bytes
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("daemon")
+        listener.listen()
+        restricted = python(place.policy(), mechanism, place.work, UNIX, "daemon")
+        assert restricted.returncode == 1
+        assert b"Operation not permitted" in restricted.stderr
+        assert python(place.policy(network=True), mechanism, place.work, UNIX, "daemon").returncode == 0
+
+
+def test_socket_pairs_work_without_network(mechanism: Mechanism, place: Place) -> None:
+    done = python(place.policy(), mechanism, place.work, PAIR)
+    assert done.returncode == 0, done.stderr
+
+
+# --- the process ---
+
+
+def test_exit_codes(mechanism: Mechanism, place: Place) -> None:
+    assert shell(place.policy(), "exit 7", mechanism, place.work).returncode == 7
+    assert shell(place.policy(), "kill -9 $$", mechanism, place.work).returncode in (137, -9)
+    missing = finish(prepare(place.policy(), ["no-such-program"], mechanism, place.work), place.work)
+    assert missing.returncode == 127
+    assert b"no-such-program" in missing.stderr
+
+
+@pytest.mark.parametrize("arg0", [None, "renamed"])
+def test_the_environment_is_exactly_the_given_one(mechanism: Mechanism, place: Place, arg0: str | None) -> None:
+    env = {
+        **SYSTEM_PATH,
+        "EMPTY": "",
+        "LINES": "a\nb",
+        "LD_LIBRARY_PATH": "/nowhere",
+        "BASH_FUNC_f%%": "() { :; }",
+        "IFS": "x",
+        "-x": "dash",
+        "RAW": os.fsdecode(b"\xff\xfe"),
+        "LC_ALL": "C",
+    }
+    confined = prepare(place.policy(), ["/usr/bin/env", "-0"], mechanism, place.work, env=env, arg0=arg0)
+    done = finish(confined, place.work)
+    assert sorted(done.stdout.split(b"\0")[:-1]) == sorted(os.fsencode(f"{key}={value}") for key, value in env.items())
+
+
+def test_a_locale_is_not_invented(mechanism: Mechanism, place: Place) -> None:
+    env = {**SYSTEM_PATH, "LC_CTYPE": "C"}
+    done = finish(prepare(place.policy(), ["/usr/bin/env"], mechanism, place.work, env=env), place.work)
+    assert sorted(done.stdout.splitlines()) == [b"LC_CTYPE=C", b"PATH=/usr/bin:/bin"]
+
+
+def test_arg0(mechanism: Mechanism, place: Place) -> None:
+    confined = prepare(place.policy(), ["/bin/sh", "-c", "echo $0"], mechanism, place.work, arg0="renamed")
+    assert finish(confined, place.work).stdout == b"renamed\n"
+
+
+@pytest.mark.parametrize("name", ["a=b", "-"])
+def test_odd_program_names(mechanism: Mechanism, place: Place, name: str) -> None:
+    program = place.work / name
+    program.write_text("#!/bin/sh\necho ran\n")
+    program.chmod(0o755)
+    env = {"PATH": f"{place.work}:/usr/bin:/bin"}
+    assert finish(prepare(place.policy(), [name], mechanism, place.work, env=env), place.work).stdout == b"ran\n"
+
+
+def test_standard_input_and_working_directory(mechanism: Mechanism, place: Place) -> None:
+    (place.work / "sub").mkdir()
+    confined = prepare(place.policy(), ["/bin/sh", "-c", "pwd -P; cat"], mechanism, place.work / "sub")
+    assert finish(confined, place.work / "sub", b"through").stdout == f"{place.work}/sub\nthrough".encode()
+
+
+def test_no_descriptor_is_left_open(mechanism: Mechanism, place: Place) -> None:
+    code = "import os; os.write(1, repr([n for n in range(3, 64) if os.path.exists(f'/proc/self/fd/{n}')]).encode())"
+    assert python(place.policy(), mechanism, place.work, code).stdout == b"[]"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_the_group_reaches_the_command(mechanism: Mechanism, place: Place, number: signal.Signals) -> None:
+    name = number.name.removeprefix("SIG")
+    script = f"trap 'echo caught; exit 3' {name}; echo ready; read line"
+    confined = prepare(place.policy(), ["/bin/sh", "-c", script], mechanism, place.work)
+    with subprocess.Popen(
+        confined.argv,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=place.work,
+        env=confined.env,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        os.killpg(process.pid, number)
+        assert process.stdout.read() == b"caught\n"
+        assert process.wait(DEADLINE) == 3
+
+
+def test_a_kill_ends_everything(bubblewrap: Mechanism, place: Place) -> None:
+    confined = prepare(
+        place.policy(), ["/bin/sh", "-c", "setsid sleep 1000 & echo ready; wait"], bubblewrap, place.work
+    )
+    with subprocess.Popen(
+        confined.argv, stdout=subprocess.PIPE, cwd=place.work, env=confined.env, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        os.killpg(process.pid, signal.SIGKILL)
+        assert process.stdout.read() == b""  # only comes when the last holder of the pipe is gone
+
+
+# --- the terminal ---
+
+
+class Terminal:
+    """The near end of a terminal, read until something shows up."""
+
+    def __init__(self, confined: Confined, cwd: Path) -> None:
+        self.near, far = os.openpty()
+        # setsid -c gives the terminal to the session that it makes, in the same process.
+        command = ["/usr/bin/setsid", "-c", *confined.argv]
+        self.process = subprocess.Popen(command, stdin=far, stdout=far, stderr=far, cwd=cwd, env=confined.env)
+        os.close(far)
+        self.seen = b""
+
+    def expect(self, text: bytes) -> None:
+        deadline = time.monotonic() + DEADLINE
+        while text not in self.seen:
+            ready, _, _ = select.select([self.near], [], [], max(0.0, deadline - time.monotonic()))
+            assert ready, f"{text!r} did not come, only {self.seen!r}"
+            self.seen += os.read(self.near, 4096)
+        self.seen = self.seen.partition(text)[2]
+
+    def type(self, keys: bytes) -> None:
+        os.write(self.near, keys)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait(DEADLINE)
+        os.close(self.near)
+
+
+@pytest.fixture
+def terminal(request: pytest.FixtureRequest, mechanism: Mechanism, place: Place) -> Iterator[Terminal]:
+    env = {**SYSTEM_PATH, "PS1": "prompt> ", "TERM": "dumb"}
+    confined = prepare(place.policy(), request.param, mechanism, place.work, env=env, tty=True)
+    opened = Terminal(confined, place.work)
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("terminal", [("/bin/sh", "-c", "test -t 0 && echo ready; exec sleep 1000")], indirect=True)
+def test_ctrl_c_ends_the_command(terminal: Terminal) -> None:
+    terminal.expect(b"ready")
+    terminal.type(b"\x03")
+    assert terminal.process.wait(DEADLINE) in (130, -signal.SIGINT)
+
+
+@pytest.mark.parametrize("terminal", [("/bin/sh", "-i")], indirect=True)
+def test_job_control(terminal: Terminal, mechanism: Mechanism) -> None:
+    terminal.expect(b"prompt> ")
+    terminal.type(b"sh -c 'echo st''arted; exec sleep 1000'\n")
+    terminal.expect(b"started")
+    terminal.type(b"\x03")
+    terminal.expect(b"prompt> ")
+    terminal.type(b"echo code=$?\n")
+    terminal.expect(b"code=130")
+    terminal.expect(b"prompt> ")
+    terminal.type(b"\x03")  # at the prompt, where it must end nothing
+    terminal.expect(b"prompt> ")
+    terminal.type(b"sh -c 'echo st''arted; exec sleep 1000'\n")
+    terminal.expect(b"started")
+    terminal.type(b"\x1a")
+    terminal.expect(b"Stopped")
+    terminal.expect(b"prompt> ")
+    terminal.type(b"kill -9 %1\n" + b"exit 5\n" * 2)  # the first may only warn of the stopped job
+    # dash gives the terminal back to the group it came from, which a pid namespace cannot name, and ends with 2.
+    assert terminal.process.wait(DEADLINE) in ((5, 2) if mechanism == "bubblewrap" else (5,))
+
+
+# --- the choice ---
+
+
+def test_the_mechanism_can_be_configured(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    usable("landlock")
+    monkeypatch.setenv("TREADLE_SANDBOX", "landlock")
+    confined = confine(place.policy(), argv=["true"], arg0=None, cwd=str(place.work), env={}, tty=False)
+    assert LAUNCHER in confined.argv
+    monkeypatch.setenv("TREADLE_SANDBOX", "none")
+    with pytest.raises(ExecError, match="TREADLE_SANDBOX"):
+        confine(place.policy(), argv=["true"], arg0=None, cwd=str(place.work), env={}, tty=False)
+
+
+def test_bubblewrap_is_preferred(bubblewrap: Mechanism, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TREADLE_SANDBOX", raising=False)
+    confined = confine(place.policy(), argv=["true"], arg0=None, cwd=str(place.work), env={}, tty=False)
+    assert confined.argv == prepare(place.policy(), ["true"], bubblewrap, place.work, env={}).argv
+
+
+def test_without_any_mechanism_the_request_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TREADLE_SANDBOX", raising=False)
+    monkeypatch.setattr(HOST, "bubblewrap", lambda: Unusable("gone"))
+    monkeypatch.setattr(HOST, "landlock", lambda: 0)
+    with pytest.raises(ExecError, match="install bubblewrap") as caught:
+        confine(place.policy(), argv=["true"], arg0=None, cwd=str(place.work), env={}, tty=False)
+    assert caught.value.code == INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--landlock", "65535,0"),
+        ("--landlock", "1,0,0", "--grant", "1,/no/such/path"),
+        ("--landlock", "1,0,0", "--filter", "zz"),
+        ("--landlock", "1,0,0", "--filter", "06000000"),
+        ("--surprise", "x"),
+    ],
+)
+def test_a_launcher_that_fails_does_not_run_the_command(place: Place, options: tuple[str, ...]) -> None:
+    usable("landlock")
+    command = [PYTHON, "-I", "-S", LAUNCHER, *options, "--", "/bin/sh", "-c", "echo x > made"]
+    done = subprocess.run(command, capture_output=True, cwd=place.work, env={}, timeout=DEADLINE, check=False)
+    assert done.returncode == 125
+    assert done.stderr.startswith(b"treadle sandbox: the command was not run: ")
+    assert not (place.work / "made").exists()
