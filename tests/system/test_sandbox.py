@@ -74,7 +74,7 @@ def place(tmp_path: Path) -> Place:
 def prepare(
     policy: Policy,
     argv: Sequence[str],
-    mechanism: Mechanism,
+    mechanism: Mechanism | None,
     cwd: Path,
     *,
     env: Mapping[str, str] = SYSTEM_PATH,
@@ -87,17 +87,20 @@ def prepare(
     return confined
 
 
-def finish(confined: Confined, cwd: Path, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        confined.argv,
-        input=stdin,
-        capture_output=True,
-        cwd=cwd,
-        env=confined.env,
-        start_new_session=True,
-        timeout=DEADLINE,
-        check=False,
+def started(confined: Confined, cwd: Path) -> subprocess.Popen[bytes]:
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        confined.argv, stdin=pipe, stdout=pipe, stderr=pipe, cwd=cwd, env=confined.env, start_new_session=True
     )
+
+
+def finish(confined: Confined, cwd: Path, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    with started(confined, cwd) as process:
+        try:
+            stdout, stderr = process.communicate(stdin, DEADLINE)
+        finally:
+            process.kill()
+    return subprocess.CompletedProcess(confined.argv, process.returncode, stdout, stderr)
 
 
 def shell(policy: Policy, script: str, mechanism: Mechanism, cwd: Path) -> subprocess.CompletedProcess[bytes]:
@@ -112,7 +115,7 @@ def python(policy: Policy, mechanism: Mechanism, cwd: Path, *argv: str) -> subpr
 
 
 def test_writes_inside_and_only_there(mechanism: Mechanism, place: Place) -> None:
-    script = f"mkdir a && echo hello > a/in && mv a/in b && echo x > /dev/null && echo no > {place.root}/out"
+    script = f"mkdir a && echo hello > a/in && mv a/in b && echo no > {place.root}/out"
     done = shell(place.policy(), script, mechanism, place.work)
     assert done.returncode != 0
     assert (place.work / "b").read_text() == "hello\n"
@@ -152,13 +155,12 @@ def test_read_only(mechanism: Mechanism, place: Place) -> None:
     assert not (place.work / "new").exists()
 
 
-def test_without_a_rule_nothing_can_be_read(mechanism: Mechanism, place: Place) -> None:
+def test_without_a_rule_nothing_can_be_read_or_written(mechanism: Mechanism, place: Place) -> None:
     (place.root / "secret").write_text("hidden")
     (place.work / "file").write_text("text")
     policy = Policy((*SYSTEM_RULES, Rule(str(place.work), "write")), network=False)
-    done = shell(
-        policy, f"cat file; echo x > new; echo x > {place.root}/no; cat {place.root}/secret", mechanism, place.work
-    )
+    script = f"cat file; echo x > new; echo x > {place.root}/no && echo wrote; cat {place.root}/secret"
+    done = shell(policy, script, mechanism, place.work)
     assert done.stdout == b"text", done.stderr
     assert done.returncode != 0
     assert (place.work / "new").exists()
@@ -203,11 +205,8 @@ def test_denied_paths_are_hidden_but_for_what_is_granted_below(bubblewrap: Mecha
     (place.work / "private/key").write_text("hidden")
     (place.work / "private/open/note").write_text("shown")
     (place.work / "token").write_text("hidden")
-    policy = place.policy(
-        Rule(f"{place.work}/private", "none"),
-        Rule(f"{place.work}/private/open", "read"),
-        Rule(f"{place.work}/token", "none"),
-    )
+    hidden = (Rule(f"{place.work}/private", "none"), Rule(f"{place.work}/token", "none"))
+    policy = place.policy(*hidden, Rule(f"{place.work}/private/open", "read"))
     script = (
         "cat private/open/note; cat private/key token; ls private; echo x > private/new; echo x > token; rm -f token"
     )
@@ -225,6 +224,12 @@ def test_a_link_put_in_place_of_a_granted_path_is_not_followed(place: Place) -> 
     assert done.returncode == 125
     assert b"replaced" in done.stderr
     assert not (place.root / "made").exists()
+
+
+def test_the_harmless_devices_work(mechanism: Mechanism, place: Place) -> None:
+    script = "echo x > /dev/null && head -c 1 /dev/zero > zero && head -c 1 /dev/urandom > random"
+    done = shell(place.policy(), script, mechanism, place.work)
+    assert done.returncode == 0, done.stderr
 
 
 # --- powers ---
@@ -276,6 +281,14 @@ def test_udp(mechanism: Mechanism, place: Place) -> None:
         assert receiver.recv(10) == b"x"
 
 
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK])
+def test_no_socket_of_any_network(mechanism: Mechanism, place: Place, family: socket.AddressFamily) -> None:
+    code = "import socket, sys; socket.socket(int(sys.argv[1]), socket.SOCK_DGRAM)"
+    done = python(place.policy(), mechanism, place.work, code, str(int(family)))
+    assert done.returncode == 1
+    assert b"Operation not permitted" in done.stderr
+
+
 def test_daemons_behind_socket_files_cannot_be_asked(
     mechanism: Mechanism, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,17 +320,8 @@ def test_exit_codes(mechanism: Mechanism, place: Place) -> None:
 
 @pytest.mark.parametrize("arg0", [None, "renamed"])
 def test_the_environment_is_exactly_the_given_one(mechanism: Mechanism, place: Place, arg0: str | None) -> None:
-    env = {
-        **SYSTEM_PATH,
-        "EMPTY": "",
-        "LINES": "a\nb",
-        "LD_LIBRARY_PATH": "/nowhere",
-        "BASH_FUNC_f%%": "() { :; }",
-        "IFS": "x",
-        "-x": "dash",
-        "RAW": os.fsdecode(b"\xff\xfe"),
-        "LC_ALL": "C",
-    }
+    plain = {**SYSTEM_PATH, "EMPTY": "", "LINES": "a\nb", "RAW": os.fsdecode(b"\xff\xfe"), "LC_ALL": "C"}
+    env = {**plain, "LD_LIBRARY_PATH": "/nowhere", "BASH_FUNC_f%%": "() { :; }", "IFS": "x", "-x": "dash"}
     confined = prepare(place.policy(), ["/usr/bin/env", "-0"], mechanism, place.work, env=env, arg0=arg0)
     done = finish(confined, place.work)
     assert sorted(done.stdout.split(b"\0")[:-1]) == sorted(os.fsencode(f"{key}={value}") for key, value in env.items())
@@ -359,14 +363,7 @@ def test_a_signal_to_the_group_reaches_the_command(mechanism: Mechanism, place: 
     name = number.name.removeprefix("SIG")
     script = f"trap 'echo caught; exit 3' {name}; echo ready; read line"
     confined = prepare(place.policy(), ["/bin/sh", "-c", script], mechanism, place.work)
-    with subprocess.Popen(
-        confined.argv,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=place.work,
-        env=confined.env,
-        start_new_session=True,
-    ) as process:
+    with started(confined, place.work) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         os.killpg(process.pid, number)
@@ -378,9 +375,7 @@ def test_a_kill_ends_everything(bubblewrap: Mechanism, place: Place) -> None:
     confined = prepare(
         place.policy(), ["/bin/sh", "-c", "setsid sleep 1000 & echo ready; wait"], bubblewrap, place.work
     )
-    with subprocess.Popen(
-        confined.argv, stdout=subprocess.PIPE, cwd=place.work, env=confined.env, start_new_session=True
-    ) as process:
+    with started(confined, place.work) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         os.killpg(process.pid, signal.SIGKILL)
@@ -462,17 +457,17 @@ def test_job_control(terminal: Terminal, mechanism: Mechanism) -> None:
 def test_the_mechanism_can_be_configured(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     usable("landlock")
     monkeypatch.setenv("TREADLE_SANDBOX", "landlock")
-    confined = confine(place.policy(), argv=["true"], arg0=None, cwd=str(place.work), env={}, tty=False)
+    confined = prepare(place.policy(), ["true"], None, place.work)
     assert LAUNCHER in confined.argv
     monkeypatch.setenv("TREADLE_SANDBOX", "none")
     with pytest.raises(ExecError, match="TREADLE_SANDBOX"):
-        confine(place.policy(), argv=["true"], arg0=None, cwd=str(place.work), env={}, tty=False)
+        prepare(place.policy(), ["true"], None, place.work)
 
 
 def test_bubblewrap_is_preferred(bubblewrap: Mechanism, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TREADLE_SANDBOX", raising=False)
-    confined = confine(place.policy(), argv=["true"], arg0=None, cwd=str(place.work), env={}, tty=False)
-    assert confined.argv == prepare(place.policy(), ["true"], bubblewrap, place.work, env={}).argv
+    chosen = prepare(place.policy(), ["true"], None, place.work)
+    assert chosen == prepare(place.policy(), ["true"], bubblewrap, place.work)
 
 
 def test_without_any_mechanism_the_request_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -480,7 +475,7 @@ def test_without_any_mechanism_the_request_is_refused(place: Place, monkeypatch:
     monkeypatch.setattr(HOST, "bubblewrap", lambda: Unusable("gone"))
     monkeypatch.setattr(HOST, "landlock", lambda: 0)
     with pytest.raises(ExecError, match="install bubblewrap") as caught:
-        confine(place.policy(), argv=["true"], arg0=None, cwd=str(place.work), env={}, tty=False)
+        prepare(place.policy(), ["true"], None, place.work)
     assert caught.value.code == INVALID_REQUEST
 
 

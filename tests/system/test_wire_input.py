@@ -146,7 +146,9 @@ def test_signals_reach_the_group(client: RawClient, tmp_path: Path, marker: str)
 
 def test_stop_and_continue(client: RawClient, tmp_path: Path, marker: str) -> None:
     client.start("p", ["sleep", marker], tmp_path)
-    (pid,) = processes_with(marker)
+    while not (pids := processes_with(marker)):  # its arguments show a moment after it has started
+        client.call("environment/status")
+    (pid,) = pids
     client.call("process/signal", {"processId": "p", "signal": "stop"})
     while state_of(pid) != "T":
         client.call("environment/status")
@@ -203,16 +205,17 @@ def test_terminate_after_the_exit_ends_what_is_left(client: RawClient, tmp_path:
 
 
 def test_a_terminal(client: RawClient, tmp_path: Path) -> None:
-    script = "tty; stty size; cut -d' ' -f5,6,8 /proc/$$/stat; IFS= read line; printf 'from-stdin:%s\\n' \"$line\""
+    script = "tty; stty size; cut -d' ' -f5,6,8 /proc/$$/stat; echo go; read line; printf 'from-stdin:%s\\n' $line"
     client.start("p", sh(script), tmp_path, tty=True)
-    client.wait_for_output("p", b"24 80\r\n")
+    client.wait_for_output("p", b"go\r\n")
     assert client.write("p", b"hello\n", "t1") == "accepted"
     story = client.story("p")
     assert {event["params"]["stream"] for event in story[:-2]} == {"pty"}
     lines = client.output("p").decode().split("\r\n")
     assert lines[0].startswith("/dev/pts/")
+    assert lines[1] == "24 80"
     assert len(set(lines[2].split())) == 1, "its group is the session and in the foreground: a controlling terminal"
-    assert lines[3:] == ["hello", "from-stdin:hello", ""], "echo is on"
+    assert lines[3:] == ["go", "hello", "from-stdin:hello", ""], "echo is on"
 
 
 def test_keys_of_a_terminal(client: RawClient, tmp_path: Path) -> None:

@@ -6,14 +6,16 @@ import asyncio
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from treadle.errors import INVALID_PARAMS, ExecError, ExecTimeout
-from treadle.execution.files.api import Files
 from treadle.execution.model import CompletedRun, ExecParams, Output, OutputStream, ProcessInfo
 from treadle.execution.process import Process
 from treadle.protocol.exec import EnvironmentInfo, EnvPolicy, Sandbox
 from treadle.transport import Address, AddressError, Channel
+
+if TYPE_CHECKING:
+    from treadle.execution.files.base import Files
 
 RECOVERY_S = 25.0
 # `run` keeps this much of each stream; more is read and dropped, and `truncated` says so.

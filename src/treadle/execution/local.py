@@ -191,9 +191,8 @@ class LocalProcess(Process):
     def _on_exit(self, code: int | None) -> None:
         if self._stdin is not None and self._terminal < 0:
             self._stdin.end()
-        if code is None:
-            self._abandon("the helper process that ran it was killed")
-            return
+        if code is None:  # the helper that ran it was killed, and with it the process; nobody knows its code
+            code = -1
         # Whatever was written before the exit is in the pipes now, and is numbered before it.
         for fd in tuple(self._streams):
             self._drain(fd)

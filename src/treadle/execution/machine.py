@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import tempfile
 from collections.abc import Callable
 
 from treadle._version import __version__
@@ -34,7 +33,7 @@ def machine_info() -> EnvironmentInfo:
         shell=Shell(name=os.path.basename(shell), path=shell),
         cwd=_folder(os.getcwd),
         user_home_dir=_folder(lambda: os.path.expanduser("~")),
-        temp_dir=_folder(tempfile.gettempdir),
+        temp_dir=_folder(lambda: os.environ.get("TMPDIR") or "/tmp"),
         platform_os="macos" if sys.platform == "darwin" else sys.platform,
         executor_version=__version__,
         capabilities=CAPABILITIES,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,6 +10,7 @@ from treadle.errors import TreadleError
 
 Scheme = Literal["ws", "wss", "unix", "stdio"]
 _DEFAULT_PORTS = {"ws": 80, "wss": 443}
+_AUTHORITY = re.compile(r"(?:\[(?P<ipv6>[^\[\]]+)\]|(?P<host>[^\[\]:?#]+))(?::(?P<port>[0-9]{0,5}))?")
 
 
 class AddressError(TreadleError):
@@ -67,13 +69,7 @@ class Address:
 def _split_authority(text: str, authority: str, default_port: int) -> tuple[str, int]:
     if "@" in authority:
         raise AddressError("an address carries no user or password: pass the token separately")
-    if authority.startswith("["):
-        host, _, tail = authority[1:].partition("]:" if "]:" in authority else "]")
-        port = tail
-        if "]" not in authority or (tail and "]:" not in authority):
-            host = ""
-    else:
-        host, _, port = authority.partition(":")
-    if not host or (port and not (port.isascii() and port.isdecimal())) or int(port or 0) > 65535:
+    parts = _AUTHORITY.fullmatch(authority)
+    if parts is None or int(parts["port"] or 0) > 65535:
         raise AddressError(f"{text!r}: expected HOST:PORT after the scheme, like ws://127.0.0.1:8765")
-    return host, int(port) if port else default_port
+    return parts["ipv6"] or parts["host"], int(parts["port"] or default_port)

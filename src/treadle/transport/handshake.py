@@ -76,7 +76,8 @@ class Gate:
                 return response(HTTPStatus.METHOD_NOT_ALLOWED, "use GET"), False
             return response(HTTPStatus.OK, ""), False
         if path != "/":
-            return response(HTTPStatus.NOT_FOUND, f"no such path; connect to / or ask {self.health_paths[0]}"), False
+            places = " or ask ".join(("/", *self.health_paths))
+            return response(HTTPStatus.NOT_FOUND, f"no such path; connect to {places}"), False
         return self._upgrade(method, head)
 
     def _upgrade(self, method: str, head: Head) -> tuple[bytes, bool]:
@@ -86,9 +87,10 @@ class Gate:
             return response(HTTPStatus.BAD_REQUEST, "expected a WebSocket upgrade (version 13)"), False
         if self.token is not None:
             scheme, _, given = head.headers.get("authorization", "").partition(" ")
+            given = given.strip()
             if scheme.lower() != "bearer" or not given:
                 return response(HTTPStatus.UNAUTHORIZED, "missing bearer token"), False
-            if not hmac.compare_digest(given.strip().encode("latin-1"), self.token.encode()):
+            if not hmac.compare_digest(given.encode("latin-1"), self.token.encode()):
                 return response(HTTPStatus.UNAUTHORIZED, "wrong bearer token"), False
         lines = ("HTTP/1.1 101 Switching Protocols", "Upgrade: websocket", "Connection: Upgrade")
         accept = f"Sec-WebSocket-Accept: {_accept(key)}"
@@ -116,6 +118,8 @@ class Upgrade:
 
     @classmethod
     def new(cls, host: str, path: str, token: str | None) -> Upgrade:
+        if token is not None and not (token and token.isascii() and token.isprintable() and " " not in token):
+            raise ChannelClosed("the token must be one word of printable ASCII, without the end of its line")
         return cls(host, path or "/", token, base64.b64encode(os.urandom(16)).decode())
 
     def request(self) -> bytes:

@@ -24,6 +24,8 @@ from treadle.transport.websocket import WebSocketFramer
 HANDSHAKE_DEADLINE_S = 10.0
 # Connections that have not finished their handshake: more than this at once is an attack or a mistake.
 MAX_HANDSHAKES = 256
+# A server that is alive but overrun keeps us waiting for its answer; this is long enough to call it alive.
+PROBE_S = 1.0
 
 
 class ListenError(TreadleError):
@@ -87,6 +89,8 @@ def _unix_socket(path: str) -> socket.socket:
             _remove_stale(path)
     except FileNotFoundError:
         pass
+    except (OSError, ValueError) as error:
+        raise ListenError(f"cannot listen on unix://{path}: {error}") from None
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     mask = os.umask(0o177)
     try:
@@ -101,6 +105,7 @@ def _unix_socket(path: str) -> socket.socket:
 
 def _remove_stale(path: str) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(PROBE_S)
         try:
             probe.connect(path)
         except ConnectionRefusedError:

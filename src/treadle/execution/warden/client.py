@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import marshal
 import os
-import secrets
 import signal
 import socket
 import subprocess
@@ -65,7 +64,7 @@ class Warden:
     """One warden process. Started at the first use; groups tell whose commands are whose."""
 
     def __init__(self) -> None:
-        self._random = secrets.randbits(24)
+        self._random = int.from_bytes(os.urandom(3), "big")
         self._process: subprocess.Popen[bytes] | None = None
         self._sock: socket.socket | None = None
         self._buffer = bytearray()
@@ -283,7 +282,7 @@ class Warden:
             if not done.done():
                 done.set_exception(error)
         children, self._children = self._children, {}
-        self._random = secrets.randbits(24)
+        self._random = int.from_bytes(os.urandom(3), "big")
         for child in children.values():
             child.on_exit(None)
 
