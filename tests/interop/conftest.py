@@ -11,7 +11,16 @@ from pathlib import Path
 import pytest
 
 from interop.mock_model import MockModel, Script
-from interop.programs import ROOT, CodexRun, RunCodex, codex_command, codex_exec, exec_server, treadle_command
+from interop.programs import (
+    FULL_ACCESS,
+    ROOT,
+    CodexRun,
+    RunCodex,
+    codex_command,
+    codex_exec,
+    exec_server,
+    treadle_command,
+)
 from interop.proxy import RecordingProxy
 
 sys.path.append(str(ROOT))  # for `scripts`, which is no part of the package
@@ -79,7 +88,7 @@ def recording_proxy() -> Proxied:
 def run_codex(codex_bin: Path, mock_model: MockModel, tmp_path: Path) -> RunCodex:
     """Run the real `codex exec` once; the model plays the script, commands go to the exec-server."""
 
-    async def run(script: Script, exec_server_url: str, cwd: Path) -> CodexRun:
+    async def run(script: Script, exec_server_url: str, cwd: Path, *, sandbox: str = FULL_ACCESS) -> CodexRun:
         mock_model.script = script
         result = await codex_exec(
             codex_bin,
@@ -87,6 +96,7 @@ def run_codex(codex_bin: Path, mock_model: MockModel, tmp_path: Path) -> RunCode
             cwd=cwd,
             base_url=mock_model.base_url,
             exec_server_url=exec_server_url,
+            sandbox=sandbox,
         )
         mock_model.check()
         return result

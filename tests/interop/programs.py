@@ -28,11 +28,13 @@ MARK: Final = "TREADLE_INTEROP_RUN"
 
 Json: TypeAlias = dict[str, Any]
 
+FULL_ACCESS = "danger-full-access"
+
 _CONFIG = """\
 model = "gpt-5.5"
 model_provider = "mock"
 approval_policy = "never"
-sandbox_mode = "danger-full-access"
+sandbox_mode = "{sandbox}"
 check_for_update_on_startup = false
 
 [model_providers.mock]
@@ -68,7 +70,9 @@ class CodexRun:
 class RunCodex(Protocol):
     """The fixture `run_codex`."""
 
-    def __call__(self, script: Script, exec_server_url: str, cwd: Path) -> Coroutine[None, None, CodexRun]: ...
+    def __call__(
+        self, script: Script, exec_server_url: str, cwd: Path, *, sandbox: str = FULL_ACCESS
+    ) -> Coroutine[None, None, CodexRun]: ...
 
 
 def treadle_command() -> list[str]:
@@ -96,13 +100,13 @@ async def exec_server(command: Sequence[str], home: Path) -> AsyncIterator[str]:
 
 
 async def codex_exec(
-    codex: Path, *, home: Path, cwd: Path, base_url: str, exec_server_url: str, prompt: str = "go"
+    codex: Path, *, home: Path, cwd: Path, base_url: str, exec_server_url: str, sandbox: str, prompt: str = "go"
 ) -> CodexRun:
     """One run of `codex exec` with a home of its own; the model is at `base_url`."""
     assert exec_server_url.startswith("ws://"), "with an empty URL codex silently runs commands itself"
     codex_home = home / ".codex"
     codex_home.mkdir(parents=True)
-    (codex_home / "config.toml").write_text(_CONFIG.format(base_url=base_url))
+    (codex_home / "config.toml").write_text(_CONFIG.format(base_url=base_url, sandbox=sandbox))
     command = [str(codex), "exec", "--json", "--skip-git-repo-check", "--color=never", "-"]
     log = home / "codex.log"
     async with _child(command, home, cwd, log, CODEX_EXEC_SERVER_URL=exec_server_url) as child:

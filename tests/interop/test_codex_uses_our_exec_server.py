@@ -12,6 +12,7 @@ import errno
 import json
 import os
 import re
+import uuid
 from collections.abc import AsyncIterator, Generator
 from pathlib import Path
 
@@ -294,3 +295,23 @@ async def test_a_cut_connection_resumes_and_loses_nothing(
     [seen] = mock_model.outputs
     assert "Process exited with code 5" in seen
     assert seen.endswith("Output:\none\ntwo\nthree\nfour\n")
+
+
+# Without the control: the real server does not find its own helper inside the sandbox that it makes here.
+@pytest.mark.parametrize("proxy", ["treadle"], indirect=True)
+async def test_a_sandbox_is_enforced(
+    proxy: RecordingProxy, run_codex: RunCodex, mock_model: MockModel, workspace: Path
+) -> None:
+    # Not below the temporary folder: codex grants that too.
+    outside = Path("/usr") / f"treadle-interop-{uuid.uuid4()}"
+    script = replies([exec_command(f"touch inside.txt && echo made; touch {outside}")], "all done")
+    run = await run_codex(script, proxy.url, workspace, sandbox="workspace-write")
+
+    assert (run.exit_code, run.answer) == (0, "all done")
+    start = only_start(proxy)
+    assert start["sandbox"]["permissions"]["type"] == "managed"
+    process = start["processId"]
+    assert proxy.traffic.pushed(process, "stdout") == b"made\n"
+    assert b"Read-only file system" in proxy.traffic.pushed(process, "stderr")
+    assert (workspace / "inside.txt").exists()
+    assert not outside.exists()

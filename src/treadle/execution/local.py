@@ -168,8 +168,13 @@ class LocalProcess(Process):
         except BlockingIOError:
             return 0
         except OSError as error:
-            if error.errno != errno.EIO:  # what a terminal says when its other side is closed
+            if error.errno != errno.EIO:  # what a terminal says while nobody has it open
                 raise
+            if not self.exited:
+                # Closing our side now would hang up on the process, in the middle of its last steps. At its exit
+                # reading goes on.
+                self._loop.remove_reader(fd)
+                return 0
             chunk = b""
         if chunk:
             self._add_output(self._streams[fd], chunk)
@@ -200,6 +205,8 @@ class LocalProcess(Process):
             self._stdin.end()
         denied = self.sandbox_type != "none" and looks_denied(code, self._tail())
         self._add_exit(code, denied)
+        if self._reading and self._terminal >= 0:
+            self._loop.add_reader(self._terminal, self._readable, self._terminal)
         self._close_if_done()
 
     def _drain(self, fd: int) -> None:

@@ -81,15 +81,22 @@ class EnvironmentStatus(Wire, frozen=True):
 
 
 # --- sandbox ---------------------------------------------------------------------------------------------------------
-# The members inside `permissions` are snake_case on the wire.
 
 
-class SandboxPathValue(Struct, frozen=True, kw_only=True):
+class Confinement(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Base of what is inside `permissions`, snake_case on the wire.
+
+    The exception to the rule that unknown members are ignored: one of them could be a restriction, and a restriction
+    that is not understood must not be dropped.
+    """
+
+
+class SandboxPathValue(Confinement, frozen=True):
     kind: str
     subpath: str | None = None
 
 
-class SandboxPath(Struct, frozen=True, kw_only=True):
+class SandboxPath(Confinement, frozen=True):
     """`{type: "path", path}`, `{type: "glob_pattern", pattern}` or `{type: "special", value: {kind, subpath?}}`."""
 
     type: str
@@ -98,18 +105,20 @@ class SandboxPath(Struct, frozen=True, kw_only=True):
     value: SandboxPathValue | None = None
 
 
-class SandboxEntry(Struct, frozen=True, kw_only=True):
+class SandboxEntry(Confinement, frozen=True):
     path: SandboxPath
     access: str
     missing_path_behavior: str | None = None
 
 
-class FileSystemPermissions(Struct, frozen=True, kw_only=True):
+class FileSystemPermissions(Confinement, frozen=True):
     type: Literal["unrestricted", "restricted"]
     entries: tuple[SandboxEntry, ...] = ()
+    glob_scan_max_depth: int | None = None
+    """Only for entries by pattern, which are refused."""
 
 
-class Permissions(Struct, frozen=True, kw_only=True):
+class Permissions(Confinement, frozen=True):
     type: Literal["disabled", "external", "managed"]
     network: Literal["restricted", "enabled"] | None = None
     file_system: FileSystemPermissions | None = None
