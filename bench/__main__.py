@@ -24,13 +24,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print("\n".join(f"{name}: {value}" for name, value in facts.items()), file=sys.stderr)
     try:
         samples = asyncio.run(_run(taking_part, measures, rounds, QUICK if options.quick else FULL))
-    except (BenchError, TimeoutError) as error:
-        print(f"bench: {error or 'a step took too long'}", file=sys.stderr)
+    except BenchError as error:
+        print(f"bench: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
     except asyncio.CancelledError:
         return 128 + signal.SIGTERM
     shown = list(report.lines(measures, samples))
-    print(f"\nMedian of {rounds} rounds (least – most); the ratio is the median of the rounds' ratios.\n")
+    print(f"\nMedians (least – most) of {rounds} round(s); the ratio is the median of the rounds' ratios.\n")
     print(report.table(shown))
     if options.json:
         options.json.write_text(report.as_json(facts, samples, shown), encoding="utf-8")
@@ -57,10 +59,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError
-    return value
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
 
 
 def _servers(*, without_real: bool) -> list[Server]:
@@ -70,7 +71,7 @@ def _servers(*, without_real: bool) -> list[Server]:
 
     try:
         return [servers.ours(), servers.real()]
-    except (InstallFailed, RegistryUnreachable) as error:
+    except (InstallFailed, RegistryUnreachable, OSError) as error:
         print(f"bench: only ours is measured, the real server is missing: {error}", file=sys.stderr)
         return [servers.ours()]
 

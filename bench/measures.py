@@ -14,7 +14,9 @@ from typing import Final, Literal
 from zlib import crc32
 
 from bench import family
-from bench.client import Heard, Session, public_session, raw_session
+from bench.client import Heard, Session
+from bench.public import public_session
+from bench.raw import raw_session
 from bench.servers import BenchError, Running
 
 TRUE: Final = ("/bin/true",)

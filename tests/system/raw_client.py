@@ -69,6 +69,10 @@ class RawClient:
                 return message
             self._replies.append(message)
 
+    def forget_replies(self) -> None:
+        """Drop the answers that came for requests which nobody asks about any more."""
+        self._replies.clear()
+
     def call(self, method: str, params: object = None) -> Json:
         """The result of a request."""
         reply = self.reply_to(self.request(method, params))
@@ -168,16 +172,19 @@ class RawClient:
 
 
 @contextmanager
-def connected(url: str, *, headers: Mapping[str, str] | None = None) -> Iterator[RawClient]:
-    """A connection without a handshake."""
+def connected(
+    url: str, *, headers: Mapping[str, str] | None = None, max_queue: int | None = None
+) -> Iterator[RawClient]:
+    """A connection without a handshake. With `max_queue` it reads no further when so many messages wait."""
     if url.startswith("unix://"):
-        opened = unix_connect(url.removeprefix("unix://"), compression=None, max_size=None)
+        opened = unix_connect(url.removeprefix("unix://"), compression=None, max_size=None, max_queue=max_queue)
     else:
         opened = connect(
             url,
             additional_headers=dict(headers or {}),
             compression=None,
             max_size=None,
+            max_queue=max_queue,
             proxy=None,
             open_timeout=DEADLINE_S,
         )

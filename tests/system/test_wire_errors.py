@@ -301,14 +301,14 @@ def test_unknown_process_where_it_is_no_error(client: RawClient) -> None:
 @pytest.mark.parametrize(
     "cwd",
     [
-        "/tmp",
-        "tmp",
+        "/folder",
+        "folder",
         "",
-        "http://x/tmp",
-        "file:///C:/tmp",
-        "file://elsewhere/tmp",
-        "file:///tmp?x=1",
-        "file:///tmp#x",
+        "http://x/folder",
+        "file:///C:/folder",
+        "file://elsewhere/folder",
+        "file:///folder?x=1",
+        "file:///folder#x",
         "file:///%00/x",
     ],
 )

@@ -254,6 +254,18 @@ def test_a_terminal_hangs_up_with_its_process(client: RawClient, tmp_path: Path,
     assert processes_left(marker) == []
 
 
+def test_a_process_that_closes_its_terminal_lives_on(client: RawClient, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    wait = f"touch closed; while [ ! -e {go} ]; do sleep 0.02; done"
+    client.start("p", sh(f"exec <&- >&- 2>&-; {wait}; echo on >/dev/tty; exit 5"), tmp_path, tty=True)
+    while not (tmp_path / "closed").exists():
+        client.call("environment/status")
+    assert client.call("process/read", {"processId": "p"})["exited"] is False
+    go.touch()
+    assert client.story("p")[-1]["method"] == "process/closed"
+    assert (client.exit_code("p"), client.output("p")) == (5, b"on\r\n")
+
+
 def test_the_server_is_not_in_the_way_of_job_control(client: RawClient, tmp_path: Path) -> None:
     """The terminal is the child's and not the server's: the server's own group is never its foreground."""
     code, output = client.run("p", sh("ps -o tpgid= -p $$; echo $$"), tmp_path, tty=True)

@@ -317,7 +317,7 @@ def test_a_start_whose_connection_is_lost_leaves_nothing(
 def test_a_client_that_does_not_read_blocks_only_its_own_process(
     client: RawClient, server: ServerProcess, tmp_path: Path
 ) -> None:
-    with connected(server.url) as lazy:
+    with connected(server.url, max_queue=4) as lazy:
         lazy.handshake()
         lazy.request("process/start", start_params("yes", ["yes"], tmp_path))
         for number in range(5):

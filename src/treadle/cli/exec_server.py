@@ -144,4 +144,7 @@ def _stop_on_eof(stop: asyncio.Event) -> None:
         loop.remove_reader(0)
         stop.set()
 
-    loop.add_reader(0, readable)
+    try:
+        loop.add_reader(0, readable)
+    except OSError:  # a file, /dev/null or nothing at all: nobody is there to close it
+        stop.set()

@@ -56,8 +56,16 @@ class _matcher:
     """Case-insensitive globs: `*` and `?`, nothing else is special."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
-        alternatives = (re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".") for pattern in patterns)
-        self._pattern = re.compile("|".join(alternatives), re.IGNORECASE | re.DOTALL)
+        self._pattern = re.compile("|".join(map(_regex, patterns)), re.IGNORECASE | re.DOTALL)
 
     def __call__(self, name: str) -> bool:
         return self._pattern.fullmatch(name) is not None
+
+
+def _regex(pattern: str) -> str:
+    """Each part between two stars is taken where it first fits, for good: many stars cost no more than one."""
+    first, *rest = (re.escape(part).replace(r"\?", ".") for part in pattern.split("*"))
+    if not rest:
+        return first
+    *middle, last = rest
+    return first + "".join(f"(?>.*?{part})" for part in middle) + f".*{last}"

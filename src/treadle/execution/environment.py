@@ -8,8 +8,8 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from treadle.errors import INVALID_PARAMS, ExecError, ExecTimeout
-from treadle.execution.model import CompletedRun, ExecParams, Output, OutputStream, ProcessInfo
+from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, ExecError, ExecTimeout
+from treadle.execution.model import CompletedRun, Evicted, ExecParams, Output, OutputStream, ProcessInfo
 from treadle.execution.process import Process
 from treadle.protocol.exec import EnvironmentInfo, EnvPolicy, Sandbox
 from treadle.transport import Address, AddressError, Channel
@@ -121,6 +121,8 @@ class Environment:
                 await collected.read(process)
         except TimeoutError:
             raise ExecTimeout(f"{argv[0]} did not end within {timeout:g} s", collected.output) from None
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
         finally:
             if not process.closed:
                 await process.terminate()
@@ -144,6 +146,8 @@ class _Collected:
 
     async def read(self, process: Process) -> None:
         async for event in process.events():
+            if isinstance(event, Evicted):
+                self._truncated = True
             if not isinstance(event, Output):
                 continue
             if self._size + len(event.chunk) > MAX_RUN_OUTPUT:
@@ -168,8 +172,9 @@ async def _feed(process: Process, data: bytes) -> None:
     try:
         await process.write(data)
         await process.close_stdin()
-    except ExecError:
-        if not process.exited:  # a command may end without reading all of its input
+    except ExecError as error:
+        # A command may end without reading all of its input, and the failed write may be told before the exit.
+        if not process.exited and error.code != INTERNAL_ERROR:
             raise
 
 

@@ -48,8 +48,9 @@ class Channel(ABC):
         if self._receiver is not None:
             raise RuntimeError("the channel has a receiver already")
         self._receiver = receiver
-        self._begin()
-        if self._reason is not None:
+        if self._reason is None:
+            self._begin()
+        else:
             receiver.channel_closed(self._reason)
 
     @property
@@ -79,7 +80,7 @@ class Channel(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """End politely: what was sent still goes out, within a deadline."""
+        """End politely: what was sent still goes out, within a deadline; nothing more is sent or delivered."""
 
     @abstractmethod
     def abort(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 from treadle.errors import ChannelClosed
 from treadle.transport.address import Address
@@ -40,6 +41,8 @@ async def connect(address: Address, *, token: str | None = None, deadline_s: flo
         raise ChannelClosed(f"cannot connect to {address}: no answer within {deadline_s:g} s") from None
     except OSError as error:
         raise ChannelClosed(f"cannot connect to {address}: {error.strerror or error}") from None
+    except UnicodeError:
+        raise ChannelClosed(f"cannot connect to {address}: that is no host name") from None
 
 
 class _Opening(asyncio.Protocol):
@@ -53,8 +56,7 @@ class _Opening(asyncio.Protocol):
         self.opened: asyncio.Future[StreamChannel] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = transport = cast(asyncio.Transport, transport)
         set_nodelay(transport)
         transport.write(self._upgrade.request())
 

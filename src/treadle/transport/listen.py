@@ -13,6 +13,7 @@ import socket
 import stat
 from collections.abc import Callable
 from http import HTTPStatus
+from typing import cast
 
 from treadle.errors import TreadleError
 from treadle.transport.address import Address
@@ -128,8 +129,7 @@ class _Accepting(asyncio.Protocol):
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = transport = cast(asyncio.Transport, transport)
         set_nodelay(transport)
         if len(self._pending) >= MAX_HANDSHAKES:
             transport.abort()

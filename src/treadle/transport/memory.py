@@ -23,6 +23,7 @@ class MemoryChannel(Channel):
         self._paused = True
         self._scheduled = False
         self._congested = False
+        self._goodbye: str | None = None  # the other side has closed; told when the inbox is empty
 
     @property
     def writable(self) -> bool:
@@ -34,7 +35,7 @@ class MemoryChannel(Channel):
 
     def send(self, frame: bytes) -> None:
         other = self._other
-        if other is None or self.closed:
+        if other is None or self.closed or other.closed:
             return
         self._frames_out += 1
         other._inbox.append(frame)
@@ -50,38 +51,41 @@ class MemoryChannel(Channel):
         self._schedule()
 
     def close(self) -> None:
-        self._finish("the other side closed the connection")
+        other = self._leave("closed")
+        if other is not None:
+            other._goodbye = "the other side closed the connection"
+            other._schedule()
 
     def abort(self) -> None:
-        self._inbox.clear()
-        if self._other is not None:
-            self._other._inbox.clear()
-        self._finish("the connection was cut")
-
-    def _finish(self, reason: str) -> None:
-        other, self._other = self._other, None
-        self._end("closed")
+        other = self._leave("the connection was aborted")
         if other is not None:
-            self._loop.call_soon(other._close_after_inbox, reason)
+            self._loop.call_soon(other._leave, "the connection was cut")
 
-    def _close_after_inbox(self, reason: str) -> None:
-        while self._inbox and not self.closed:
-            self._deliver_one()
-        self._other = None
+    def _leave(self, reason: str) -> MemoryChannel | None:
+        """End this side; the other one, if it is still there."""
+        other, self._other = self._other, None
+        self._inbox.clear()
+        self._inbox_bytes = 0
         self._end(reason)
+        return None if other is None or other.closed else other
 
     def _begin(self) -> None:
         self.resume()
 
     def _schedule(self) -> None:
-        if self._inbox and not self._paused and not self._scheduled:
+        waiting = bool(self._inbox) or self._goodbye is not None
+        if waiting and not self._paused and not self._scheduled and not self.closed:
             self._scheduled = True
             self._loop.call_soon(self._run)
 
     def _run(self) -> None:
         self._scheduled = False
-        if self._inbox and not self._paused and not self.closed:
+        if self._paused or self.closed:
+            return
+        if self._inbox:
             self._deliver_one()
+        elif self._goodbye is not None:
+            self._leave(self._goodbye)
         self._schedule()
 
     def _deliver_one(self) -> None:
@@ -89,7 +93,7 @@ class MemoryChannel(Channel):
         self._inbox_bytes -= len(frame)
         other = self._other
         self._deliver(frame)
-        if other is not None and other._congested and other.pending <= HIGH_WATER // 2:
+        if other is not None and not other.closed and other._congested and other.pending <= HIGH_WATER // 2:
             other._congested = False
             if other._receiver is not None:
                 other._receiver.channel_writable()

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Sequence
-from typing import IO
+from typing import IO, cast
 
 from treadle.errors import ChannelClosed
 from treadle.transport.lines import LineFramer
@@ -81,8 +81,7 @@ class _ReadEnd(asyncio.Protocol):
         self._channel = channel
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.ReadTransport)
-        self._channel.read_from(transport)
+        self._channel.read_from(cast(asyncio.ReadTransport, transport))
 
     def data_received(self, data: bytes) -> None:
         self._channel.data_received(data)
@@ -91,7 +90,7 @@ class _ReadEnd(asyncio.Protocol):
         return self._channel.eof_received()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._channel.connection_lost(error)
+        self._channel.reading_lost(error)
 
 
 class _WriteEnd(asyncio.BaseProtocol):
@@ -99,8 +98,7 @@ class _WriteEnd(asyncio.BaseProtocol):
         self._channel = channel
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
-        self._channel.write_to(transport)
+        self._channel.write_to(cast(asyncio.WriteTransport, transport))
 
     def pause_writing(self) -> None:
         self._channel.pause_writing()
@@ -109,4 +107,4 @@ class _WriteEnd(asyncio.BaseProtocol):
         self._channel.resume_writing()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._channel.connection_lost(error)
+        self._channel.writing_lost(error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, cast
 
 from treadle.transport.channel import Channel
 
@@ -46,8 +46,10 @@ class StreamChannel(Channel, asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._reader: asyncio.ReadTransport | None = None
         self._writer: asyncio.WriteTransport | None = None
+        self._duplex = False
         self._congested = False
         self._paused = False
+        self._closing = False
         self._early: list[bytes] = []
         self._keepalive = keepalive
         self.heard_at = self._loop.time()
@@ -64,12 +66,14 @@ class StreamChannel(Channel, asyncio.Protocol):
         return self._writer.get_write_buffer_size() if self._writer is not None else 0
 
     def send(self, frame: bytes) -> None:
-        if self._writer is None or self.closed or self._framer.ended:
+        if self._writer is None or self._closing or self.closed or self._framer.ended:
             return
         self._frames_out += 1
         self._writer.write(b"".join(self._framer.message(frame)))
 
     def pause(self) -> None:
+        if self._closing:
+            return
         self._paused = True
         if self._reader is not None and self._reader.is_reading():
             self._reader.pause_reading()
@@ -81,42 +85,55 @@ class StreamChannel(Channel, asyncio.Protocol):
             if self._paused:  # a receiver may pause again from inside its callback
                 self._early = early[number:]
                 return
+            if self._closing or self.closed:
+                return
             self._deliver(frame)
-        if self._reader is not None and not self._reader.is_closing() and not self._reader.is_reading():
+        if self._framer.ended:
+            self.close()
+        elif self._reader is not None and not self._reader.is_closing() and not self._reader.is_reading():
             self._reader.resume_reading()
 
     def probe(self) -> None:
-        if self._writer is not None and not self.closed:
+        if self._writer is not None and not self._closing and not self.closed:
             self._writer.write(b"".join(self._framer.ping()))
 
     def close(self) -> None:
-        if self._writer is None or self.closed:
-            self._end("closed")
+        if self._closing or self.closed:
+            return
+        self._closing = True
+        self._early.clear()
+        self._framer.end_reason = self._framer.end_reason or "closed"
+        self._set_timer(CLOSE_DEADLINE_S, self.abort)
+        if self._writer is None:
+            self._finish(self._framer.end_reason)
             return
         self._writer.write(b"".join(self._framer.close()))
+        if not self._framer.ended:
+            self._close_our_half(self._writer)
+            return
         self._writer.close()
         if self._reader is not None:
             self._reader.close()
-        self._set_timer(CLOSE_DEADLINE_S, self.abort)
 
     def abort(self) -> None:
+        if self.closed:
+            return
         if self._writer is not None:
             self._writer.abort()
-        if self._reader is not None:
-            self._reader.close()
-        self._finish("the connection was aborted")
+        self._finish(self._framer.end_reason or "the connection was aborted")
 
     def _begin(self) -> None:
         self.resume()
-        if self._keepalive:
+        if self._keepalive and not self._closing and not self.closed:
             self._set_timer(KEEPALIVE_S, self._tick)
 
     # --- asyncio.Protocol ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.write_to(transport)
-        self.read_from(transport)
+        duplex = cast(asyncio.Transport, transport)  # uvloop's is one, but does not inherit from it
+        self._duplex = True
+        self.write_to(duplex)
+        self.read_from(duplex)
 
     def write_to(self, transport: asyncio.WriteTransport) -> None:
         self._writer = transport
@@ -129,7 +146,9 @@ class StreamChannel(Channel, asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.heard_at = self._loop.time()
-        for frame in self._framer.receive(data):
+        for frame in () if self._closing else self._framer.receive(data):
+            if self._closing:
+                return
             if self._paused or self._receiver is None:
                 self._early.append(frame)
             else:
@@ -137,30 +156,67 @@ class StreamChannel(Channel, asyncio.Protocol):
         self._flush_framer()
 
     def eof_received(self) -> bool:
-        self._framer.receive_eof()
-        self._flush_framer()
+        if not self._closing:
+            self._framer.receive_eof()
+            self._flush_framer()
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
-        reason = self._framer.end_reason or (f"connection lost: {error}" if error else "the peer closed the connection")
-        self._finish(reason)
+        self._finish(self._reason_for(error))
+
+    def reading_lost(self, error: Exception | None) -> None:
+        """Of two transports, the reading one has ended: what waits in the other still goes out."""
+        self._reader = None
+        self._framer.end_reason = self._reason_for(error)
+        self._framer.ended = True
+        if not self._closing:
+            self._flush_framer()
+        elif self._writer is None and not self.closed:
+            self._finish(self._framer.end_reason)
+
+    def writing_lost(self, error: Exception | None) -> None:
+        """Of two transports, the writing one has ended: what the peer has written can still be read."""
+        self._writer = None
+        if self._reader is None:
+            self._finish(self._reason_for(error))
+        elif not self._closing and not self.closed:
+            self._set_timer(CLOSE_DEADLINE_S, self.abort)
 
     def pause_writing(self) -> None:
         self._congested = True
 
     def resume_writing(self) -> None:
         self._congested = False
-        if self._receiver is not None and not self.closed:
+        if self._receiver is not None and not self._closing and not self.closed:
             self._receiver.channel_writable()
 
     # --- inside ---
 
     def _flush_framer(self) -> None:
-        if self._framer.outgoing and self._writer is not None and not self._writer.is_closing():
+        # To a peer that sends pings and does not read, pongs are not owed: they would pile up here.
+        wanted = self._framer.ended or not self._congested
+        if wanted and self._framer.outgoing and self._writer is not None and not self._closing and not self.closed:
             self._writer.write(b"".join(self._framer.outgoing))
         self._framer.outgoing.clear()
-        if self._framer.ended and not self.closed:
+        if self._framer.ended and not self._early:
             self.close()
+
+    def _close_our_half(self, writer: asyncio.WriteTransport) -> None:
+        """Then wait for the peer's. A socket that is closed with unread input is reset, and a reset drops what is still
+        on its way to the peer; so what comes is read and thrown away."""
+        try:
+            if self._duplex and writer.can_write_eof():
+                writer.write_eof()
+            else:
+                writer.close()
+        except OSError:  # the peer has just gone
+            writer.abort()
+        if self._reader is not None and not self._reader.is_closing() and not self._reader.is_reading():
+            self._reader.resume_reading()
+
+    def _reason_for(self, error: Exception | None) -> str:
+        unplanned = f"connection lost: {error}" if error else "the peer closed the connection"
+        return self._framer.end_reason or unplanned
 
     def _tick(self) -> None:
         if self._loop.time() - (self.heard_at or 0.0) > DEAD_AFTER_S:
@@ -179,6 +235,7 @@ class StreamChannel(Channel, asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._writer is not None and not self._writer.is_closing():
-            self._writer.close()
+        for transport in (self._writer, self._reader):
+            if transport is not None and not transport.is_closing():
+                transport.close()
         self._end(reason)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET, UnsetType
@@ -70,6 +71,8 @@ class RemoteProcess(Process):
             self._lose(f"process events were lost: {error}")
             return
         for item in ready:
+            if self.log.closed:  # a server that numbers events after the close is not believed
+                break
             self._publish(item)
         self._acknowledge()
 
@@ -89,6 +92,7 @@ class RemoteProcess(Process):
     def _started(self, *, acks: bool) -> None:
         self.started = True
         self._acks = acks
+        self._acknowledge()  # events may have come before the answer to the start
 
     def _acknowledge(self) -> None:
         consumed = self.log.consumed_bytes
@@ -168,7 +172,7 @@ def missed_events(result: ReadResult, after: int, *, exit_known: bool) -> list[L
         seq: int | None
         if isinstance(result.exited_seq, UnsetType):
             taken = {event.seq for event in events} | {closed_seq}
-            free = [number for number in range(after + 1, result.next_seq) if number not in taken]
+            free = list(islice((n for n in range(after + 1, result.next_seq) if n not in taken), 2))
             # More than one free number means that output was evicted: then the exit cannot be told from a loss.
             seq = free[0] if len(free) == 1 else None
         else:
