@@ -78,7 +78,10 @@ async def running(server: Server) -> AsyncIterator[Running]:
             yield Running(server, _announced_url(child), child.pid, launched_at)
         except (BenchError, TreadleError, TimeoutError, ExceptionGroup) as error:
             said = log.read_text(errors="replace")[-2000:] or "nothing"
-            raise BenchError(f"{server.version} could not be measured: {error!r}; it said: {said}") from error
+            state = "still runs" if child.poll() is None else f"ended with {child.returncode}"
+            raise BenchError(
+                f"{server.version} could not be measured: {error!r}; it {state}, and said: {said}"
+            ) from error
         finally:
             await _stop(child)
 

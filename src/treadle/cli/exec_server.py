@@ -14,6 +14,8 @@ from treadle.errors import TreadleError
 from treadle.execution.server import ExecServer
 from treadle.transport import Address, AddressError
 
+EXIT_PATIENCE_S = 2.0
+
 _EXAMPLES = """\
 examples:
   treadle exec-server
@@ -98,6 +100,7 @@ async def _serve(address: Address, token: str | None, exit_on_stdin_close: bool)
         server.prepare()
         await stop.wait()
         await listener.close()
+    _exit_soon()
     return 0
 
 
@@ -116,7 +119,13 @@ async def _serve_stdio() -> int:
         await asyncio.wait((closed, stopped), return_when=asyncio.FIRST_COMPLETED)
         for waiter in (closed, stopped):
             waiter.cancel()
+    _exit_soon()
     return 0
+
+
+def _exit_soon() -> None:
+    """Python waits for its worker threads, and one may hang in a file system: not for ever."""
+    asyncio.get_running_loop().call_later(EXIT_PATIENCE_S, os._exit, 0)
 
 
 def _stop_on_signals() -> asyncio.Event:

@@ -74,7 +74,7 @@ class Sessions:
     def attach(self, connection: Attached, resume_id: str | None) -> Session:
         """A new session, or the one to resume."""
         if resume_id is None:
-            if len(self._sessions) >= MAX_SESSIONS:
+            if len(self._sessions) >= MAX_SESSIONS and not self._drop_an_empty_one():
                 raise ExecError(f"{MAX_SESSIONS} sessions are open: try again later", INVALID_REQUEST)
             session = Session(LocalBackend(self._warden))
             self._sessions[session.id] = session
@@ -82,6 +82,15 @@ class Sessions:
             session = self._resumable(resume_id)
         session.attached = connection
         return session
+
+    def _drop_an_empty_one(self) -> bool:
+        """Make room: the longest detached session without processes goes before its time."""
+        for session in self._sessions.values():
+            if session.attached is None and session.expiry is not None and not session.backend.all():
+                session.expiry.cancel()
+                self._expire(session)
+                return True
+        return False
 
     def _resumable(self, session_id: str) -> Session:
         session = self._sessions.get(session_id)

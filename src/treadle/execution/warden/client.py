@@ -11,14 +11,19 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from treadle.errors import ExecError, TreadleError
 from treadle.execution.warden import program
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 _BOOT = "import sys; sys.path.insert(0, sys.argv.pop(1)); import program; program.main()"
+
+# What the helper may take for an answer beyond the time that ending a family may take.
+PATIENCE_S = 10.0
 
 # A tag is [24 random bits of the warden][16 bits of the group][22 bits of the process]: 62 bits, so that it is never
 # taken for "unlimited".
@@ -37,6 +42,15 @@ class SpawnRefused(TreadleError):
 
 class WardenLost(TreadleError):
     """The warden died; what it had started has been killed."""
+
+
+class Command(NamedTuple):
+    """What to execute, as the operating system takes it."""
+
+    argv: list[bytes]
+    arg0: bytes | None
+    cwd: bytes
+    env: dict[bytes, bytes]
 
 
 class Child:
@@ -106,17 +120,15 @@ class Warden:
 
     async def spawn(
         self,
+        command: Command,
         *,
         group: int,
-        argv: Sequence[bytes],
-        arg0: bytes | None,
-        cwd: bytes,
-        env: Mapping[bytes, bytes],
         fds: Sequence[int],
         terminal: bytes | None,
         on_exit: Callable[[int | None], None],
     ) -> Child:
-        """Start a command. `fds` become its stdin, stdout and stderr; they belong to the warden from here on.
+        """Start a command. `fds` are its stdin, stdout and stderr, or keep its terminal open until it has opened it by
+        name; they belong to the warden from here on.
 
         `on_exit` is called once with the exit code, or with None when the warden is lost.
         """
@@ -131,7 +143,8 @@ class Warden:
         child = Child(self, number, first + number % (1 << _PROCESS_BITS), on_exit)
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._spawning[number] = (answer, child)
-        self._send(("spawn", number, child.tag, list(argv), arg0, cwd, dict(env), terminal), fds)
+        words = (command.argv, command.arg0, command.cwd, command.env)
+        self._send(("spawn", number, child.tag, len(fds), *words, terminal), fds)
         try:
             child.pid = await answer
         except asyncio.CancelledError:
@@ -175,7 +188,14 @@ class Warden:
         self._endings[token] = done
         self._send(("end", token, first, last, float(grace_s)))
         try:
-            await done
+            async with asyncio.timeout(grace_s + program.KILL_PATIENCE_S + PATIENCE_S):
+                await done
+        except TimeoutError:
+            # It hangs (somebody may have stopped it): it is killed, and its duty is done here.
+            if self._process is not None:
+                self._process.kill()
+            self._lost()
+            raise WardenLost("the helper process that runs commands did not answer and was killed") from None
         finally:
             self._endings.pop(token, None)
 
@@ -294,7 +314,7 @@ def _close_all(fds: Sequence[int]) -> None:
 
 def _clean_up(process: subprocess.Popen[bytes] | None, first: int, last: int) -> None:
     ending = program.Ending(0, first, last, 0)
-    while not ending.step(program.scan()):
-        pass
+    while not ending.step(program.scan(), {}):
+        time.sleep(program.ENDING_TICK_S)
     if process is not None:
         process.wait()

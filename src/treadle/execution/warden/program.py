@@ -12,7 +12,7 @@ but still inherits through fork, exec and setsid and shows in /proc/PID/limits. 
 daemonised.
 
 Messages are marshalled tuples behind a 4-byte length. Owner to warden:
-    ("spawn", id, tag, argv, arg0 or None, cwd, env, terminal or None)  with three descriptors: stdin, stdout, stderr
+    ("spawn", id, tag, count, argv, arg0 or None, cwd, env, terminal or None)  with so many descriptors
     ("signal", id, signal number)
     ("end", token, first tag, last tag, grace seconds)    TERM, then KILL for a range of tags
 Warden to owner:
@@ -34,7 +34,7 @@ RLIMIT_LOCKS = 10
 DEFAULT_PATH = b"/usr/local/bin:/usr/bin:/bin"
 MAX_FDS = 64
 # While a family is being ended, look this often whether it is gone.
-ENDING_TICK_S = 0.02
+ENDING_TICK_S = 0.05
 # KILL cannot be refused, but a process in an uninterruptible wait can take its time; then it is given up.
 KILL_PATIENCE_S = 5.0
 
@@ -54,38 +54,50 @@ def tag_of(pid: int) -> int:
     return int(word) if word.isdigit() else 0
 
 
-Table = dict[int, tuple[int, int]]
+class Member:  # no NamedTuple: `typing` would double the memory of this program
+    __slots__ = ("parent", "session", "tag")
+
+    def __init__(self, parent: int, session: int, tag: int) -> None:
+        self.parent = parent
+        self.session = session
+        self.tag = tag
+
+
+Table = dict[int, Member]
 
 
 def scan() -> Table:
-    """All living processes: pid -> (parent, tag)."""
+    """All living processes by their pid."""
     table: Table = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
-            pid = int(name)
-            parent, state = _parent(pid)
-            if state not in (b"", b"Z", b"X"):
-                table[pid] = (parent, tag_of(pid))
+            member = look_at(int(name))
+            if member is not None:
+                table[int(name)] = member
     return table
 
 
-def family(table: Table, first: int, last: int) -> list[int]:
-    """Those whose tag is in the range, and their descendants, which may carry the tags of a nested warden."""
-    members = {pid for pid, (_, tag) in table.items() if first <= tag <= last}
-    newest = members
-    while newest:
-        newest = {pid for pid, (parent, _) in table.items() if parent in newest and pid not in members}
-        members |= newest
-    return sorted(members)
-
-
-def _parent(pid: int) -> tuple[int, bytes]:
+def look_at(pid: int) -> Member | None:
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            fields = file.read(512).rpartition(b")")[2].split(None, 2)
-    except OSError:
-        return 0, b""
-    return int(fields[1]), fields[0]
+            state, parent, _, session, _ = file.read(512).rpartition(b")")[2].split(None, 4)
+    except (OSError, ValueError):
+        return None
+    return None if state in (b"Z", b"X") else Member(int(parent), int(session), tag_of(pid))
+
+
+def family(table: Table, first: int, last: int, sessions: dict[int, int]) -> list[int]:
+    """Those whose tag is in the range, and their descendants, which may carry the tags of a nested warden.
+
+    `sessions` has, by tag, the sessions of commands that could not be given one.
+    """
+    untagged = {session for tag, session in sessions.items() if first <= tag <= last}
+    members = {pid for pid, member in table.items() if first <= member.tag <= last or member.session in untagged}
+    newest = members
+    while newest:
+        newest = {pid for pid, member in table.items() if member.parent in newest and pid not in members}
+        members |= newest
+    return sorted(members)
 
 
 def send_signal(pids: list[int], *numbers: int) -> None:
@@ -121,9 +133,9 @@ class Ending:
         self.kill_at = time.monotonic() + grace
         self.give_up_at = self.kill_at + KILL_PATIENCE_S
 
-    def step(self, table: Table) -> bool:
+    def step(self, table: Table, sessions: dict[int, int]) -> bool:
         """Whether it is over."""
-        members = family(table, *self.tags)
+        members = family(table, *self.tags, sessions)
         if not members:
             return True
         now = time.monotonic()
@@ -187,17 +199,16 @@ def start(
 
 
 class Warden:
-    def __init__(self, sock: _socket.socket, first_tag: int, last_tag: int) -> None:
+    def __init__(self, sock: _socket.socket) -> None:
         self.sock = sock
-        self.tags = (first_tag, last_tag)
         self.buffer = bytearray()
         self.fds: list[int] = []
         self.running: dict[int, int] = {}  # pid -> id
         self.pids: dict[int, int] = {}  # id -> pid
         self.endings: list[Ending] = []
         self.look_at = 0.0
-        self.hard_limit = resource.getrlimit(RLIMIT_LOCKS)[1]
-        self.own_limit = resource.getrlimit(RLIMIT_LOCKS)[0]
+        self.sessions: dict[int, int] = {}  # tag -> session, of commands that could not be tagged
+        self.own_limit, self.hard_limit = resource.getrlimit(RLIMIT_LOCKS)
         self.alive = True
 
     def run(self) -> None:
@@ -221,7 +232,7 @@ class Warden:
 
     def look(self) -> None:
         table = scan()
-        over = [ending for ending in self.endings if ending.step(table)]
+        over = [ending for ending in self.endings if ending.step(table, self.sessions)]
         for ending in over:
             self.endings.remove(ending)
             self.send(("ended", ending.token))
@@ -239,6 +250,7 @@ class Warden:
             if number is None:
                 continue
             del self.pids[number]
+            self.look_at = 0.0
             code = os.waitstatus_to_exitcode(status)
             self.send(("exited", number, code if code >= 0 else 128 - code))
 
@@ -280,21 +292,27 @@ class Warden:
         self,
         number: int,
         tag: int,
+        count: int,
         argv: list[bytes],
         arg0: bytes | None,
         cwd: bytes,
         env: dict[bytes, bytes],
         terminal: bytes | None,
     ) -> None:
-        fds, self.fds = self.fds[:3], self.fds[3:]
+        fds, self.fds = self.fds[:count], self.fds[count:]
+        # Somebody may have lowered the limit for good; then a daemon that leaves its session escapes.
+        tagged = self.hard_limit == resource.RLIM_INFINITY
         try:
-            resource.setrlimit(RLIMIT_LOCKS, (tag, self.hard_limit))
+            if tagged:
+                resource.setrlimit(RLIMIT_LOCKS, (tag, self.hard_limit))
             pid = start(argv, arg0, cwd, env, fds, terminal)
         except Refused as refused:
             self.send(("refused", number, refused.errno, refused.what))
         else:
             self.running[pid] = number
             self.pids[number] = pid
+            if not tagged:
+                self.sessions[tag] = pid
             self.send(("spawned", number, pid))
         finally:
             resource.setrlimit(RLIMIT_LOCKS, (self.own_limit, self.hard_limit))
@@ -316,9 +334,10 @@ def main() -> None:
     os.set_inheritable(fd, False)
     sock = _socket.socket(fileno=fd)
     sock.setblocking(True)
+    warden = Warden(sock)
     try:
-        Warden(sock, first_tag, last_tag).run()
+        warden.run()
     finally:
         last = Ending(0, first_tag, last_tag, 0)
-        while not last.step(scan()):
+        while not last.step(scan(), warden.sessions):
             time.sleep(ENDING_TICK_S)

@@ -1,15 +1,13 @@
-"""Processes on this machine: pipes and terminals read into event logs, started and ended through the warden."""
+"""`LocalProcess`: a command of this machine, its pipes or terminal read into its event log."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import fcntl
 import os
 import struct
 import termios
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, ExecError
@@ -19,28 +17,22 @@ from treadle.execution.model import (
     ExecParams,
     Output,
     OutputStream,
-    ProcessInfo,
     WriteResult,
     WriteStatus,
 )
-from treadle.execution.process import RETAINED_BYTES, TERMINATE_GRACE_S, Process
+from treadle.execution.process import TERMINATE_GRACE_S, Process
 from treadle.execution.sandbox import Confined, confine, looks_denied
 from treadle.execution.sandbox.policy import Policy, policy_from_wire
 from treadle.execution.stdin import Stdin
-from treadle.execution.warden import Child, SpawnRefused, Warden, WardenLost
+from treadle.execution.warden import Child, Command, SpawnRefused, Warden, WardenLost
 from treadle.protocol.exec import SandboxType, SignalName
 
 # What a pipe holds by default on Linux: one read empties it.
 READ_SIZE = 64 << 10
 # After an exit, what the terminal still holds is read, but not for ever: a background job may go on writing.
 MAX_DRAIN = 256 << 10
-# A closed process can still be read, and its id is taken, for this long.
-REMEMBER_CLOSED_S = 30.0
-MAX_REMEMBERED = 1024
-MAX_PROCESSES = 4096
 # What `looks_denied` is shown of the output.
 DENIED_TAIL = 4096
-CLOSE_PATIENCE_S = 2.0
 
 
 class LocalProcess(Process):
@@ -71,18 +63,10 @@ class LocalProcess(Process):
         if policy is not None:
             confined = await self._confine(policy, argv, env)
             argv, arg0, env = confined.argv, confined.arg0, dict(confined.env)
+        command = _encoded(argv, arg0, cwd, env)
         fds, terminal = self._open_terminal() if params.tty else (self._open_pipes(params.pipe_stdin), None)
         try:
-            self._child = await warden.spawn(
-                group=group,
-                argv=[os.fsencode(word) for word in argv],
-                arg0=None if arg0 is None else os.fsencode(arg0),
-                cwd=os.fsencode(cwd),
-                env={os.fsencode(name): os.fsencode(value) for name, value in env.items()},
-                fds=fds,
-                terminal=terminal,
-                on_exit=self._on_exit,
-            )
+            self._child = await warden.spawn(command, group=group, fds=fds, terminal=terminal, on_exit=self._on_exit)
         except BaseException as error:
             self._release()
             if isinstance(error, SpawnRefused):
@@ -135,7 +119,7 @@ class LocalProcess(Process):
         self._streams = {ours: OutputStream.PTY}
         self._stdin = Stdin(ours, owns_fd=False)
         # The child opens the terminal by name; the descriptor keeps it from hanging up before that.
-        return [theirs, os.dup(theirs), os.dup(theirs)], os.ttyname(theirs).encode()
+        return [theirs], os.ttyname(theirs).encode()
 
     # --- reading ---
 
@@ -283,6 +267,18 @@ class LocalProcess(Process):
         fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
 
 
+def _encoded(argv: Sequence[str], arg0: str | None, cwd: str, env: dict[str, str]) -> Command:
+    try:
+        return Command(
+            argv=[os.fsencode(word) for word in argv],
+            arg0=None if arg0 is None else os.fsencode(arg0),
+            cwd=os.fsencode(cwd),
+            env={os.fsencode(name): os.fsencode(value) for name, value in env.items()},
+        )
+    except UnicodeEncodeError as error:
+        raise ExecError(f"argv, cwd or env has a character that cannot be encoded: {error}", INTERNAL_ERROR) from None
+
+
 def _check(argv: Sequence[str], arg0: str | None, cwd: str, env: dict[str, str]) -> None:
     if not argv:
         raise ExecError("argv must not be empty", INVALID_PARAMS)
@@ -298,102 +294,3 @@ def _check(argv: Sequence[str], arg0: str | None, cwd: str, env: dict[str, str])
 
 def _os_error(error: OSError) -> ExecError:
     return ExecError(f"{error.strerror} (os error {error.errno})", INTERNAL_ERROR)
-
-
-class LocalBackend:
-    """The processes of one owner: an `Environment`, or a session of the exec-server."""
-
-    def __init__(self, warden: Warden, *, retained_bytes: int = RETAINED_BYTES) -> None:
-        self._warden = warden
-        self._group = warden.new_group()
-        self._retained_bytes = retained_bytes
-        self._processes: dict[str, LocalProcess] = {}
-        self._starting: dict[str, asyncio.Task[object] | None] = {}
-        self._remembered: OrderedDict[LocalProcess, asyncio.TimerHandle] = OrderedDict()
-        self._closed = False
-
-    async def start(self, params: ExecParams) -> LocalProcess:
-        """Start a process; the id is free again when this raises."""
-        name = params.process_id
-        if self._closed:
-            raise ExecError("the environment is closed", INVALID_REQUEST)
-        if name in self._processes or name in self._starting:
-            raise ExecError(f"process {name} already exists", INVALID_REQUEST)
-        if len(self._processes) - len(self._remembered) + len(self._starting) >= MAX_PROCESSES:
-            raise ExecError(f"{MAX_PROCESSES} processes are running: end some first", INVALID_REQUEST)
-        process = LocalProcess(params, self._process_closed, self._retained_bytes)
-        self._starting[name] = asyncio.current_task()
-        try:
-            await process._start(self._warden, self._group)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if self._starting.get(name, task) is not None or task is None:
-                raise
-            task.uncancel()  # the cancellation was ours, by `cancel_start`
-            raise ExecError(f"process {name} start was cancelled", INVALID_REQUEST) from None
-        finally:
-            del self._starting[name]
-        if not process.closed:
-            self._processes[name] = process
-        elif name not in self._processes:
-            self._remember(process)
-        return process
-
-    def cancel_start(self, process_id: str) -> bool:
-        """Give up a start that is under way; it fails with `start was cancelled`."""
-        task = self._starting.get(process_id)
-        if task is None:
-            return process_id in self._starting
-        self._starting[process_id] = None
-        task.cancel()
-        return True
-
-    def get(self, process_id: str) -> LocalProcess | None:
-        return self._processes.get(process_id)
-
-    def all(self) -> tuple[LocalProcess, ...]:
-        return tuple(self._processes.values())
-
-    def is_starting(self, process_id: str) -> bool:
-        return process_id in self._starting
-
-    async def processes(self) -> list[ProcessInfo]:
-        return [process.info(tuple(process.params.argv), process.params.tty) for process in self._processes.values()]
-
-    async def close(self, grace_s: float = TERMINATE_GRACE_S) -> None:
-        """End everything that was ever started here, descendants and daemons included."""
-        self._closed = True
-        for name in tuple(self._starting):
-            self.cancel_start(name)
-        with contextlib.suppress(WardenLost):  # then everything has been killed already
-            await self._warden.end_group(self._group, grace_s)
-        open_ones = [process for process in self._processes.values() if not process.closed]
-        try:
-            async with asyncio.timeout(CLOSE_PATIENCE_S):
-                for process in open_ones:
-                    while not process.exited:
-                        await process.log.wait(process.log.last_seq)
-        except TimeoutError:
-            pass
-        for process in open_ones:
-            process._abandon("the environment was closed")
-        for timer in self._remembered.values():
-            timer.cancel()
-        self._remembered.clear()
-        self._processes.clear()
-
-    def _process_closed(self, process: LocalProcess) -> None:
-        if self._processes.get(process.process_id) is process:
-            self._remember(process)
-
-    def _remember(self, process: LocalProcess) -> None:
-        self._processes[process.process_id] = process
-        loop = asyncio.get_running_loop()
-        self._remembered[process] = loop.call_later(REMEMBER_CLOSED_S, self._forget, process)
-        if len(self._remembered) > MAX_REMEMBERED:
-            self._forget(next(iter(self._remembered)))
-
-    def _forget(self, process: LocalProcess) -> None:
-        self._remembered.pop(process).cancel()
-        if self._processes.get(process.process_id) is process:
-            del self._processes[process.process_id]

@@ -1,0 +1,6 @@
+"""Processes on this machine, started and ended through the warden."""
+
+from treadle.execution.local.backend import LocalBackend
+from treadle.execution.local.process import LocalProcess
+
+__all__ = ["LocalBackend", "LocalProcess"]

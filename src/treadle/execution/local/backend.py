@@ -1,0 +1,123 @@
+"""`LocalBackend`: the processes of one owner on this machine, by their ids."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import OrderedDict
+
+from treadle.errors import INVALID_REQUEST, ExecError
+from treadle.execution.local.process import LocalProcess
+from treadle.execution.model import ExecParams, ProcessInfo
+from treadle.execution.process import RETAINED_BYTES, TERMINATE_GRACE_S
+from treadle.execution.warden import Warden, WardenLost
+
+# A closed process can still be read, and its id is taken, for this long, or until there are too many of them.
+REMEMBER_CLOSED_S = 30.0
+MAX_REMEMBERED = 1024
+MAX_REMEMBERED_BYTES = 64 << 20
+MAX_PROCESSES = 4096
+# How long the exits of processes that were killed may take to be told.
+CLOSE_PATIENCE_S = 2.0
+
+
+class LocalBackend:
+    """The processes of one owner: an `Environment`, or a session of the exec-server."""
+
+    def __init__(self, warden: Warden, *, retained_bytes: int = RETAINED_BYTES) -> None:
+        self._warden = warden
+        self._group = warden.new_group()
+        self._retained_bytes = retained_bytes
+        self._processes: dict[str, LocalProcess] = {}
+        self._starting: dict[str, asyncio.Task[object] | None] = {}
+        self._remembered: OrderedDict[LocalProcess, asyncio.TimerHandle] = OrderedDict()
+        self._remembered_bytes = 0
+        self._closed = False
+
+    async def start(self, params: ExecParams) -> LocalProcess:
+        """Start a process; the id is free again when this raises."""
+        name = params.process_id
+        if self._closed:
+            raise ExecError("the environment is closed", INVALID_REQUEST)
+        if name in self._processes or name in self._starting:
+            raise ExecError(f"process {name} already exists", INVALID_REQUEST)
+        if len(self._processes) - len(self._remembered) + len(self._starting) >= MAX_PROCESSES:
+            raise ExecError(f"{MAX_PROCESSES} processes are running: end some first", INVALID_REQUEST)
+        process = LocalProcess(params, self._process_closed, self._retained_bytes)
+        self._starting[name] = asyncio.current_task()
+        try:
+            await process._start(self._warden, self._group)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._starting.get(name, task) is not None or task is None:
+                raise
+            task.uncancel()  # the cancellation was ours, by `cancel_start`
+            raise ExecError(f"process {name} start was cancelled", INVALID_REQUEST) from None
+        finally:
+            del self._starting[name]
+        if not process.closed:
+            self._processes[name] = process
+        elif name not in self._processes:
+            self._remember(process)
+        return process
+
+    def cancel_start(self, process_id: str) -> bool:
+        """Give up a start that is under way; it fails with `start was cancelled`."""
+        task = self._starting.get(process_id)
+        if task is None:
+            return process_id in self._starting
+        self._starting[process_id] = None
+        task.cancel()
+        return True
+
+    def get(self, process_id: str) -> LocalProcess | None:
+        return self._processes.get(process_id)
+
+    def all(self) -> tuple[LocalProcess, ...]:
+        return tuple(self._processes.values())
+
+    def is_starting(self, process_id: str) -> bool:
+        return process_id in self._starting
+
+    async def processes(self) -> list[ProcessInfo]:
+        return [process.info(tuple(process.params.argv), process.params.tty) for process in self._processes.values()]
+
+    async def close(self, grace_s: float = TERMINATE_GRACE_S) -> None:
+        """End everything that was ever started here, descendants and daemons included."""
+        self._closed = True
+        for name in tuple(self._starting):
+            self.cancel_start(name)
+        with contextlib.suppress(WardenLost):  # then everything has been killed already
+            await self._warden.end_group(self._group, grace_s)
+        open_ones = [process for process in self._processes.values() if not process.closed]
+        try:
+            async with asyncio.timeout(CLOSE_PATIENCE_S):
+                for process in open_ones:
+                    while not process.exited:
+                        await process.log.wait(process.log.last_seq)
+        except TimeoutError:
+            pass
+        for process in open_ones:
+            process._abandon("the environment was closed")
+        for timer in self._remembered.values():
+            timer.cancel()
+        self._remembered.clear()
+        self._processes.clear()
+
+    def _process_closed(self, process: LocalProcess) -> None:
+        if self._processes.get(process.process_id) is process:
+            self._remember(process)
+
+    def _remember(self, process: LocalProcess) -> None:
+        self._processes[process.process_id] = process
+        loop = asyncio.get_running_loop()
+        self._remembered[process] = loop.call_later(REMEMBER_CLOSED_S, self._forget, process)
+        self._remembered_bytes += process.log.stats().retained_bytes
+        while len(self._remembered) > MAX_REMEMBERED or self._remembered_bytes > MAX_REMEMBERED_BYTES:
+            self._forget(next(iter(self._remembered)))
+
+    def _forget(self, process: LocalProcess) -> None:
+        self._remembered.pop(process).cancel()
+        self._remembered_bytes -= process.log.stats().retained_bytes
+        if self._processes.get(process.process_id) is process:
+            del self._processes[process.process_id]
