@@ -15,7 +15,7 @@ def facts(servers: Sequence[Server]) -> Mapping[str, str]:
         "cpu": f"{os.cpu_count()} cores, {_cpu_model()}",
         "kernel": f"{platform.system()} {platform.release()}",
         "python": f"{platform.python_implementation()} {platform.python_version()}",
-        "libraries": ", ".join(f"{name} {_version(name)}" for name in ("msgspec", "uvloop")),
+        "libraries": ", ".join(f"{name} {_version(name)}" for name in ("msgspec", "pybase64", "uvloop")),
         "load before": " ".join(f"{load:.2f}" for load in os.getloadavg()),
         **{server.name: server.version for server in servers},
     }

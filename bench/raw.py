@@ -14,6 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.json import Decoder
+from pybase64 import b64decode
 
 from bench.client import CAT, STEP_SECONDS, Heard, check_exit
 from bench.servers import BenchError
@@ -83,7 +84,7 @@ class _Run:
 
     def _apply(self, notice: _Notice) -> None:
         if isinstance(notice, OutputNotice):
-            self.heard.add(notice.chunk)
+            self.heard.add(b64decode(notice.chunk, validate=True))
             if self._output is not None and not self._output.done():
                 self._output.set_result(None)
         elif isinstance(notice, ExitedNotice):

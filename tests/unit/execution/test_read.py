@@ -216,6 +216,15 @@ async def test_waits_past_numbers_that_are_not_there_yet() -> None:
     assert _chunks(await _result(reading)) == [(3, b"3")]
 
 
+async def test_waits_when_all_output_so_far_is_gone() -> None:
+    process = MadeUp(retained_bytes=10).out(b"more than is retained")
+    reading = await _waits(process, 0)
+    process.out(b"new")
+    response = await _result(reading)
+    assert _chunks(response) == [(2, b"new")]
+    assert response.evicted == Evicted(1, 1)
+
+
 async def test_gives_up_after_the_time_asked_for() -> None:
     async with asyncio.timeout(DEADLINE_S):
         assert await MadeUp().read(wait_ms=1) == ReadResponse((), 1, False, None, False)

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import msgspec
 from msgspec import UNSET, Struct
+from pybase64 import b64decode
 
 from treadle.errors import (
     INVALID_REQUEST,
@@ -284,8 +285,12 @@ class RemoteBackend:
             logger.warning("a %s that cannot be read: %s", notification.method, error)
             return
         process = self._processes.get(notice.process_id)
-        if process is not None:
+        if process is None:
+            return
+        try:
             process._offer(_event(notice))
+        except ValueError as error:
+            process._lose(f"the exec-server sent output that is not base64: {error}")
 
 
 _EVENTS: dict[str, type[OutputNotice | ExitedNotice | ClosedNotice]] = {
@@ -295,9 +300,12 @@ _EVENTS: dict[str, type[OutputNotice | ExitedNotice | ClosedNotice]] = {
 }
 
 
+_STREAMS = {stream.value: stream for stream in OutputStream}
+
+
 def _event(notice: OutputNotice | ExitedNotice | ClosedNotice) -> LogEvent:
     if isinstance(notice, OutputNotice):
-        return Output(notice.seq, OutputStream(notice.stream), notice.chunk)
+        return Output(notice.seq, _STREAMS[notice.stream], b64decode(notice.chunk, validate=True))
     if isinstance(notice, ExitedNotice):
         return Exited(notice.seq, notice.exit_code, notice.sandbox_denied)
     return Closed(notice.seq)

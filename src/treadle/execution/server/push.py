@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from functools import partial
 
+from pybase64 import b64encode
+
 from treadle.events import Cursor, Gap
 from treadle.execution.local import LocalProcess
 from treadle.execution.model import Exited, LogEvent, Output
 from treadle.protocol.exec import ClosedNotice, ExitedNotice, OutputNotice
+from treadle.rpc import encode_notification
 from treadle.transport import RpcLink
 
 
@@ -52,8 +55,7 @@ class EventPush:
 
     def _send(self, process_id: str, event: LogEvent) -> None:
         if isinstance(event, Output):
-            notice = OutputNotice(process_id=process_id, seq=event.seq, stream=event.stream.value, chunk=event.chunk)
-            self._link.notify("process/output", notice)
+            self._link.channel.send(_output_frame(process_id, event))
         elif isinstance(event, Exited):
             self._link.notify(
                 "process/exited",
@@ -66,3 +68,10 @@ class EventPush:
             )
         else:
             self._link.notify("process/closed", ClosedNotice(process_id=process_id, seq=event.seq))
+
+
+def _output_frame(process_id: str, event: Output) -> bytes:
+    """The notification, with the chunk put into its last and still empty member: base64 needs no escapes."""
+    notice = OutputNotice(process_id=process_id, seq=event.seq, stream=event.stream.value, chunk="")
+    frame = encode_notification("process/output", notice)
+    return frame[:-3] + b64encode(event.chunk) + frame[-3:]
