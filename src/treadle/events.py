@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
 E = TypeVar("E")
@@ -132,8 +133,8 @@ class EventLog(Generic[E]):
             if seq > after_seq:
                 yield Numbered(seq, self._kept[seq])
         skip = max(0, after_seq + 1 - self._first_seq)
-        for index in range(skip, len(self._entries)):
-            yield Numbered(self._first_seq + index, self._entries[index].event)
+        for seq, entry in enumerate(islice(self._entries, skip, None), self._first_seq + skip):
+            yield Numbered(seq, entry.event)
 
     def missing(self, after_seq: int = 0) -> Gap | None:
         """The first run of numbers after `after_seq` that has been evicted."""
@@ -246,6 +247,10 @@ class Cursor(Generic[E]):
             self.consumed = self._log._offset_after(seq)
             self._log._cursor_moved()
 
+    @property
+    def is_open(self) -> bool:
+        return self in self._log._cursors
+
     def close(self) -> None:
         """Stop counting in the flow account. Idempotent."""
         self.notify = None
@@ -263,6 +268,7 @@ class Subscription(Generic[E]):
     def __init__(self, log: EventLog[E], after_seq: int = 0) -> None:
         self._log = log
         self._cursor = log.cursor(after_seq)
+        self._loop = asyncio.get_running_loop()
 
     def __aiter__(self) -> Subscription[E]:
         return self
@@ -281,4 +287,6 @@ class Subscription(Generic[E]):
         self._cursor.close()
 
     def __del__(self) -> None:
-        self._cursor.close()
+        # The garbage collector may run in any thread, and closing wakes the producer.
+        if self._cursor.is_open and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._cursor.close)

@@ -339,6 +339,7 @@ async def test_dropped_subscription_releases_its_hold() -> None:
     assert log.full
     del subscription
     gc.collect()
+    await _turns()
     assert not log.full
     assert freed == [True]
     assert log.stats().cursors == 0
@@ -349,6 +350,7 @@ async def test_breaking_out_of_a_subscription_releases_its_hold() -> None:
     log.append("first", 10)
     async for _ in Subscription(log):
         break
+    await _turns()
     log.append("more", 60)
     assert log.stats().cursors == 0
     assert not log.full
@@ -368,6 +370,7 @@ async def test_cancelled_reader_of_a_subscription_releases_its_hold() -> None:
     await asyncio.wait([task])
     del task
     gc.collect()
+    await _turns()
     assert log.stats().cursors == 0
     assert not log._waiters
 

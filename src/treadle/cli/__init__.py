@@ -33,13 +33,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words and words[0] in COMMANDS:
         module, summary = COMMANDS[words[0]]
         command = cast(Command, import_module(module))
-        parser = argparse.ArgumentParser(prog=f"treadle {words[0]}", description=f"{summary[0].upper()}{summary[1:]}.")
+        parser = argparse.ArgumentParser(
+            prog=f"treadle {words[0]}", description=f"{summary[0].upper()}{summary[1:]}.", formatter_class=_formatter
+        )
         command.add_arguments(parser)
         return command.run(parser.parse_args(words[1:]))
     parser = _parser()
     parser.parse_args(words)
     parser.print_help()
     return 2
+
+
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    # With a fixed width argparse need not load what finds out the terminal's.
+    return argparse.RawDescriptionHelpFormatter(prog, width=100)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -50,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
         usage="treadle COMMAND [OPTIONS]",
         description="Run coding agents, and the commands they need, from Python.",
         epilog=f"commands:\n{listing}\n\n`treadle COMMAND --help` tells more about a command.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_formatter,
     )
     parser.add_argument("--version", action="version", version=f"treadle {__version__}")
     parser.add_argument("command", nargs="?", choices=sorted(COMMANDS), metavar="COMMAND", help=argparse.SUPPRESS)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from treadle.events import EventLog, Gap, Subscription
 from treadle.execution.model import (
@@ -36,8 +37,7 @@ HIGH_WATER = RETAINED_BYTES // 2
 TERMINATE_GRACE_S = 1.0
 
 
-@dataclass(slots=True)
-class _Ending:
+class _Ending(Struct):
     seq: int
     exit_code: int
     sandbox_denied: bool
@@ -82,7 +82,7 @@ class Process(ABC):
 
         With `wait_ms` it waits that long for output, for the exit (unless `after_seq` is past it) or for the close.
         """
-        after = after_seq or 0
+        after = max(after_seq or 0, 0)
         if wait_ms > 0 and not self._has_news(after):
             try:
                 async with asyncio.timeout(wait_ms / 1000):
@@ -102,7 +102,7 @@ class Process(ABC):
 
         A subscriber that stops reading blocks this process, once it is half a mebibyte behind, and nothing else.
         """
-        return EventStream(self, after_seq)
+        return EventStream(self, max(after_seq, 0))
 
     async def wait(self) -> int | None:
         """Wait for the close; the exit code, or None when the process was lost."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from treadle.errors import TreadleError
 
@@ -17,8 +18,7 @@ class AddressError(TreadleError):
     """The text is not an address that we know."""
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Struct, frozen=True):
     scheme: Scheme
     host: str = ""
     port: int = 0
@@ -44,7 +44,7 @@ class Address:
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach it."""
-        if self.scheme in ("unix", "stdio") or self.host == "localhost":
+        if self.scheme in ("unix", "stdio") or self.host in ("localhost", "127.0.0.1"):
             return True
         import ipaddress
 

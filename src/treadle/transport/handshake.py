@@ -11,8 +11,9 @@ import hashlib
 import hmac
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
+
+from msgspec import Struct
 
 from treadle.errors import ChannelClosed
 
@@ -24,8 +25,7 @@ class BadRequest(Exception):
     """The head is not HTTP, or is too long."""
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(Struct, frozen=True):
     """A request or response head: its first line and its headers, names in lower case."""
 
     start: str
@@ -55,8 +55,7 @@ def split_head(buffer: bytes) -> tuple[Head, bytes] | None:
     return Head(start, headers), buffer[end + 4 :]
 
 
-@dataclass(frozen=True, slots=True)
-class Gate:
+class Gate(Struct, frozen=True):
     """Who may come in: health paths are open, everything else needs the token (when there is one)."""
 
     token: str | None = None
@@ -107,8 +106,7 @@ def response(status: HTTPStatus, text: str) -> bytes:
     return head.encode() + body
 
 
-@dataclass(frozen=True, slots=True)
-class Upgrade:
+class Upgrade(Struct, frozen=True):
     """The client half: one request, and the check of its response."""
 
     host: str
@@ -133,7 +131,7 @@ class Upgrade:
         """Raise `ChannelClosed` unless the server agreed."""
         status = head.start.split(" ")[1:2]
         if status != ["101"]:
-            said = rest.decode("utf-8", "replace").strip()
+            said = rest[:200].decode("utf-8", "replace").strip()
             words = head.start.partition(" ")[2]
             raise ChannelClosed(f"the server refused the connection: HTTP {words}" + (f": {said}" if said else ""))
         if head.headers.get("sec-websocket-accept") != _accept(self.key):

@@ -6,6 +6,7 @@ It knows JSON-RPC but no method. Frames that cannot be read are answered or end 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -44,8 +45,18 @@ class Handler(Protocol):
 class RpcLink:
     """Calls out, requests and notifications in."""
 
-    def __init__(self, channel: Channel, handler: Handler, *, untrusted: bool = False) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        handler: Handler,
+        *,
+        untrusted: bool = False,
+        tap: Callable[[bytes], bool] | None = None,
+    ) -> None:
+        """`tap` sees every frame first and returns whether it has dealt with it: for messages that come by the
+        thousand and are worth a decoder of their own."""
         self.channel = channel
+        self._tap = tap
         self._handler = handler
         self._peer: RpcPeer[asyncio.Future[Raw]] = RpcPeer(untrusted=untrusted)
 
@@ -83,6 +94,8 @@ class RpcLink:
     # --- Receiver ---
 
     def frame_received(self, frame: bytes) -> None:
+        if self._tap is not None and self._tap(frame):
+            return
         try:
             message = self._peer.receive(frame)
         except MalformedMessage as error:

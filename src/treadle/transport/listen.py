@@ -75,12 +75,14 @@ async def listen(
             f"refusing to listen on {address.host} without a token: everyone who reaches the port could run commands. "
             "Make a token file and pass --token-file FILE, or listen on 127.0.0.1"
         )
+    # A name can stand for several addresses, each with a free port of its own.
+    host = "127.0.0.1" if address.host == "localhost" else address.host
     try:
-        server = await loop.create_server(protocol, address.host, address.port)
+        server = await loop.create_server(protocol, host, address.port)
     except OSError as error:
         raise ListenError(f"cannot listen on {address}: {error.strerror or error}") from None
     port = server.sockets[0].getsockname()[1]
-    return Listener(server, str(Address("ws", host=address.host, port=port)), None)
+    return Listener(server, str(Address("ws", host=host, port=port)), None)
 
 
 def _unix_socket(path: str) -> socket.socket:

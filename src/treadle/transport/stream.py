@@ -219,6 +219,8 @@ class StreamChannel(Channel, asyncio.Protocol):
         return self._framer.end_reason or unplanned
 
     def _tick(self) -> None:
+        if self._paused:  # then it is we who do not listen
+            self.heard_at = self._loop.time()
         if self._loop.time() - (self.heard_at or 0.0) > DEAD_AFTER_S:
             self._framer.end_reason = f"no sign of life from the peer for {DEAD_AFTER_S:.0f} s"
             self.abort()

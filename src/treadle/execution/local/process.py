@@ -21,11 +21,9 @@ from treadle.execution.model import (
     WriteStatus,
 )
 from treadle.execution.process import TERMINATE_GRACE_S, Process
-from treadle.execution.sandbox import Confined, confine, looks_denied
-from treadle.execution.sandbox.policy import Policy, policy_from_wire
 from treadle.execution.stdin import Stdin
 from treadle.execution.warden import Child, Command, SpawnRefused, Warden, WardenLost
-from treadle.protocol.exec import SandboxType, SignalName
+from treadle.protocol.exec import Sandbox, SandboxType, SignalName
 
 # What a pipe holds by default on Linux: one read empties it.
 READ_SIZE = 64 << 10
@@ -59,10 +57,8 @@ class LocalProcess(Process):
         env = child_environment(params.env, params.env_policy, os.environ)
         cwd = os.fspath(params.cwd)
         _check(argv, arg0, cwd, env)
-        policy = policy_from_wire(params.sandbox)
-        if policy is not None:
-            confined = await self._confine(policy, argv, env)
-            argv, arg0, env = confined.argv, confined.arg0, dict(confined.env)
+        if params.sandbox is not None:
+            argv, arg0, env = await self._confine(params.sandbox, argv, env)
         command = _encoded(argv, arg0, cwd, env)
         fds, terminal = self._open_terminal() if params.tty else (self._open_pipes(params.pipe_stdin), None)
         try:
@@ -77,12 +73,21 @@ class LocalProcess(Process):
             raise
         self._resume()
 
-    async def _confine(self, policy: Policy, argv: tuple[str, ...], env: dict[str, str]) -> Confined:
-        cwd, arg0, tty = os.fspath(self.params.cwd), self.params.arg0, self.params.tty
+    async def _confine(
+        self, sandbox: Sandbox, argv: tuple[str, ...], env: dict[str, str]
+    ) -> tuple[tuple[str, ...], str | None, dict[str, str]]:
+        """What to run instead, under the sandbox. Imported here: many servers never confine anything."""
+        from treadle.execution.sandbox import confine, policy_from_wire
+
+        arg0 = self.params.arg0
+        policy = policy_from_wire(sandbox)
+        if policy is None:
+            return argv, arg0, env
+        cwd, tty = os.fspath(self.params.cwd), self.params.tty
         # In a thread: the first time it tries out what the machine can do.
         confined = await asyncio.to_thread(confine, policy, argv=argv, arg0=arg0, cwd=cwd, env=env, tty=tty)
         self.sandbox_type = confined.sandbox_type
-        return confined
+        return confined.argv, confined.arg0, dict(confined.env)
 
     def _open_pipes(self, pipe_stdin: bool) -> list[int]:
         opened: list[int] = []
@@ -187,8 +192,7 @@ class LocalProcess(Process):
             self._drain(fd)
         if self._stdin is not None:
             self._stdin.end()
-        denied = self.sandbox_type != "none" and looks_denied(code, self._tail())
-        self._add_exit(code, denied)
+        self._add_exit(code, self.sandbox_type != "none" and self._looks_denied(code))
         if self._reading and self._terminal >= 0:
             self._loop.add_reader(self._terminal, self._readable, self._terminal)
         self._close_if_done()
@@ -204,9 +208,11 @@ class LocalProcess(Process):
                 return
             left -= taken
 
-    def _tail(self) -> bytes:
+    def _looks_denied(self, code: int) -> bool:
+        from treadle.execution.sandbox import looks_denied
+
         chunks = [item.event.chunk for item in self.log.retained() if isinstance(item.event, Output)]
-        return b"".join(chunks)[-DENIED_TAIL:]
+        return looks_denied(code, b"".join(chunks)[-DENIED_TAIL:])
 
     def _close_if_done(self) -> None:
         if not self._streams and self._ending is not None and not self.log.closed:

@@ -284,6 +284,9 @@ class RemoteBackend:
         except (msgspec.ValidationError, msgspec.DecodeError) as error:
             logger.warning("a %s that cannot be read: %s", notification.method, error)
             return
+        self._heard(notice)
+
+    def _heard(self, notice: OutputNotice | ExitedNotice | ClosedNotice) -> None:
         process = self._processes.get(notice.process_id)
         if process is None:
             return
@@ -300,6 +303,11 @@ _EVENTS: dict[str, type[OutputNotice | ExitedNotice | ClosedNotice]] = {
 }
 
 
+class _OutputMessage(Struct):
+    params: OutputNotice
+
+
+_output_decoder = msgspec.json.Decoder(_OutputMessage)
 _STREAMS = {stream.value: stream for stream in OutputStream}
 
 
@@ -331,7 +339,18 @@ class _Link:
 
     def __init__(self, backend: RemoteBackend, channel: Channel) -> None:
         self._backend = backend
-        self.rpc = RpcLink(channel, self)
+        self.rpc = RpcLink(channel, self, tap=self._output_received)
+
+    def _output_received(self, frame: bytes) -> bool:
+        """Output as servers write it is decoded in one pass over its bytes; anything else takes the usual way."""
+        if not frame.startswith(b'{"method":"process/output",'):
+            return False
+        try:
+            message = _output_decoder.decode(frame)
+        except msgspec.DecodeError:
+            return False
+        self._backend._heard(message.params)
+        return True
 
     def request_received(self, request: Request) -> None:
         self.rpc.fail(request.id, METHOD_NOT_FOUND, f"this client does not implement `{request.method}`")

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from treadle.execution.remote.backend import RemoteBackend
 
 # How much may be consumed before the server hears of it: well below the window at which it blocks the process.
-ACK_EVERY = 128 << 10
+ACK_EVERY = 192 << 10
 
 
 class RemoteProcess(Process):
@@ -95,8 +95,10 @@ class RemoteProcess(Process):
         self._acknowledge()  # events may have come before the answer to the start
 
     def _acknowledge(self) -> None:
+        if not self._acks:
+            return
         consumed = self.log.consumed_bytes
-        if self._acks and consumed - self._acked >= ACK_EVERY:
+        if consumed - self._acked >= ACK_EVERY:
             self._acked = consumed
             params = AckParams(process_id=self.process_id, seq=self.log.consumed_seq)
             self._backend._notify("process/ack", params)

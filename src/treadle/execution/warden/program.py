@@ -21,12 +21,13 @@ Warden to owner:
 
 from __future__ import annotations
 
+# The module around it doubles every number as an enum, for a megabyte.
+import _signal as signal  # type: ignore[import-not-found]
 import _socket
 import marshal
 import os
 import resource
 import select
-import signal
 import sys
 import time
 
