@@ -57,7 +57,7 @@ READY = {"status": "ready"}
         '{"id":1,"method":"\\udfff"}',
         # Deeper than any parser should follow.
         '{"id":1,"method":"environment/status","params":' + "[" * 100_000 + "]" * 100_000 + "}",
-        '{"id":1,"method":"environment/status","params":' + '{"a":' * 5_000 + "1" + "}" * 5_000 + "}",
+        '{"id":1,"method":"environment/status","params":' + '{"a":' * 100_000 + "1" + "}" * 100_000 + "}",
         '{"id":1' + "0" * 5_000 + ',"method":"environment/status"}',
     ],
     ids=lambda frame: frame[:40],
