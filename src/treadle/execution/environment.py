@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -14,12 +15,16 @@ from treadle.execution.process import Process
 from treadle.protocol.exec import EnvironmentInfo, EnvPolicy, Sandbox
 from treadle.transport import Address, AddressError, Channel
 
+logger = logging.getLogger(__name__)
+
 if TYPE_CHECKING:
     from treadle.execution.files.base import Files
 
 RECOVERY_S = 25.0
 # `run` keeps this much of each stream; more is read and dropped, and `truncated` says so.
 MAX_RUN_OUTPUT = 64 << 20
+# How long `run` may take to tell a command that its time is up.
+END_DEADLINE_S = 5.0
 
 _INHERIT = EnvPolicy(inherit="all", ignore_default_excludes=True, exclude=(), set={}, include_only=())
 
@@ -125,7 +130,7 @@ class Environment:
             raise failures.exceptions[0] from None
         finally:
             if not process.closed:
-                await process.terminate()
+                await _end(process)
         if process.failure is not None:
             raise ExecError(process.failure)
         return collected.result(process.exit_code)
@@ -166,6 +171,15 @@ class _Collected:
     def result(self, exit_code: int | None) -> CompletedRun:
         stdout, stderr = self._stream(OutputStream.STDOUT), self._stream(OutputStream.STDERR)
         return CompletedRun(-1 if exit_code is None else exit_code, self.output, stdout, stderr, self._truncated)
+
+
+async def _end(process: Process) -> None:
+    """Not for ever: when the connection is being recovered this would wait for that."""
+    try:
+        async with asyncio.timeout(END_DEADLINE_S):
+            await process.terminate()
+    except (TimeoutError, ExecError) as error:
+        logger.warning("%s may still run: %s", process.process_id, error or "no answer")
 
 
 async def _feed(process: Process, data: bytes) -> None:

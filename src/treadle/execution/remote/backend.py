@@ -75,7 +75,6 @@ class RemoteBackend:
         self._orphans: set[str] = set()  # starts that were cut off: whatever became of them is to be ended
         self.info: EnvironmentInfo | None = None
         self.capabilities = Capabilities()
-        self.on_notification: Callable[[Notification], None] | None = None
 
     async def open(self) -> None:
         """Connect and shake hands; raises `ExecError`."""
@@ -276,8 +275,7 @@ class RemoteBackend:
     def _pushed(self, notification: Notification) -> None:
         kind = _EVENTS.get(notification.method)
         if kind is None:
-            if self.on_notification is not None:
-                self.on_notification(notification)
+            logger.debug("a notification that this client has no use for: %.80r", notification.method)
             return
         try:
             notice = msgspec.json.decode(notification.params, type=kind)

@@ -199,14 +199,13 @@ class Connection:
     async def _answer(self, request_id: RequestId, name: str, params: Struct) -> None:
         try:
             handler = self._handlers.get(name) or self._load(name)
-            result = await handler(params)
+            self._link.reply(request_id, await handler(params))
         except ExecError as error:
             self._link.fail(request_id, error.code, error.message)
         except Exception:
             logger.exception("%s: %s failed", self._link.channel.peer, name)
             self._link.fail(request_id, INTERNAL_ERROR, f"{name} failed inside the server; its log has the details")
         else:
-            self._link.reply(request_id, result)
             if isinstance(params, StartParams) and self._processes is not None:
                 self._processes.started(params)
 

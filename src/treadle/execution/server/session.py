@@ -40,14 +40,17 @@ class Session:
 
     def expect_acks(self, process: LocalProcess) -> None:
         """From here on the process is held back by what its client has not acknowledged."""
-        self._acks[process] = process.log.cursor(0)
+        if not process.closed:
+            self._acks[process] = process.log.cursor(0, notify=lambda: self._release_if_closed(process))
 
     def acknowledge(self, process: LocalProcess, seq: int) -> None:
         cursor = self._acks.get(process)
-        if cursor is None:
-            return
-        cursor.advance(seq)
-        if process.closed and cursor.position >= process.log.last_seq:
+        if cursor is not None:
+            cursor.advance(seq)
+
+    def _release_if_closed(self, process: LocalProcess) -> None:
+        """There is nothing left to hold back."""
+        if process.closed and process in self._acks:
             self._acks.pop(process).close()
 
     def release(self) -> None:
@@ -74,7 +77,7 @@ class Sessions:
     def attach(self, connection: Attached, resume_id: str | None) -> Session:
         """A new session, or the one to resume."""
         if resume_id is None:
-            if len(self._sessions) >= MAX_SESSIONS and not self._drop_an_empty_one():
+            if len(self._sessions) >= MAX_SESSIONS and not self._drop_an_idle_one():
                 raise ExecError(f"{MAX_SESSIONS} sessions are open: try again later", INVALID_REQUEST)
             session = Session(LocalBackend(self._warden))
             self._sessions[session.id] = session
@@ -83,10 +86,11 @@ class Sessions:
         session.attached = connection
         return session
 
-    def _drop_an_empty_one(self) -> bool:
-        """Make room: the longest detached session without processes goes before its time."""
+    def _drop_an_idle_one(self) -> bool:
+        """Make room: the oldest detached session in which nothing runs goes before its time."""
         for session in self._sessions.values():
-            if session.attached is None and session.expiry is not None and not session.backend.all():
+            idle = all(process.closed for process in session.backend.all())
+            if session.attached is None and session.expiry is not None and idle:
                 session.expiry.cancel()
                 self._expire(session)
                 return True
