@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -51,4 +53,24 @@ async def test_an_idle_session_makes_room_for_a_new_one(monkeypatch: pytest.Monk
         assert len(server.sessions) <= 3
         assert not process.exited
         await busy.close()
+        await listener.close()
+
+
+@pytest.mark.parametrize("remote", [False, True])
+async def test_output_is_freed_without_the_garbage_collector(tmp_path: Path, remote: bool) -> None:
+    async with ExecServer() as server:
+        listener = await listen(Address.parse("ws://127.0.0.1:0"), server.accept)
+        async with await Environment.connect(listener.url if remote else None) as env:
+            process = await env.start(ExecParams(process_id="p", argv=["echo", "x"], cwd=tmp_path))
+            await process.wait()
+            log = weakref.ref(process.log)
+            gc.disable()
+            try:
+                if not remote:
+                    env._backend._forget(process)  # type: ignore[attr-defined]
+                del process
+                await asyncio.sleep(0)
+                assert log() is None
+            finally:
+                gc.enable()
         await listener.close()

@@ -147,12 +147,17 @@ class Process(ABC):
 
     def _add_close(self) -> None:
         self.log.append(Closed(self.log.next_seq), keep=True)
-        self.log.close()
+        self._end_log()
 
     def _fail(self, message: str) -> None:
         if not self.log.closed:
             self._failure = message
-            self.log.close()
+            self._end_log()
+
+    def _end_log(self) -> None:
+        self.log.close()
+        # Without this cycle the output is freed with the last reference, and not when the collector comes by.
+        self.log.on_progress = None
 
     # --- inside ---
 

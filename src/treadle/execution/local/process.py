@@ -217,6 +217,7 @@ class LocalProcess(Process):
     def _close_if_done(self) -> None:
         if not self._streams and self._ending is not None and not self.log.closed:
             self._add_close()
+            self._child = None
             self._on_closed(self)
 
     def _release(self) -> None:
