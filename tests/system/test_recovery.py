@@ -138,13 +138,16 @@ async def _all_events(process: Process) -> list[object]:
 
 
 async def test_a_cut_connection_loses_and_doubles_nothing(server: ServerProcess, tmp_path: Path) -> None:
+    script = "i=0; while [ $i -lt 60 ]; do seq $((i * 50)) $((i * 50 + 49)); i=$((i+1)); read go; done; exit 5"
     async with road_to(server.url) as (road, url), await Environment.connect(url) as env:
-        process = await start(env, "i=0; while [ $i -lt 3000 ]; do echo $i; i=$((i+1)); done; exit 5", tmp_path)
+        process = await start(env, script, tmp_path, pipe_stdin=True)
         events: list[object] = []
         async for event in process.events():
             events.append(event)
-            if len(events) % 40 == 1:
+            if len(events) % 5 == 1:
                 road.cut()
+            if isinstance(event, Output) and text_of(events).endswith((b"49\n", b"99\n")):
+                await process.write(b"\n")  # a batch is complete: it waits to be told to go on
         assert text_of(events) == b"".join(b"%d\n" % i for i in range(3000))
         assert [type(event) for event in events[-2:]] == [Exited, Closed]
         assert process.exit_code == 5
