@@ -1,7 +1,8 @@
-"""Every way to run a process, as one parametrised `env` fixture."""
+"""Every way to run a process, as one parametrised `env` fixture, and how to look at what a process did."""
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.execution import Environment, ExecParams, Process
+from treadle.execution import Environment, ExecParams, Output, OutputStream, Process, ProcessEvent
 
 BACKENDS = ("local", "websocket", "unix", "stdio")
 
@@ -24,8 +25,8 @@ class Servers:
     def url(self, transport: str) -> str:
         if transport not in self._running:
             listen = "ws://127.0.0.1:0" if transport == "websocket" else f"unix://{self._folder}/exec.sock"
-            command = [sys.executable, "-m", "treadle", "exec-server", "--listen", listen]
-            child = subprocess.Popen(command, stdout=subprocess.PIPE)
+            command = [sys.executable, "-m", "treadle", "exec-server", "--listen", listen, "--exit-on-stdin-close"]
+            child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             assert child.stdout is not None
             self._running[transport] = (child, child.stdout.readline().decode().strip())
         return self._running[transport][1]
@@ -35,8 +36,9 @@ class Servers:
             child.terminate()
         for child, _ in self._running.values():
             assert child.wait(30) == 0
-            assert child.stdout is not None
-            child.stdout.close()
+            for pipe in (child.stdin, child.stdout):
+                assert pipe is not None
+                pipe.close()
 
 
 @pytest.fixture(scope="session")
@@ -94,3 +96,44 @@ class Starter:
 @pytest.fixture
 def start(env: Environment, tmp_path: Path) -> Starter:
     return Starter(env, tmp_path)
+
+
+DEADLINE_S = 60.0
+
+
+@pytest.fixture(autouse=True)
+async def deadline() -> AsyncIterator[None]:
+    async with asyncio.timeout(DEADLINE_S):
+        yield
+
+
+async def story(process: Process, after_seq: int = 0) -> list[ProcessEvent]:
+    return [event async for event in process.events(after_seq)]
+
+
+def output_of(events: list[ProcessEvent], stream: OutputStream | None = None) -> bytes:
+    return b"".join(e.chunk for e in events if isinstance(e, Output) and stream in (None, e.stream))
+
+
+async def wait_for_text(process: Process, text: bytes) -> bytes:
+    """All output so far, once `text` is in it."""
+    seen, after = b"", 0
+    while text not in seen:
+        answer = await process.read(after, wait_ms=60_000)
+        assert answer.chunks or not answer.closed, f"ended without {text!r}: {seen!r}"
+        seen += b"".join(chunk.chunk for chunk in answer.chunks)
+        after = answer.next_seq - 1
+    return seen
+
+
+def alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except FileNotFoundError:
+        return False
+
+
+async def gone(pid: int) -> None:
+    while alive(pid):
+        await asyncio.sleep(0.01)

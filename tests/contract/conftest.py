@@ -1,3 +1,3 @@
-from backends import env, servers, start
+from backends import deadline, env, servers, start
 
-__all__ = ["env", "servers", "start"]
+__all__ = ["deadline", "env", "servers", "start"]

@@ -1,4 +1,4 @@
-"""What a process does, the same on every backend. The numbers are those of the promises in docs/execution.md."""
+"""What a process does, the same on every backend; numbered by subject."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ import contextlib
 import os
 import signal
 import uuid
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from backends import Starter
+from backends import Starter, alive, gone, output_of, story, wait_for_text
 from treadle.execution import (
     Closed,
     Environment,
@@ -21,53 +20,10 @@ from treadle.execution import (
     Exited,
     Output,
     OutputStream,
-    Process,
-    ProcessEvent,
     WriteStatus,
 )
 
 pytestmark = pytest.mark.anyio
-
-DEADLINE_S = 60.0
-
-
-@pytest.fixture(autouse=True)
-async def deadline() -> AsyncIterator[None]:
-    async with asyncio.timeout(DEADLINE_S):
-        yield
-
-
-async def story(process: Process, after_seq: int = 0) -> list[ProcessEvent]:
-    return [event async for event in process.events(after_seq)]
-
-
-def output_of(events: list[ProcessEvent], stream: OutputStream | None = None) -> bytes:
-    return b"".join(e.chunk for e in events if isinstance(e, Output) and stream in (None, e.stream))
-
-
-async def wait_for_text(process: Process, text: bytes) -> bytes:
-    """All output so far, once `text` is in it."""
-    seen, after = b"", 0
-    while text not in seen:
-        answer = await process.read(after, wait_ms=60_000)
-        assert answer.chunks or not answer.closed, f"ended without {text!r}: {seen!r}"
-        seen += b"".join(chunk.chunk for chunk in answer.chunks)
-        after = answer.next_seq - 1
-    return seen
-
-
-def alive(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] not in ("Z", "X")
-    except FileNotFoundError:
-        return False
-
-
-async def gone(pid: int) -> None:
-    while alive(pid):
-        await asyncio.sleep(0.01)
-
 
 # --- 1 to 3: starting, polling, pushed events ---
 
@@ -486,41 +442,3 @@ async def test_12_duplicate_id(start: Starter) -> None:
 async def test_12_relative_cwd_and_string_argv(env: Environment, start: Starter) -> None:
     with pytest.raises(ExecError, match="absolute"):
         await start(["true"], cwd=Path("relative"))
-
-
-# --- the environment itself ---
-
-
-async def test_run_collects_output_and_exit_code(env: Environment, tmp_path: Path) -> None:
-    done = await env.run(["/bin/sh", "-c", "pwd; echo err >&2; exit 3"], cwd=tmp_path)
-    assert (done.exit_code, done.stdout, done.stderr) == (3, os.fsencode(tmp_path) + b"\n", b"err\n")
-    assert sorted(done.output.split()) == sorted([os.fsencode(tmp_path), b"err"])
-
-
-async def test_run_with_input(env: Environment) -> None:
-    data = os.urandom(300_000)
-    assert (await env.run(["cat"], input=data)).stdout == data
-    assert (await env.run(["true"], input=data)).exit_code == 0
-
-
-async def test_run_times_out_and_ends_the_command(env: Environment) -> None:
-    with pytest.raises(TimeoutError) as caught:
-        await env.run(["/bin/sh", "-c", "echo $$; sleep 1000"], timeout=0.5)
-    pid = int(getattr(caught.value, "output"))  # noqa: B009
-    await gone(pid)
-
-
-async def test_processes_are_listed(env: Environment, start: Starter) -> None:
-    running = await start(["sleep", "1000"], name="runs")
-    ended = await start("exit 2", name="ended")
-    await ended.wait()
-    infos = {info.process_id: info for info in await env.processes()}
-    assert (infos["runs"].exited, infos["runs"].argv) == (False, ("sleep", "1000"))
-    assert (infos["ended"].closed, infos["ended"].exit_code) == (True, 2)
-    assert not running.exited
-
-
-async def test_many_at_once(env: Environment) -> None:
-    async with asyncio.TaskGroup() as group:
-        runs = [group.create_task(env.run(["/bin/sh", "-c", f"echo {i}; exit {i}"])) for i in range(40)]
-    assert [(run.result().exit_code, run.result().stdout) for run in runs] == [(i, b"%d\n" % i) for i in range(40)]

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from backends import Starter
-from contract import test_processes as contract
-from contract.test_processes import deadline, output_of, story, wait_for_text
+from backends import Starter, deadline, output_of, story, wait_for_text
+from contract import test_environment, test_processes
 from system.test_recovery import road_to
 from treadle.execution import Closed, Environment, ExecError, ExecParams, Exited, Output
 
@@ -44,7 +43,7 @@ SUPPORTED = (
     "test_many_at_once",
     "test_run_collects_output_and_exit_code",
 )
-globals().update({name: getattr(contract, name) for name in SUPPORTED})
+globals().update({name: getattr(test_processes, name, None) or getattr(test_environment, name) for name in SUPPORTED})
 
 
 @pytest.fixture
