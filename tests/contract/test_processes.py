@@ -358,7 +358,7 @@ async def test_11_terminate_asks_first(start: Starter) -> None:
     await wait_for_text(process, b"ready")
     assert await process.terminate(grace_s=30) is True
     assert await process.wait() == 6
-    assert output_of(await story(process)).endswith(b"bye\n")
+    assert output_of(await story(process), OutputStream.STDOUT).endswith(b"bye\n")
     assert await process.terminate() is False
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import stat
 import subprocess
 from collections.abc import Sequence
 from typing import IO, cast
@@ -19,15 +20,19 @@ CHILD_GRACE_S = 5.0
 
 async def stdio_channel(reader_fd: int, writer_fd: int, peer: str) -> StreamChannel:
     """JSON lines over two file descriptors, which the channel then owns. They must be pipes, sockets or terminals."""
+    if not (_can_wait(reader_fd) and _can_wait(writer_fd)):
+        os.close(reader_fd)
+        os.close(writer_fd)
+        raise ChannelClosed(f"{peer}: standard input and output must be pipes, sockets or terminals")
     channel = StreamChannel(LineFramer(), peer)
-    reader, writer = os.fdopen(reader_fd, "rb", buffering=0), os.fdopen(writer_fd, "wb", buffering=0)
-    try:
-        await _join(channel, reader, writer)
-    except ValueError:
-        reader.close()
-        writer.close()
-        raise ChannelClosed(f"{peer}: standard input and output must be pipes, sockets or terminals") from None
+    await _join(channel, os.fdopen(reader_fd, "rb", buffering=0), os.fdopen(writer_fd, "wb", buffering=0))
     return channel
+
+
+def _can_wait(fd: int) -> bool:
+    """Asked beforehand: some event loops end the program when they are given a plain file."""
+    mode = os.fstat(fd).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISCHR(mode)
 
 
 async def spawn(command: Sequence[str]) -> StreamChannel:

@@ -98,6 +98,9 @@ class Warden:
                 "commands can be run on Linux only: connect to an exec-server on a Linux machine with "
                 "Environment.connect('ws://HOST:PORT')"
             )
+        if not sys.executable or getattr(sys, "frozen", False):
+            # A program frozen into one file is its own "Python": it would start itself.
+            raise ExecError("commands need a Python interpreter to run their helper, and this program has none")
         ours, theirs = socket.socketpair()
         with theirs:
             first, last = self._range()
