@@ -1,0 +1,68 @@
+"""What a user says: `UserInput`, a union told apart by `type`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import UNSET, UnsetType, field
+
+from treadle.protocol.app.base import Variant, Wire
+
+ImageDetail = Literal["auto", "low", "high", "original"]
+
+
+class ByteRange(Wire, frozen=True, kw_only=True):
+    end: int
+    start: int
+
+
+class TextElement(Wire, frozen=True, kw_only=True):
+    byte_range: ByteRange
+    placeholder: str | None = None
+
+
+class TextUserInput(Variant, frozen=True, kw_only=True, tag="text"):
+    text: str
+    text_elements: tuple[TextElement, ...] = field(name="text_elements", default=())
+
+
+class ImageUserInput(Variant, frozen=True, kw_only=True, tag="image"):
+    """By `url` or by `file_id`: one of the two is there."""
+
+    url: str | UnsetType = UNSET
+    file_id: str | UnsetType = UNSET
+    detail: ImageDetail | None = None
+
+
+class LocalImageUserInput(Variant, frozen=True, kw_only=True, tag="localImage"):
+    path: str
+    detail: ImageDetail | None = None
+
+
+class AudioUserInput(Variant, frozen=True, kw_only=True, tag="audio"):
+    url: str
+
+
+class LocalAudioUserInput(Variant, frozen=True, kw_only=True, tag="localAudio"):
+    path: str
+
+
+class SkillUserInput(Variant, frozen=True, kw_only=True, tag="skill"):
+    name: str
+    path: str
+
+
+class MentionUserInput(Variant, frozen=True, kw_only=True, tag="mention"):
+    name: str
+    path: str
+
+
+UserInput = (
+    TextUserInput
+    | ImageUserInput
+    | LocalImageUserInput
+    | AudioUserInput
+    | LocalAudioUserInput
+    | SkillUserInput
+    | MentionUserInput
+)

@@ -1,0 +1,160 @@
+"""`Thread`: what a conversation is and where it stands. The methods of threads are in `thread_methods`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, get_args
+
+from msgspec import field
+
+from treadle.protocol.app.base import Member, Open, OrUnknown, Unknown, Variant, Wire, union
+from treadle.protocol.app.turns import Turn
+
+ThreadHistoryMode = Literal["legacy", "paginated"]
+ThreadActiveFlag = Literal["waitingOnApproval", "waitingOnUserInput"]
+ThreadGoalStatus = Literal["active", "paused", "blocked", "usageLimited", "budgetLimited", "complete"]
+
+
+class GitInfo(Wire, frozen=True, kw_only=True):
+    branch: str | None = None
+    origin_url: str | None = None
+    sha: str | None = None
+
+
+class ThreadSectionAppearance(Wire, frozen=True, kw_only=True):
+    color: str | None = None
+    icon: str | None = None
+
+
+class ThreadSection(Wire, frozen=True, kw_only=True):
+    id: str
+    name: str
+    appearance: ThreadSectionAppearance | None = None
+
+
+class NotLoadedThreadStatus(Variant, frozen=True, kw_only=True, tag="notLoaded"):
+    pass
+
+
+class IdleThreadStatus(Variant, frozen=True, kw_only=True, tag="idle"):
+    pass
+
+
+class SystemErrorThreadStatus(Variant, frozen=True, kw_only=True, tag="systemError"):
+    pass
+
+
+class ActiveThreadStatus(Variant, frozen=True, kw_only=True, tag="active"):
+    active_flags: tuple[Open[ThreadActiveFlag], ...]
+
+
+ThreadStatus = NotLoadedThreadStatus | IdleThreadStatus | SystemErrorThreadStatus | ActiveThreadStatus
+
+
+class SubAgentThreadSpawn(Wire, frozen=True, kw_only=True):
+    depth: int
+    parent_thread_id: str = field(name="parent_thread_id")
+    agent_nickname: str | None = field(name="agent_nickname", default=None)
+    agent_path: str | None = field(name="agent_path", default=None)
+    agent_role: str | None = field(name="agent_role", default=None)
+
+
+class ThreadSpawnSubAgentSource(Member, frozen=True, kw_only=True):
+    thread_spawn: SubAgentThreadSpawn = field(name="thread_spawn")
+
+
+class OtherSubAgentSource(Member, frozen=True, kw_only=True):
+    other: str
+
+
+SubAgentSource = Literal["review", "compact", "memory_consolidation"] | ThreadSpawnSubAgentSource | OtherSubAgentSource
+
+
+class CustomSessionSource(Member, frozen=True, kw_only=True):
+    custom: str
+
+
+class SubAgentSessionSource(Member, frozen=True, kw_only=True):
+    sub_agent: OrUnknown[SubAgentSource | str]
+
+
+KnownSource = Literal["cli", "vscode", "exec", "appServer", "unknown"] | CustomSessionSource | SubAgentSessionSource
+
+if TYPE_CHECKING:
+    SessionSource = KnownSource | str | Unknown
+else:
+    SessionSource = union("SessionSource", get_args(KnownSource))
+
+
+class Thread(Wire, frozen=True, kw_only=True):
+    """Times are Unix seconds. `turns` is filled where a method says so, else empty."""
+
+    id: str
+    cli_version: str
+    created_at: int
+    cwd: str
+    ephemeral: bool
+    model_provider: str
+    preview: str
+    session_id: str
+    source: SessionSource
+    status: OrUnknown[ThreadStatus]
+    turns: tuple[Turn, ...]
+    updated_at: int
+    agent_nickname: str | None = None
+    agent_role: str | None = None
+    forked_from_id: str | None = None
+    git_info: GitInfo | None = None
+    history_mode: Open[ThreadHistoryMode] = "legacy"
+    model: str | None = None
+    name: str | None = None
+    originator: str | None = None
+    parent_thread_id: str | None = None
+    path: str | None = None
+    project_id: str | None = None
+    reasoning_effort: str | None = None
+    recency_at: int | None = None
+    section: ThreadSection | None = None
+    section_entered_at: int | None = None
+    thread_source: str | None = None
+
+
+class TokenUsageBreakdown(Wire, frozen=True, kw_only=True):
+    cached_input_tokens: int
+    input_tokens: int
+    output_tokens: int
+    reasoning_output_tokens: int
+    total_tokens: int
+    cache_write_input_tokens: int = 0
+
+
+class ThreadTokenUsage(Wire, frozen=True, kw_only=True):
+    last: TokenUsageBreakdown
+    total: TokenUsageBreakdown
+    model_context_window: int | None = None
+
+
+class ThreadGoal(Wire, frozen=True, kw_only=True):
+    thread_id: str
+    created_at: int
+    objective: str
+    status: Open[ThreadGoalStatus]
+    time_used_seconds: int
+    tokens_used: int
+    updated_at: int
+    token_budget: int | None = None
+
+
+class ThreadStartThreadUnreadPosition(Variant, frozen=True, kw_only=True, tag="threadStart"):
+    pass
+
+
+class TurnThreadUnreadPosition(Variant, frozen=True, kw_only=True, tag="turn"):
+    turn_id: str
+
+
+ThreadUnreadPosition = ThreadStartThreadUnreadPosition | TurnThreadUnreadPosition
+
+
+class ThreadReadState(Wire, frozen=True, kw_only=True):
+    revision: str
+    first_unread: OrUnknown[ThreadUnreadPosition] | None = None
