@@ -4,8 +4,11 @@
     ├── ChannelClosed      a transport ended; `reason` says why
     ├── MalformedMessage   a frame that is no JSON-RPC message
     ├── RpcError           the other side answered a request with an error (`code`, `message`, `data`)
-    └── ExecError          the execution layer refused or failed (`code`, `message`)
-        └── ExecTimeout    a command took too long; also a `TimeoutError` (`output`)
+    ├── ExecError          the execution layer refused or failed (`code`, `message`)
+    │   └── ExecTimeout    a command took too long; also a `TimeoutError` (`output`)
+    └── PatchError         a patch that a model wrote cannot be applied (`treadle.tools.patch`)
+
+A package may have narrower ones beside the code that raises them (`ListenError`, `AddressError`, …).
 
 Callers look at fields, never at texts.
 """

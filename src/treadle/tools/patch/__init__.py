@@ -1,0 +1,42 @@
+"""The patch language that models write: read it (`parse`), see what it would do (`plan`), do it (`apply`).
+
+    patch = parse(text)
+    changes = plan(patch, read, cwd)     # `read` returns the bytes of a file, or None
+    await apply(changes, files)          # all or nothing
+
+`PatchError` is the only error of the first two, apart from what `read` raises; its message is meant for the model.
+"""
+
+from __future__ import annotations
+
+from treadle.tools.patch.grammar import parse
+from treadle.tools.patch.model import (
+    AddFile,
+    DeleteFile,
+    FileChange,
+    Hunk,
+    HunkLine,
+    Patch,
+    PatchError,
+    Section,
+    UpdateFile,
+)
+from treadle.tools.patch.planner import paths, plan
+from treadle.tools.patch.transaction import PatchFiles, apply
+
+__all__ = [
+    "AddFile",
+    "DeleteFile",
+    "FileChange",
+    "Hunk",
+    "HunkLine",
+    "Patch",
+    "PatchError",
+    "PatchFiles",
+    "Section",
+    "UpdateFile",
+    "apply",
+    "parse",
+    "paths",
+    "plan",
+]
