@@ -6,6 +6,7 @@
     ├── RpcError           the other side answered a request with an error (`code`, `message`, `data`)
     ├── ExecError          the execution layer refused or failed (`code`, `message`)
     │   └── ExecTimeout    a command took too long; also a `TimeoutError` (`output`)
+    ├── ModelError         a model gave no response, or not to its end (`treadle.llm`)
     └── PatchError         a patch that a model wrote cannot be applied (`treadle.tools.patch`)
 
 A package may have narrower ones beside the code that raises them (`ListenError`, `AddressError`, …).

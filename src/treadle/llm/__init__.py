@@ -1,0 +1,67 @@
+"""Model providers: a request goes in, a stream of events comes out.
+
+It owns the talk with models. It knows nothing of threads, tools or connections of clients. `ResponsesModel` is in
+`treadle.llm.responses`, `OfflineModel` in `treadle.llm.offline`: a server loads the one that it uses.
+"""
+
+from treadle.llm.items import (
+    CustomToolCallItem,
+    FunctionCallItem,
+    MessageItem,
+    OtherItem,
+    OutputItem,
+    ReasoningItem,
+)
+from treadle.llm.model import (
+    Completed,
+    Created,
+    ErrorInfo,
+    ErrorKind,
+    ItemDone,
+    ItemStarted,
+    JsonObject,
+    Model,
+    ModelError,
+    ModelEvent,
+    ModelRequest,
+    ModelStream,
+    ReasoningDelta,
+    ReasoningSummaryDelta,
+    ReasoningSummaryPart,
+    TextDelta,
+    TokenUsage,
+    ToolInputDelta,
+    UnknownEvent,
+)
+from treadle.llm.provider import ProviderConfig, ProviderConfigError, read_provider
+
+__all__ = [
+    "Completed",
+    "Created",
+    "CustomToolCallItem",
+    "ErrorInfo",
+    "ErrorKind",
+    "FunctionCallItem",
+    "ItemDone",
+    "ItemStarted",
+    "JsonObject",
+    "MessageItem",
+    "Model",
+    "ModelError",
+    "ModelEvent",
+    "ModelRequest",
+    "ModelStream",
+    "OtherItem",
+    "OutputItem",
+    "ProviderConfig",
+    "ProviderConfigError",
+    "ReasoningDelta",
+    "ReasoningItem",
+    "ReasoningSummaryDelta",
+    "ReasoningSummaryPart",
+    "TextDelta",
+    "TokenUsage",
+    "ToolInputDelta",
+    "UnknownEvent",
+    "read_provider",
+]

@@ -1,0 +1,222 @@
+"""What a model is to the rest of the house: a request goes in, a stream of events comes out, or a `ModelError`.
+
+It owns these types and nothing that acts. It knows nothing of threads or tools, nor how a provider is reached.
+
+    async with model.stream(request) as events:
+        async for event in events: ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Final, Literal, Protocol, Self, TypeAlias, get_args
+
+from msgspec import Raw, Struct
+
+from treadle.errors import TreadleError
+from treadle.llm.items import OutputItem
+
+# JSON that is passed on without a look inside: as an object, or as its bytes, which are not encoded again.
+JsonObject: TypeAlias = Mapping[str, object] | Raw
+
+
+class ModelRequest(Struct, frozen=True, kw_only=True):
+    """`input` holds items of the Responses API, oldest first. `headers` describe the caller (`session-id`,
+    `user-agent`, …); credentials are the provider's matter."""
+
+    model: str
+    input: Sequence[JsonObject]
+    instructions: str | None = None
+    tools: Sequence[JsonObject] = ()
+    parallel_tool_calls: bool = True
+    reasoning_effort: str | None = None
+    reasoning_summary: str | None = "auto"
+    output_schema: JsonObject | None = None
+    prompt_cache_key: str | None = None
+    client_metadata: Mapping[str, str] | None = None
+    headers: Mapping[str, str] | None = None
+
+
+class TokenUsage(Struct, frozen=True, kw_only=True):
+    """Of one response; sums are for whole threads. Cached, written and reasoning tokens are parts of the others."""
+
+    input_tokens: int = 0
+    cached_input_tokens: int = 0
+    cache_write_input_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_output_tokens: int = 0
+    total_tokens: int = 0
+
+    def __add__(self, other: TokenUsage) -> TokenUsage:
+        return TokenUsage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            cached_input_tokens=self.cached_input_tokens + other.cached_input_tokens,
+            cache_write_input_tokens=self.cache_write_input_tokens + other.cache_write_input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            reasoning_output_tokens=self.reasoning_output_tokens + other.reasoning_output_tokens,
+            total_tokens=self.total_tokens + other.total_tokens,
+        )
+
+
+# --- events ----------------------------------------------------------------------------------------------------------
+# Every model keeps this order: each `ItemDone` has its `ItemStarted` before it, a delta belongs to an item that is
+# started and not done, and `Completed` is the last event. What does not fit is an `UnknownEvent`.
+
+
+class Created(Struct, frozen=True):
+    response_id: str
+
+
+class ItemStarted(Struct, frozen=True):
+    item: OutputItem
+
+
+class TextDelta(Struct, frozen=True):
+    item_id: str
+    delta: str
+
+
+class ReasoningSummaryPart(Struct, frozen=True):
+    item_id: str
+    index: int
+
+
+class ReasoningSummaryDelta(Struct, frozen=True):
+    item_id: str
+    index: int
+    delta: str
+
+
+class ReasoningDelta(Struct, frozen=True):
+    item_id: str
+    index: int
+    delta: str
+
+
+class ToolInputDelta(Struct, frozen=True):
+    """Arguments of a function call, or input of a custom tool, while the model writes them."""
+
+    item_id: str
+    delta: str
+
+
+class ItemDone(Struct, frozen=True):
+    item: OutputItem
+
+
+class Completed(Struct, frozen=True):
+    """`usage` is None when the provider did not say. Items that are still open will never be done."""
+
+    response_id: str
+    usage: TokenUsage | None = None
+
+
+class UnknownEvent(Struct, frozen=True):
+    """`data` is what came, mostly JSON."""
+
+    type: str
+    data: str
+
+
+ModelEvent: TypeAlias = (
+    Created
+    | ItemStarted
+    | TextDelta
+    | ReasoningSummaryPart
+    | ReasoningSummaryDelta
+    | ReasoningDelta
+    | ToolInputDelta
+    | ItemDone
+    | Completed
+    | UnknownEvent
+)
+
+
+# --- failure ---------------------------------------------------------------------------------------------------------
+
+StatusKind: TypeAlias = Literal[
+    "httpConnectionFailed",
+    "responseStreamConnectionFailed",
+    "responseStreamDisconnected",
+    "responseTooManyFailedAttempts",
+]
+ErrorKind: TypeAlias = (
+    StatusKind
+    | Literal[
+        "badRequest",
+        "contextWindowExceeded",
+        "cyberPolicy",
+        "internalServerError",
+        "modelNotFound",
+        "other",
+        "rateLimitExceeded",
+        "serverOverloaded",
+        "unauthorized",
+        "usageLimitExceeded",
+    ]
+)
+ErrorInfo: TypeAlias = str | dict[str, dict[str, int | None]]
+
+_WITH_STATUS: Final = frozenset(get_args(StatusKind))
+
+
+class ModelError(TreadleError):
+    """A response could not be had, or not to its end.
+
+    `kind` is a name of `codexErrorInfo` in the app-server protocol. `retryable` says whether the same request, sent
+    again, may succeed; `retry_after_s` is how long the provider asked to wait. Retries of single requests were
+    made already.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: ErrorKind = "other",
+        http_status: int | None = None,
+        retryable: bool = False,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.kind = kind
+        self.http_status = http_status
+        self.retryable = retryable
+        self.retry_after_s = retry_after_s
+
+    @property
+    def info(self) -> ErrorInfo:
+        """`codexErrorInfo` of a turn that ends with this error."""
+        return {self.kind: {"httpStatusCode": self.http_status}} if self.kind in _WITH_STATUS else self.kind
+
+    @property
+    def retry_info(self) -> ErrorInfo:
+        """`codexErrorInfo` of the notice that the request will be sent again because of this error."""
+        return {"responseStreamDisconnected": {"httpStatusCode": self.http_status}}
+
+
+# --- the two interfaces ----------------------------------------------------------------------------------------------
+
+
+class ModelStream(Protocol):
+    """The events of one response. Nothing is sent before the first event is asked for.
+
+    Its resources are released at the end, by an error or cancellation inside `__anext__`, and by `aclose`, which
+    whoever stops early must call; leaving `async with` does. It is for one task at a time.
+    """
+
+    def __aiter__(self) -> Self: ...
+    async def __anext__(self) -> ModelEvent: ...
+    async def aclose(self) -> None: ...
+    async def __aenter__(self) -> Self: ...
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Model(Protocol):
+    def stream(self, request: ModelRequest) -> ModelStream: ...
+
+    async def close(self) -> None:
+        """End all streams and release everything; it may be called again. Later requests fail."""

@@ -1,0 +1,79 @@
+"""The body of a request to the Responses API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from treadle.llm.model import JsonObject, ModelRequest
+
+_INCLUDE: Final = ("reasoning.encrypted_content",)
+
+
+class _Reasoning(Struct, omit_defaults=True):
+    effort: str | None = None
+    summary: str | None = None
+
+
+class _Format(Struct):
+    schema: JsonObject
+    type: str = "json_schema"
+    strict: bool = True
+    name: str = "codex_output_schema"
+
+
+class _Text(Struct):
+    format: _Format
+
+
+class _Body(Struct, omit_defaults=True, kw_only=True):
+    """Members with a default are left out when they hold it; the others are always sent."""
+
+    model: str
+    instructions: str | None = None
+    input: Sequence[JsonObject]
+    tools: Sequence[JsonObject]
+    tool_choice: str
+    parallel_tool_calls: bool
+    reasoning: _Reasoning | None = None
+    store: bool
+    stream: bool
+    include: tuple[str, ...]
+    prompt_cache_key: str | None = None
+    text: _Text | None = None
+    client_metadata: Mapping[str, str] | None = None
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def encode_body(request: ModelRequest) -> bytes:
+    """JSON for `POST …/responses`. Nothing is stored by the provider: every request carries the whole history."""
+    schema = request.output_schema
+    body = _Body(
+        model=request.model,
+        instructions=request.instructions,
+        input=request.input,
+        tools=request.tools,
+        tool_choice="auto",
+        parallel_tool_calls=request.parallel_tool_calls,
+        reasoning=_reasoning(request),
+        store=False,
+        stream=True,
+        include=_INCLUDE,
+        prompt_cache_key=request.prompt_cache_key,
+        text=None if schema is None else _Text(_Format(schema)),
+        client_metadata=request.client_metadata,
+    )
+    return _encoder.encode(body)
+
+
+def _reasoning(request: ModelRequest) -> _Reasoning | None:
+    # "none" as a summary means that none is wanted, which the API says by silence.
+    summary = None if request.reasoning_summary == "none" else request.reasoning_summary
+    if request.reasoning_effort is None and summary is None:
+        return None
+    return _Reasoning(request.reasoning_effort, summary)

@@ -1,0 +1,179 @@
+"""The shell of the Responses API: a request goes out, its stream is read, decoded and translated.
+
+It owns the streams that are open. Connections and retries of requests are `connection`'s; whether a stream that was
+cut is asked for again is the agent's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Final, Self
+
+from treadle.llm.model import ModelError, ModelEvent, ModelRequest
+from treadle.llm.provider import Endpoint, KeySource, ProviderConfig, ProviderConfigError, endpoint
+from treadle.llm.responses.body import encode_body
+from treadle.llm.responses.connection import Connection, Exchange, Pause
+from treadle.llm.responses.failure import cut
+from treadle.llm.responses.lanes import LaneStats
+from treadle.llm.responses.translate import Translator
+from treadle.llm.sse import SseEvent, SseParser, SseTooLarge
+
+_HEADERS: Final = {"accept": "text/event-stream", "content-type": "application/json"}
+
+
+class ResponsesModel:
+    """A `Model` at a provider. `login_key` gives the key of the user's login, if there is one, for each request."""
+
+    def __init__(
+        self,
+        config: ProviderConfig,
+        *,
+        login_key: KeySource | None = None,
+        environ: Mapping[str, str] | None = None,
+        pause: Pause = asyncio.sleep,
+    ) -> None:
+        if config.wire_api != "responses":
+            raise ProviderConfigError(config.id, f'wire_api = {config.wire_api!r} is not supported; use "responses"')
+        self.config = config
+        self._login_key = login_key
+        self._environ = environ
+        self._connection = Connection(config, pause=pause)
+        self._streams: set[ResponsesStream] = set()
+        self._endings: set[asyncio.Task[None]] = set()
+
+    def stream(self, request: ModelRequest) -> ResponsesStream:
+        return ResponsesStream(self, request)
+
+    async def warm_up(self) -> None:
+        """Load the HTTP client before the first request needs it."""
+        await self._connection.warm_up()
+
+    def stats(self) -> LaneStats:
+        """How many connections are in use, and how many wait for the next request."""
+        return self._connection.stats()
+
+    async def close(self) -> None:
+        for stream in tuple(self._streams):
+            await stream.aclose()
+        endings = tuple(self._endings)
+        for ending in endings:
+            ending.cancel()
+        await asyncio.gather(*endings, return_exceptions=True)
+        await self._connection.close()
+
+    async def _open(self, stream: ResponsesStream, request: ModelRequest) -> tuple[Endpoint, Exchange]:
+        headers = {**(request.headers or {}), **_HEADERS}
+        where = endpoint(self.config, "/responses", headers, login_key=self._login_key, environ=self._environ)
+        exchange = await self._connection.send(where, encode_body(request))
+        self._streams.add(stream)
+        return where, exchange
+
+    def _forget(self, stream: ResponsesStream) -> None:
+        self._streams.discard(stream)
+
+    def _finish(self, exchange: Exchange) -> None:
+        """In the background: whoever has the last event should not wait for the end of the body."""
+        ending = asyncio.create_task(exchange.finish(), name="end of a model response")
+        self._endings.add(ending)
+        ending.add_done_callback(self._endings.discard)
+
+
+class ResponsesStream:
+    """A `ModelStream`."""
+
+    def __init__(self, model: ResponsesModel, request: ModelRequest) -> None:
+        self._model = model
+        self._request: ModelRequest | None = request  # until it is sent
+        self._exchange: Exchange | None = None
+        self._endpoint: Endpoint | None = None
+        self._parser = SseParser()
+        self._translator = Translator()
+        self._ready: deque[ModelEvent] = deque()
+        self._failure: ModelError | None = None
+        self._closed = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ModelEvent:
+        while not self._ready:
+            if self._failure is not None:
+                failure, self._failure = self._failure, None
+                raise failure
+            if self._closed:
+                raise StopAsyncIteration
+            await self._fill()
+        return self._ready.popleft()
+
+    async def aclose(self) -> None:
+        """Stop here: the connection is closed unless the response was complete."""
+        self._ready.clear()
+        self._failure = None
+        await self._release()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def _fill(self) -> None:
+        """Read once. What comes before a failure is delivered before it."""
+        try:
+            self._take(await self._read())
+        except ModelError as error:
+            self._failure = self._redacted(error)
+            await self._release()
+        except BaseException:
+            await self._release()
+            raise
+        if self._translator.completed:
+            await self._release()
+
+    async def _read(self) -> bytes:
+        """The next bytes; none at the end."""
+        if self._request is not None:
+            request, self._request = self._request, None
+            self._endpoint, self._exchange = await self._model._open(self, request)
+        if self._exchange is None:
+            raise cut("it was closed")
+        return await self._exchange.read()
+
+    def _take(self, chunk: bytes) -> None:
+        if not chunk:
+            self._translator.end()
+        for event in self._parse(chunk):
+            self._ready += self._translator.receive(event)
+            if self._translator.completed:
+                return
+
+    def _parse(self, chunk: bytes) -> list[SseEvent]:
+        try:
+            return self._parser.receive(chunk)
+        except SseTooLarge as error:
+            failure = cut(str(error))
+            failure.retryable = False  # it would be as large again
+            raise failure from None
+
+    def _redacted(self, error: ModelError) -> ModelError:
+        if self._endpoint is not None:
+            error.message = self._endpoint.redact(error.message)
+            error.args = (error.message,)
+        return error
+
+    async def _release(self) -> None:
+        self._closed = True
+        self._request = None
+        exchange, self._exchange = self._exchange, None
+        if exchange is None:
+            return
+        self._model._forget(self)
+        if self._translator.completed:
+            self._model._finish(exchange)
+        else:
+            await exchange.aclose()

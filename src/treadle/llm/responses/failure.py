@@ -1,0 +1,152 @@
+"""From what went wrong upstream to a `ModelError`: HTTP statuses, failed and cut streams.
+
+One place for the table, so that an agent only looks at fields. The texts are safe to show: URLs come without query and
+credentials; what a server wrote must be redacted by the caller.
+"""
+
+from __future__ import annotations
+
+import re
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from treadle.llm.model import ErrorKind, ModelError
+
+# Of what a server wrote: enough to understand it, too little to flood a client.
+MAX_TEXT: Final = 8192
+
+_CUT: Final = "stream disconnected before completion: "
+_TRY_AGAIN: Final = re.compile(r"try again in\s*(\d{1,6}(?:\.\d{1,6})?)\s*(ms|s(?:econds?)?)\b", re.IGNORECASE)
+
+_CONTEXT: Final = "the conversation is longer than the model's context window. Compact the thread, or start a new one."
+_USAGE: Final = "the usage limit of this account is reached. Wait until it is reset, or use another account."
+_QUOTA: Final = "the quota of this account is used up. Look at its plan and billing."
+_OVERLOAD: Final = "the model has no free capacity now. Try again later, or choose another model."
+_SERVER: Final = "the model server failed (HTTP 500), perhaps under high demand. Try again later."
+
+# Codes for which it makes no sense to send the same request again, wherever they come from.
+_FINAL: Final[dict[str, tuple[ErrorKind, str]]] = {
+    "context_length_exceeded": ("contextWindowExceeded", _CONTEXT),
+    "insufficient_quota": ("usageLimitExceeded", _QUOTA),
+    "usage_limit_reached": ("usageLimitExceeded", _USAGE),
+    "usage_not_included": ("usageLimitExceeded", "the plan of this account does not include this model."),
+    "server_is_overloaded": ("serverOverloaded", _OVERLOAD),
+    "slow_down": ("serverOverloaded", _OVERLOAD),
+}
+# The same, with the server's own words.
+_FINAL_AS_SAID: Final[dict[str, ErrorKind]] = {"invalid_prompt": "other", "cyber_policy": "cyberPolicy"}
+
+
+class ErrorDetail(Struct):
+    """`error` of an HTTP body, of `response.failed`, or of an `error` event."""
+
+    code: str | int | None = None
+    type: str | None = None
+    message: str | None = None
+    resets_in_seconds: float | None = None
+
+    def known(self) -> tuple[ErrorKind, str] | None:
+        for name in (self.code, self.type):
+            if isinstance(name, str) and name in _FINAL:
+                return _FINAL[name]
+        return None
+
+
+class _HttpBody(Struct):
+    error: ErrorDetail | str | None = None
+    message: str | None = None
+    detail: str | None = None
+
+
+def http_failure(status: int, body: bytes, url: str, retry_after_s: float | None = None) -> ModelError:
+    """A response with a status other than 200. `url` is shown as it is given."""
+    text = body.decode("utf-8", "replace").strip()[:MAX_TEXT]
+    detail = _detail(body)
+    if detail.resets_in_seconds is not None:
+        retry_after_s = detail.resets_in_seconds
+    known = detail.known()
+    if known is not None:
+        kind, message = known
+        return ModelError(message, kind=kind, http_status=status, retry_after_s=retry_after_s)
+    if status == 400:
+        return ModelError(text or "the model server refused the request (HTTP 400)", http_status=status)
+    if status == 429:
+        return ModelError(
+            f"exceeded retry limit, last status: {_status(status)}",
+            kind="responseTooManyFailedAttempts",
+            http_status=status,
+            retry_after_s=retry_after_s,
+        )
+    if status == 500:
+        return ModelError(
+            _SERVER, kind="internalServerError", http_status=status, retryable=True, retry_after_s=retry_after_s
+        )
+    said = (detail.message or text or "no text")[:MAX_TEXT]
+    return ModelError(
+        f"unexpected status {_status(status)}: {said}, url: {url}",
+        kind="httpConnectionFailed",
+        http_status=status,
+        retryable=status >= 500,
+        retry_after_s=retry_after_s,
+    )
+
+
+def failed(detail: ErrorDetail) -> ModelError:
+    """A response that the server itself declared failed."""
+    known = detail.known()
+    if known is not None:
+        kind, message = known
+        return ModelError(message, kind=kind)
+    said = (detail.message or "the server gave no reason")[:MAX_TEXT]
+    if isinstance(detail.code, str) and detail.code in _FINAL_AS_SAID:
+        return ModelError(said, kind=_FINAL_AS_SAID[detail.code])
+    wait = _asked_wait(said) if detail.code == "rate_limit_exceeded" else None
+    return ModelError(_CUT + said, retryable=True, retry_after_s=wait)
+
+
+def incomplete(reason: str) -> ModelError:
+    return ModelError(f"Incomplete response returned, reason: {reason[:MAX_TEXT]}")
+
+
+def cut(why: str = "stream closed before response.completed") -> ModelError:
+    """The stream ended, by whatever, before the response did."""
+    return ModelError(_CUT + why, retryable=True)
+
+
+def unreachable(why: str, url: str) -> ModelError:
+    """No response at all."""
+    return ModelError(f"{why}, url: {url}", kind="httpConnectionFailed", retryable=True)
+
+
+def retry_after(header: str | None) -> float | None:
+    """Seconds from a `Retry-After` header; the form with a date is not read."""
+    if header is None or not re.fullmatch(r"\s*[0-9]{1,9}(\.[0-9]{1,9})?\s*", header):
+        return None
+    return float(header)
+
+
+def _detail(body: bytes) -> ErrorDetail:
+    try:
+        read = msgspec.json.decode(body, type=_HttpBody)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ErrorDetail()
+    if isinstance(read.error, ErrorDetail):
+        return read.error
+    return ErrorDetail(message=read.error or read.message or read.detail)
+
+
+def _status(status: int) -> str:
+    try:
+        return f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return str(status)
+
+
+def _asked_wait(text: str) -> float | None:
+    found = _TRY_AGAIN.search(text)
+    if found is None:
+        return None
+    return float(found[1]) / (1000 if found[2].lower() == "ms" else 1)

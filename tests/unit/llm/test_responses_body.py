@@ -1,0 +1,78 @@
+"""Bodies of requests to the Responses API."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from treadle.llm.model import ModelRequest
+from treadle.llm.responses.body import encode_body
+
+USER = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
+
+
+def body(**members: Any) -> dict[str, Any]:
+    read = json.loads(encode_body(ModelRequest(**{"model": "m", "input": [USER], **members})))
+    assert isinstance(read, dict)
+    return read
+
+
+def test_the_least() -> None:
+    assert body(reasoning_summary=None) == {
+        "model": "m",
+        "input": [USER],
+        "tools": [],
+        "tool_choice": "auto",
+        "parallel_tool_calls": True,
+        "store": False,
+        "stream": True,
+        "include": ["reasoning.encrypted_content"],
+    }
+
+
+def test_the_most() -> None:
+    tool = {"type": "function", "name": "t"}
+    made = body(
+        instructions="be brief",
+        tools=[tool],
+        parallel_tool_calls=False,
+        reasoning_effort="high",
+        output_schema={"type": "object"},
+        prompt_cache_key="thread",
+        client_metadata={"a": "b"},
+        headers={"session-id": "never in the body"},
+    )
+    assert made["instructions"] == "be brief"
+    assert made["tools"] == [tool]
+    assert made["parallel_tool_calls"] is False
+    assert made["reasoning"] == {"effort": "high", "summary": "auto"}
+    assert made["prompt_cache_key"] == "thread"
+    assert made["client_metadata"] == {"a": "b"}
+    assert made["text"] == {
+        "format": {"type": "json_schema", "name": "codex_output_schema", "strict": True, "schema": {"type": "object"}}
+    }
+    assert "never in the body" not in json.dumps(made)
+
+
+def test_reasoning_without_effort_or_summary() -> None:
+    assert body()["reasoning"] == {"summary": "auto"}
+    assert body(reasoning_effort="low", reasoning_summary="none")["reasoning"] == {"effort": "low"}
+    assert "reasoning" not in body(reasoning_summary="none")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.lists(st.dictionaries(st.text(), JSON, max_size=4), max_size=4))
+def test_items_pass_unchanged_as_objects_and_as_bytes(items: list[dict[str, Any]]) -> None:
+    raw = [Raw(json.dumps(item).encode()) for item in items]
+    assert body(input=items)["input"] == items
+    assert body(input=raw)["input"] == items

@@ -1,0 +1,189 @@
+"""The table of failures, with the bodies and results that were recorded from the real server."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from treadle.llm.model import ErrorInfo, ModelError
+from treadle.llm.responses.connection import MAX_PAUSE_S, pause_before
+from treadle.llm.responses.failure import MAX_TEXT, http_failure, retry_after
+from treadle.llm.responses.translate import Translator
+from treadle.llm.sse import SseEvent
+
+URL = "http://127.0.0.1:1/v1/responses"
+BAD = '{"error": {"message": "Bad thing", "type": "invalid_request_error", "code": "invalid_request"}}'
+
+
+def body(**error: object) -> str:
+    return json.dumps({"error": error})
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "message", "info", "retryable"),
+    [
+        (400, BAD, BAD, "other", False),
+        (
+            401,
+            body(message="no auth"),
+            f"unexpected status 401 Unauthorized: no auth, url: {URL}",
+            {"httpConnectionFailed": {"httpStatusCode": 401}},
+            False,
+        ),
+        (
+            429,
+            body(message="slow"),
+            "exceeded retry limit, last status: 429 Too Many Requests",
+            {"responseTooManyFailedAttempts": {"httpStatusCode": 429}},
+            False,
+        ),
+        (429, body(type="usage_limit_reached"), None, "usageLimitExceeded", False),
+        (429, body(code="insufficient_quota"), None, "usageLimitExceeded", False),
+        (400, body(code="context_length_exceeded"), None, "contextWindowExceeded", False),
+        (500, body(message="boom"), None, "internalServerError", True),
+        (
+            503,
+            body(message="overloaded"),
+            f"unexpected status 503 Service Unavailable: overloaded, url: {URL}",
+            {"httpConnectionFailed": {"httpStatusCode": 503}},
+            True,
+        ),
+        (503, body(code="server_is_overloaded"), None, "serverOverloaded", False),
+        (
+            599,
+            "plain text",
+            f"unexpected status 599: plain text, url: {URL}",
+            {"httpConnectionFailed": {"httpStatusCode": 599}},
+            True,
+        ),
+        (
+            404,
+            "",
+            f"unexpected status 404 Not Found: no text, url: {URL}",
+            {"httpConnectionFailed": {"httpStatusCode": 404}},
+            False,
+        ),
+        (
+            403,
+            '{"detail": "no"}',
+            f"unexpected status 403 Forbidden: no, url: {URL}",
+            {"httpConnectionFailed": {"httpStatusCode": 403}},
+            False,
+        ),
+    ],
+)
+def test_statuses(status: int, text: str, message: str | None, info: ErrorInfo, retryable: bool) -> None:
+    error = http_failure(status, text.encode(), URL)
+    assert (error.info, error.retryable, error.http_status) == (info, retryable, status)
+    assert message is None or error.message == message
+    assert str(error) == error.message
+
+
+@pytest.mark.parametrize(
+    ("event", "message", "info", "retryable"),
+    [
+        (
+            {"type": "response.failed", "response": {"error": {"code": "server_error", "message": "boom"}}},
+            "stream disconnected before completion: boom",
+            "other",
+            True,
+        ),
+        (
+            {"type": "response.failed", "response": {"error": {"code": "context_length_exceeded", "message": "x"}}},
+            None,
+            "contextWindowExceeded",
+            False,
+        ),
+        (
+            {"type": "response.failed", "response": {"error": {"code": "insufficient_quota", "message": "x"}}},
+            None,
+            "usageLimitExceeded",
+            False,
+        ),
+        (
+            {"type": "response.failed", "response": {"error": {"code": "invalid_prompt", "message": "no"}}},
+            "no",
+            "other",
+            False,
+        ),
+        (
+            {"type": "response.failed", "response": {"error": None}},
+            "stream disconnected before completion: the server gave no reason",
+            "other",
+            True,
+        ),
+        ({"type": "error", "code": "slow_down", "message": "x"}, None, "serverOverloaded", False),
+        (
+            {"type": "error", "error": {"message": "x"}},
+            "stream disconnected before completion: x",
+            "other",
+            True,
+        ),
+        (
+            {"type": "response.incomplete", "response": {"incomplete_details": {"reason": "max_output_tokens"}}},
+            "Incomplete response returned, reason: max_output_tokens",
+            "other",
+            False,
+        ),
+        (
+            {"type": "response.incomplete", "response": {}},
+            "Incomplete response returned, reason: unknown",
+            "other",
+            False,
+        ),
+    ],
+)
+def test_failures_in_a_stream(event: dict[str, object], message: str | None, info: ErrorInfo, retryable: bool) -> None:
+    with pytest.raises(ModelError) as caught:
+        Translator().receive(SseEvent("", json.dumps(event)))
+    error = caught.value
+    assert (error.info, error.retryable, error.http_status) == (info, retryable, None)
+    assert message is None or error.message == message
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"), [("try again in 1.5s.", 1.5), ("Try again in 20 ms", 0.02), ("later", None)]
+)
+def test_a_rate_limit_says_how_long_to_wait(said: str, seconds: float | None) -> None:
+    event = {"type": "response.failed", "response": {"error": {"code": "rate_limit_exceeded", "message": said}}}
+    with pytest.raises(ModelError) as caught:
+        Translator().receive(SseEvent("", json.dumps(event)))
+    assert caught.value.retry_after_s == seconds
+    assert caught.value.retryable
+
+
+def test_the_time_of_a_usage_limit_is_kept() -> None:
+    text = body(type="usage_limit_reached", resets_in_seconds=90)
+    assert http_failure(429, text.encode(), URL, 1.0).retry_after_s == 90
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [(None, None), ("3", 3.0), (" 0.5 ", 0.5), ("-1", None), ("nan", None), ("Wed, 21 Oct 2026 07:28:00 GMT", None)],
+)
+def test_retry_after(header: str | None, seconds: float | None) -> None:
+    assert retry_after(header) == seconds
+
+
+@given(st.integers(201, 599), st.binary(max_size=60) | st.just(b"x" * 100_000))
+def test_any_body_makes_a_short_error(status: int, text: bytes) -> None:
+    error = http_failure(status, text, URL)
+    assert error.message
+    assert len(error.message) < MAX_TEXT + 200
+    assert error.http_status == status
+    assert not (error.retryable and status < 500)
+
+
+@given(st.integers(0, 100))
+def test_pauses_grow_to_a_limit(attempt: int) -> None:
+    pause = pause_before(attempt, None)
+    assert pause is not None
+    assert min(0.18 * 2**attempt, MAX_PAUSE_S * 0.9) <= pause <= min(0.22 * 2**attempt, MAX_PAUSE_S * 1.1)
+
+
+def test_a_server_that_asks_for_too_long_a_pause_is_not_waited_for() -> None:
+    assert pause_before(0, 7.0) == 7.0
+    assert pause_before(0, MAX_PAUSE_S + 1) is None
