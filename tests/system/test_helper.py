@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from system.server_process import processes_left, processes_with
-from treadle.execution import Environment, ExecParams
+from treadle.execution import Environment, ExecError, ExecParams
+from treadle.execution.local import LocalBackend
 from treadle.execution.warden import client
 
 pytestmark = pytest.mark.anyio
@@ -25,7 +26,8 @@ PATH = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 
 WITHOUT_TAGS = """
 import asyncio, sys
-from treadle.execution import Environment, ExecParams
+from treadle.execution import Environment, ExecError, ExecParams
+from treadle.execution.local import LocalBackend
 
 async def main():
     async with await Environment.connect(None) as env:
@@ -86,3 +88,26 @@ async def test_what_is_remembered_of_closed_processes_is_bounded(tmp_path: Path)
         known = [info.process_id for info in await env.processes()]
     assert known[-1] == "69"
     assert 60 <= len(known) <= 67
+
+
+async def test_groups_are_used_again_only_after_their_owner_has_closed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(client, "_GROUP_BITS", 3)
+    warden = client.Warden()
+    kept = LocalBackend(warden)
+    params = ExecParams(process_id="p", argv=["sleep", "1000"], cwd=tmp_path, env=PATH)
+    process = await kept.start(params)
+    for _ in range(20):  # more than there are groups
+        await LocalBackend(warden).close()
+    assert not process.exited
+    await kept.close(0)
+    await warden.close()
+
+
+async def test_a_helper_that_cannot_be_started_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(ExecError, match="cannot be started"):
+        await Environment.connect(None)
+    assert os.listdir("/proc/self/fd") == before

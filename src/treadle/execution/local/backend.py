@@ -103,6 +103,7 @@ class LocalBackend:
             timer.cancel()
         self._remembered.clear()
         self._processes.clear()
+        self._warden.release_group(self._group)
 
     def _process_closed(self, process: LocalProcess) -> None:
         if self._processes.get(process.process_id) is process:

@@ -25,9 +25,10 @@ _BOOT = "import sys; sys.path.insert(0, sys.argv.pop(1)); import program; progra
 # What the helper may take for an answer beyond the time that ending a family may take.
 PATIENCE_S = 10.0
 
-# A tag is [24 random bits of the warden][16 bits of the group][22 bits of the process]: 62 bits, so that it is never
-# taken for "unlimited".
-_GROUP_BITS = 16
+# A tag is [30 random bits of the warden][11 bits of the group][22 bits of the process]: 63 bits, so that it is never
+# taken for "unlimited". Two wardens with the same number would end each other's commands, hence most of the bits.
+_RANDOM_BITS = 30
+_GROUP_BITS = 11
 _PROCESS_BITS = 22
 
 
@@ -78,13 +79,14 @@ class Warden:
     """One warden process. Started at the first use; groups tell whose commands are whose."""
 
     def __init__(self) -> None:
-        self._random = int.from_bytes(os.urandom(3), "big")
+        self._random = _random_number()
         self._process: subprocess.Popen[bytes] | None = None
         self._sock: socket.socket | None = None
         self._buffer = bytearray()
         self._outgoing: deque[tuple[bytes, Sequence[int]]] = deque()
         self._number = 0
-        self._groups = 0
+        self._last_group = 0
+        self._groups: set[int] = set()
         self._spawning: dict[int, tuple[asyncio.Future[int], Child]] = {}
         self._children: dict[int, Child] = {}
         self._endings: dict[int, asyncio.Future[None]] = {}
@@ -104,22 +106,36 @@ class Warden:
         ours, theirs = socket.socketpair()
         with theirs:
             first, last = self._range()
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _BOOT, _FOLDER, str(theirs.fileno()), str(first), str(last)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-                cwd="/",
-            )
+            command = [sys.executable, "-I", "-S", "-c", _BOOT, _FOLDER, str(theirs.fileno()), str(first), str(last)]
+            try:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                    cwd="/",
+                )
+            except OSError as error:
+                ours.close()
+                raise ExecError(f"the helper process that runs commands cannot be started: {error}") from None
         ours.setblocking(False)
         self._sock = ours
         asyncio.get_running_loop().add_reader(ours.fileno(), self._readable)
 
     def new_group(self) -> int:
-        """A number for `spawn(group=…)` and `end_group`."""
-        self._groups = (self._groups + 1) % (1 << _GROUP_BITS)
-        return self._groups
+        """A number for `spawn(group=…)` and `end_group`; `release_group` makes it free again."""
+        if len(self._groups) >= 1 << _GROUP_BITS:
+            raise ExecError(f"{1 << _GROUP_BITS} owners share this helper process: close some first")
+        while True:
+            self._last_group = (self._last_group + 1) % (1 << _GROUP_BITS)
+            if self._last_group not in self._groups:
+                self._groups.add(self._last_group)
+                return self._last_group
+
+    def release_group(self, group: int) -> None:
+        """Nothing of the group runs any more."""
+        self._groups.discard(group)
 
     async def spawn(
         self,
@@ -305,9 +321,13 @@ class Warden:
             if not done.done():
                 done.set_exception(error)
         children, self._children = self._children, {}
-        self._random = int.from_bytes(os.urandom(3), "big")
+        self._random = _random_number()
         for child in children.values():
             child.on_exit(None)
+
+
+def _random_number() -> int:
+    return int.from_bytes(os.urandom(4), "big") >> (32 - _RANDOM_BITS)
 
 
 def _close_all(fds: Sequence[int]) -> None:
