@@ -228,13 +228,9 @@ def _header(header: HttpHeader) -> tuple[str, str]:
 
 
 def _make_client() -> httpx2.AsyncClient:
-    try:
-        import httpx2
-    except ModuleNotFoundError as error:
-        if error.name != "httpx2":
-            raise
-        raise ExecError("http/request needs the extra: pip install 'treadle[http]'") from None
     from http.cookiejar import CookieJar, DefaultCookiePolicy
+
+    import httpx2
 
     # Requests of a client are unrelated: no cookie of one may reach another.
     no_cookies = CookieJar(policy=DefaultCookiePolicy(allowed_domains=()))

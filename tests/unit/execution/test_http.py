@@ -409,12 +409,6 @@ async def test_close_ends_streams_silently_and_refuses_new_requests(site: Site) 
         await requests.request(get(site.url + "/echo"))
 
 
-async def test_without_the_extra_the_method_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "httpx2", None)
-    error = await refused(get("http://127.0.0.1:1/"))
-    assert (error.code, error.message) == (-32603, "http/request needs the extra: pip install 'treadle[http]'")
-
-
 def test_the_http_client_is_not_loaded_by_the_import() -> None:
     code = "import sys, treadle.execution.http; sys.exit('httpx2' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=DEADLINE)

@@ -94,12 +94,8 @@ class Lanes:
 
 
 def _make_context() -> ssl.SSLContext:
-    try:
-        import httpx2
-    except ModuleNotFoundError as error:
-        if error.name != "httpx2":
-            raise
-        raise ModelError("model providers need the extra: pip install 'treadle[http]'") from None
+    import httpx2
+
     context: ssl.SSLContext = httpx2.create_ssl_context()
     return context
 
