@@ -23,25 +23,55 @@ class Command(Protocol):
 
 # name -> (module, one line for --help)
 COMMANDS = {
+    "app-server": (
+        "treadle.cli.app_server",
+        "keep threads and run turns for clients, in the Codex app-server protocol",
+    ),
+    "exec": ("treadle.cli.exec", "run one turn here and show what happens"),
     "exec-server": ("treadle.cli.exec_server", "run commands for clients here or on other machines"),
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the `treadle` script; returns the exit code."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    overrides, words = _split_overrides(list(sys.argv[1:] if argv is None else argv))
     if words and words[0] in COMMANDS:
         module, summary = COMMANDS[words[0]]
         command = cast(Command, import_module(module))
         parser = argparse.ArgumentParser(
             prog=f"treadle {words[0]}", description=f"{summary[0].upper()}{summary[1:]}.", formatter_class=_formatter
         )
+        parser.add_argument(
+            "-c",
+            "--config",
+            metavar="KEY=VALUE",
+            action="append",
+            dest="config_overrides",
+            help="a setting that goes before those of config.toml; may be given again, also before the command",
+        )
         command.add_arguments(parser)
-        return command.run(parser.parse_args(words[1:]))
+        arguments = parser.parse_args(words[1:])
+        arguments.config_overrides = overrides + (arguments.config_overrides or [])
+        return command.run(arguments)
     parser = _parser()
     parser.parse_args(words)
     parser.print_help()
     return 2
+
+
+def _split_overrides(words: list[str]) -> tuple[list[str], list[str]]:
+    """The settings before the command, as SDKs give them, and the rest."""
+    overrides: list[str] = []
+    while words:
+        if words[0] in ("-c", "--config") and len(words) > 1:
+            overrides.append(words[1])
+            words = words[2:]
+        elif words[0].startswith("--config="):
+            overrides.append(words[0].removeprefix("--config="))
+            words = words[1:]
+        else:
+            break
+    return overrides, words
 
 
 def _formatter(prog: str) -> argparse.HelpFormatter:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import logging
 import os
-import signal
-import sys
 
+from treadle.cli.process import exit_soon, read_token, refuse, start_logging, stop_on_signals, take_stdio
 from treadle.errors import TreadleError
 from treadle.execution.server import ExecServer
 from treadle.transport import Address, AddressError
 
-EXIT_PATIENCE_S = 2.0
+_NAME = "exec-server"
 
 _EXAMPLES = """\
 examples:
@@ -54,43 +52,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    logging.basicConfig(
-        level=arguments.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
-    )
+    start_logging(arguments.log_level)
     try:
         address = Address.parse("stdio://" if arguments.listen == "stdio" else arguments.listen)
-        token = _read_token(arguments.token_file) if arguments.token_file else None
+        token = read_token(arguments.token_file) if arguments.token_file else None
         if address.scheme == "stdio":
             return asyncio.run(_serve_stdio())
         return asyncio.run(_serve(address, token, arguments.exit_on_stdin_close))
     except AddressError as error:
-        return _refuse(f"--listen {error}")
+        return refuse(_NAME, f"--listen {error}")
     except TreadleError as error:
-        return _refuse(str(error))
-
-
-def _refuse(text: str) -> int:
-    print(f"treadle exec-server: {text}", file=sys.stderr)
-    return 1
-
-
-def _read_token(path: str) -> str:
-    try:
-        with open(os.path.expanduser(path), encoding="utf-8") as file:
-            token = file.read().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise TreadleError(f"cannot read the token file {path}: {error}") from None
-    if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise TreadleError(
-            f"the token file {path} must hold one word of printable ASCII, such as `openssl rand -hex 32` makes"
-        )
-    return token
+        return refuse(_NAME, str(error))
 
 
 async def _serve(address: Address, token: str | None, exit_on_stdin_close: bool) -> int:
     from treadle.transport.listen import listen
 
-    stop = _stop_on_signals()
+    stop = stop_on_signals()
     if exit_on_stdin_close:
         _stop_on_eof(stop)
     async with ExecServer() as server:
@@ -99,17 +77,15 @@ async def _serve(address: Address, token: str | None, exit_on_stdin_close: bool)
         server.prepare()
         await stop.wait()
         await listener.close()
-    _exit_soon()
+    exit_soon()
     return 0
 
 
 async def _serve_stdio() -> int:
     from treadle.transport.stdio import stdio_channel
 
-    stop = _stop_on_signals()
-    # Nothing but messages may reach standard output: what a library prints goes to standard error.
-    reader, writer = os.dup(0), os.dup(1)
-    os.dup2(2, 1)
+    stop = stop_on_signals()
+    reader, writer = take_stdio()
     async with ExecServer() as server:
         channel = await stdio_channel(reader, writer, "stdio")
         server.accept(channel)
@@ -118,28 +94,8 @@ async def _serve_stdio() -> int:
         await asyncio.wait((closed, stopped), return_when=asyncio.FIRST_COMPLETED)
         for waiter in (closed, stopped):
             waiter.cancel()
-    _exit_soon()
+    exit_soon()
     return 0
-
-
-def _exit_soon() -> None:
-    """Python waits for its worker threads, and one may hang in a file system: not for ever."""
-    asyncio.get_running_loop().call_later(EXIT_PATIENCE_S, os._exit, 0)
-
-
-def _stop_on_signals() -> asyncio.Event:
-    """The first SIGTERM or SIGINT ends the server and its processes in order; a second one at once."""
-    stop = asyncio.Event()
-
-    def requested() -> None:
-        if stop.is_set():
-            os._exit(1)  # the helper process sees it and kills what is left
-        stop.set()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, requested)
-    return stop
 
 
 def _stop_on_eof(stop: asyncio.Event) -> None:

@@ -15,6 +15,7 @@ from treadle.llm.items import (
 from treadle.llm.model import (
     Completed,
     Created,
+    Departure,
     ErrorInfo,
     ErrorKind,
     ItemDone,
@@ -39,6 +40,7 @@ __all__ = [
     "Completed",
     "Created",
     "CustomToolCallItem",
+    "Departure",
     "ErrorInfo",
     "ErrorKind",
     "FunctionCallItem",

@@ -21,6 +21,13 @@ from treadle.llm.items import OutputItem
 JsonObject: TypeAlias = Mapping[str, object] | Raw
 
 
+class Departure(Protocol):
+    """When a request may leave. `wait` is awaited before it is written, `leave` is called after."""
+
+    async def wait(self) -> None: ...
+    def leave(self) -> None: ...
+
+
 class ModelRequest(Struct, frozen=True, kw_only=True):
     """`input` holds items of the Responses API, oldest first. `headers` describe the caller (`session-id`,
     `user-agent`, …); credentials are the provider's matter."""
@@ -36,6 +43,7 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     prompt_cache_key: str | None = None
     client_metadata: Mapping[str, str] | None = None
     headers: Mapping[str, str] | None = None
+    departure: Departure | None = None
 
 
 class TokenUsage(Struct, frozen=True, kw_only=True):

@@ -55,7 +55,12 @@ class _Envelope(Struct):
     error: Raw = Raw()
 
 
+class _LenientEnvelope(_Envelope):
+    id: Any = UNSET
+
+
 _decoder = msgspec.json.Decoder(_Envelope)
+_lenient_decoder = msgspec.json.Decoder(_LenientEnvelope)
 _error_decoder = msgspec.json.Decoder(ErrorBody)
 _encoder = msgspec.json.Encoder()
 _NO_PARAMS = Raw(b"{}")
@@ -67,6 +72,22 @@ def decode(frame: bytes, *, untrusted: bool = False) -> Request | Notification |
         if untrusted:
             _check(frame)
         return _classify(_decoder.decode(frame))
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise MalformedMessage(f"not a JSON-RPC message: {error}") from None
+
+
+def decode_lenient(frame: bytes) -> Request | Notification | Reply | Failure:
+    """As the Codex app-server reads: what has a method and no usable id is a notification.
+
+    `params` is empty when there was none, which is not the same as an empty object there.
+    """
+    try:
+        envelope = _lenient_decoder.decode(frame)
+        is_id = type(envelope.id) is str or (type(envelope.id) is int and -(2**63) <= envelope.id < 2**63)
+        if isinstance(envelope.method, UnsetType) or not isinstance(envelope.method, str):
+            return _classify(envelope if is_id else _Envelope())
+        params = envelope.params
+        return Request(envelope.id, envelope.method, params) if is_id else Notification(envelope.method, params)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise MalformedMessage(f"not a JSON-RPC message: {error}") from None
 

@@ -67,7 +67,7 @@ class ResponsesModel:
     async def _open(self, stream: ResponsesStream, request: ModelRequest) -> tuple[Endpoint, Exchange]:
         headers = {**(request.headers or {}), **_HEADERS}
         where = endpoint(self.config, "/responses", headers, login_key=self._login_key, environ=self._environ)
-        exchange = await self._connection.send(where, encode_body(request))
+        exchange = await self._connection.send(where, encode_body(request), request.departure)
         self._streams.add(stream)
         return where, exchange
 

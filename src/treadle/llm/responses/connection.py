@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from treadle.llm.model import ModelError
+from treadle.llm.model import Departure, ModelError
 from treadle.llm.provider import Endpoint, ProviderConfig
 from treadle.llm.responses.failure import cut, http_failure, retry_after, unreachable
 from treadle.llm.responses.lanes import CONNECT_S, Lanes, LaneStats
@@ -37,11 +37,11 @@ class Connection:
         self._pause = pause
         self._lanes = Lanes(config.stream_idle_timeout_ms / 1000)
 
-    async def send(self, endpoint: Endpoint, body: bytes) -> Exchange:
+    async def send(self, endpoint: Endpoint, body: bytes, departure: Departure | None = None) -> Exchange:
         """A response with status 200, which the caller reads and closes. Raises `ModelError`."""
         for attempt in range(self._config.request_max_retries + 1):
             try:
-                return await self._send_once(endpoint, body)
+                return await self._send_once(endpoint, body, departure)
             except _Again as again:
                 wait = pause_before(attempt, again.error.retry_after_s)
                 if attempt == self._config.request_max_retries or wait is None:
@@ -59,18 +59,20 @@ class Connection:
     async def close(self) -> None:
         await self._lanes.close()
 
-    async def _send_once(self, endpoint: Endpoint, body: bytes) -> Exchange:
+    async def _send_once(self, endpoint: Endpoint, body: bytes, departure: Departure | None) -> Exchange:
         lane = await self._lanes.acquire()
         try:
-            response = await self._ask(lane, endpoint, body)
+            response = await self._ask(lane, endpoint, body, departure)
         except BaseException:
             await self._lanes.release(lane, reuse=False)
             raise
         return Exchange(self._lanes, lane, response, self._config)
 
-    async def _ask(self, lane: httpx2.AsyncClient, endpoint: Endpoint, body: bytes) -> httpx2.Response:
+    async def _ask(
+        self, lane: httpx2.AsyncClient, endpoint: Endpoint, body: bytes, departure: Departure | None
+    ) -> httpx2.Response:
         try:
-            response = await lane.send(_build(lane, endpoint, body), stream=True)
+            response = await lane.send(_build(lane, endpoint, body, departure), stream=True)
         except Exception as error:
             raise _no_response(error, endpoint, self._config) from None
         if response.status_code == 200:
@@ -153,14 +155,28 @@ def pause_before(attempt: int, asked_s: float | None) -> float | None:
     return min(FIRST_PAUSE_S * 2.0 ** min(attempt, 30), MAX_PAUSE_S) * random.uniform(0.9, 1.1)
 
 
-def _build(lane: httpx2.AsyncClient, endpoint: Endpoint, body: bytes) -> httpx2.Request:
+def _build(lane: httpx2.AsyncClient, endpoint: Endpoint, body: bytes, departure: Departure | None) -> httpx2.Request:
     import httpx2
+
+    extensions: dict[str, object] = {"timeout": lane.timeout.as_dict()}
+    if departure is not None:
+        extensions["trace"] = _watch(departure)
 
     # Built directly, so that no header is sent that we do not know of (a user-agent, content codings).
     headers = [(name.encode(), value.encode("utf-8", "surrogateescape")) for name, value in endpoint.headers.items()]
-    return httpx2.Request(
-        "POST", endpoint.url, headers=headers, content=body, extensions={"timeout": lane.timeout.as_dict()}
-    )
+    return httpx2.Request("POST", endpoint.url, headers=headers, content=body, extensions=extensions)
+
+
+def _watch(departure: Departure) -> Callable[[str, object], Awaitable[None]]:
+    """The connection is there before the request has to wait for its turn, and its turn ends when it is written."""
+
+    async def trace(step: str, _: object) -> None:
+        if step.endswith("send_request_headers.started"):
+            await departure.wait()
+        elif step.endswith("send_request_body.complete"):
+            departure.leave()
+
+    return trace
 
 
 async def _error_body(response: httpx2.Response) -> bytes:

@@ -1,0 +1,1 @@
+"""What happens when the model calls a tool. `toolbox` runs the calls of a turn; each kind of call has a module."""

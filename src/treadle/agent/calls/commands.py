@@ -1,0 +1,308 @@
+"""exec_command and write_stdin: commands as items, with approval and sandbox.
+
+It owns the way of one command from the call to the report, and what becomes of its item when the command outlives the
+call. Sessions, output and the texts for the model are in `treadle.tools.command`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Final
+
+from msgspec import structs
+
+from treadle.agent.approvals import (
+    FAILED,
+    REJECTED,
+    Question,
+    Verdict,
+    course,
+    read_verdict,
+    refusal,
+    reviewer_text,
+    wait_for,
+    warn_unreviewed,
+)
+from treadle.agent.confinement import can_protect, sandbox_for
+from treadle.agent.items import OpenItem
+from treadle.agent.journal import Growth
+from treadle.agent.turn import Turn
+from treadle.errors import ExecError
+from treadle.protocol.app.approvals import (
+    CommandExecutionRequestApprovalParams,
+    CommandExecutionRequestApprovalResponse,
+)
+from treadle.protocol.app.item_notifications import (
+    CommandExecutionOutputDeltaNotification,
+    TerminalInteractionNotification,
+)
+from treadle.protocol.app.items import CommandExecutionThreadItem, Item
+from treadle.protocol.exec import EnvPolicy, Sandbox
+from treadle.tools.arguments import ExecCommandArguments, WriteStdinArguments, parse
+from treadle.tools.command.actions import command_actions
+from treadle.tools.command.report import CommandReport, new_chunk_id, report_text
+from treadle.tools.command.safety import canonical, is_known_safe, proposed_prefix
+from treadle.tools.command.sessions import CommandSession, CommandSpec
+from treadle.tools.command.shell import shell_argv, shown
+
+DEFAULT_YIELD_MS: Final = 10_000
+MIN_YIELD_MS: Final = 250
+MAX_YIELD_MS: Final = 30_000
+# An empty write only looks: it may wait longer, because nothing is held up by it.
+MAX_POLL_MS: Final = 300_000
+DEFAULT_TOKENS: Final = 10_000
+
+RETRY_REASON: Final = "command failed; retry without sandbox?"
+# For programs that would otherwise page, colour or ask.
+_ENV: Final = {"NO_COLOR": "1", "TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GH_PAGER": "cat"}
+_TTY_ENV: Final = {"TERM": "xterm", "PAGER": "cat", "GIT_PAGER": "cat", "GH_PAGER": "cat"}
+
+
+class Command:
+    """One call of exec_command."""
+
+    def __init__(self, turn: Turn, call_id: str, arguments: ExecCommandArguments) -> None:
+        self._turn = turn
+        self._thread = turn.thread
+        self._settings = turn.thread.settings
+        self._arguments = arguments
+        cwd = self._settings.cwd
+        self._cwd = os.path.normpath(os.path.join(cwd, arguments.workdir)) if arguments.workdir else cwd
+        self._argv = shell_argv(arguments.cmd, arguments.shell, arguments.login)
+        self._item = CommandExecutionThreadItem(
+            id=call_id,
+            command=shown(self._argv),
+            command_actions=command_actions(arguments.cmd, self._cwd),
+            cwd=self._cwd,
+            status="inProgress",
+        )
+        self._opened: OpenItem | None = None
+        self._session: CommandSession | None = None
+        self._key = canonical(self._argv)
+
+    async def run(self) -> str:
+        """What the model is told."""
+        escalated = self._arguments.sandbox_permissions == "require_escalated"
+        sandbox = await self._sandbox()
+        beyond = escalated and sandbox is not None
+        if self._key in self._thread.accepted:
+            return await self._execute(None if escalated else sandbox)
+        match course(self._settings, Question(not is_known_safe(self._argv), beyond)):
+            case "go":
+                return await self._execute(sandbox)
+            case "refuse":
+                return refusal(self._settings)
+            case "ask":
+                verdict = await self._ask(self._arguments.justification)
+                return await self._after(verdict, None if escalated else sandbox)
+
+    async def _after(self, verdict: Verdict, sandbox: Sandbox | None) -> str:
+        """Go on as the user said."""
+        if verdict == "acceptForSession":
+            self._thread.accepted.add(self._key)
+        if verdict in ("accept", "acceptForSession"):
+            return await self._execute(sandbox)
+        self._finish(status="failed" if verdict == "failed" else "declined")
+        if verdict == "cancel":
+            self._turn.interrupt()
+        return FAILED if verdict == "failed" else self._declined()
+
+    def _declined(self) -> str:
+        return reviewer_text(self._settings) or REJECTED
+
+    async def _sandbox(self) -> Sandbox | None:
+        protect = True
+        if self._settings.sandbox.type == "workspaceWrite":
+            protect = await can_protect()
+            if not protect:
+                self._thread.warn_once(
+                    self._turn, "This machine cannot keep .git read-only inside the sandbox; install bubblewrap."
+                )
+        return sandbox_for(self._settings.sandbox, self._settings.cwd, protect=protect)
+
+    # --- asking ---
+
+    async def _ask(self, reason: str | None) -> Verdict:
+        if reviewer_text(self._settings) is not None:
+            warn_unreviewed(self._turn, f"`{self._arguments.cmd}`")
+            self._open()
+            return "decline"
+        ask = self._thread.open_ask("item/commandExecution/requestApproval")
+        opened = self._open()
+        prefix = proposed_prefix(self._arguments.cmd)
+        ask.params = CommandExecutionRequestApprovalParams(
+            thread_id=self._thread.id,
+            turn_id=self._turn.id,
+            item_id=self._item.id,
+            started_at_ms=opened.item.started_at_ms or 0,
+            reason=reason,
+            command=self._item.command,
+            command_actions=self._item.command_actions,
+            cwd=self._cwd,
+            environment_id="local",
+            proposed_execpolicy_amendment=prefix,
+            available_decisions=("accept", "acceptForSession", "decline", "cancel"),
+        )
+        return read_verdict(await wait_for(self._thread, ask), CommandExecutionRequestApprovalResponse)
+
+    # --- running ---
+
+    async def _execute(self, sandbox: Sandbox | None) -> str:
+        try:
+            session = await self._start(sandbox)
+        except ExecError as error:
+            return await self._not_started(error, sandbox)
+        try:
+            ended = await session.wait(_seconds(self._arguments.yield_time_ms, MAX_YIELD_MS))
+        except asyncio.CancelledError:
+            await session.terminate()
+            raise
+        if ended and session.sandbox_denied and sandbox is not None and self._may_retry():
+            return await self._retry(session)
+        return self._report(session, ended)
+
+    async def _start(self, sandbox: Sandbox | None) -> CommandSession:
+        arguments = self._arguments
+        spec = CommandSpec(
+            command=self._argv,
+            cwd=self._cwd,
+            env=_TTY_ENV if arguments.tty else _ENV,
+            env_policy=env_policy(self._turn),
+            tty=arguments.tty,
+            sandbox=sandbox,
+        )
+        session = self._session = await self._thread.sessions.start(spec, self._grow)
+        self._item = structs.replace(self._item, process_id=session.process_id, source="unifiedExecStartup")
+        self._open().look = self._so_far
+        return session
+
+    async def _not_started(self, error: ExecError, sandbox: Sandbox | None) -> str:
+        """It may be the sandbox itself that does not work here: then the user may do without, and nobody else."""
+        if sandbox is not None and error.message.startswith("sandbox:") and self._may_retry():
+            verdict = await self._ask(f"{error.message}. Run it without a sandbox?")
+            return await self._after(verdict, None)
+        self._open()
+        self._finish(status="failed", aggregated_output=error.message)
+        return f"the command could not be started: {error.message}"
+
+    def _may_retry(self) -> bool:
+        return course(self._settings, Question(untrusted=True, beyond=True)) == "ask"
+
+    async def _retry(self, session: CommandSession) -> str:
+        """The sandbox seems to have stood in the way."""
+        self._thread.sessions.forget(session)
+        verdict = await self._ask(RETRY_REASON)
+        if verdict in ("decline", "failed"):
+            return self._report(session, True)  # as it ended, which is what the model has to work with
+        return await self._after(verdict, None)
+
+    def _report(self, session: CommandSession, ended: bool) -> str:
+        text = report(session, self._arguments.max_output_tokens)
+        if ended:
+            self._ended(session)
+        else:
+            session.on_end = self._ended
+        return text
+
+    # --- the item ---
+
+    def _open(self) -> OpenItem:
+        if self._opened is None:
+            self._opened = self._turn.start_item(self._item)
+        return self._opened
+
+    def _grow(self, text: str) -> None:
+        opened = self._opened
+        if opened is None or self._turn.open_item(self._item.id) is not opened:
+            return
+        growth = opened.growths.get(("output", 0))
+        if growth is None:
+            growth = opened.growths["output", 0] = Growth(
+                "item/commandExecution/outputDelta",
+                lambda delta: CommandExecutionOutputDeltaNotification(
+                    thread_id=self._thread.id, turn_id=self._turn.id, item_id=self._item.id, delta=delta
+                ),
+            )
+        self._thread.journal.grow(growth, text)
+
+    def _so_far(self, item: Item) -> Item:
+        assert self._session is not None
+        output = self._session.aggregated or None
+        return structs.replace(self._item, started_at_ms=item.started_at_ms, aggregated_output=output)
+
+    def _ended(self, session: CommandSession) -> None:
+        self._thread.sessions.forget(session)
+        self._finish(
+            status="completed" if session.exit_code == 0 else "failed",
+            aggregated_output=session.aggregated or session.failure,
+            exit_code=session.exit_code,
+            duration_ms=session.duration_ms,
+        )
+
+    def _finish(self, **changes: object) -> None:
+        """In its turn for everyone to see; later only for those who read the thread."""
+        opened = self._open()
+        final = structs.replace(self._item, **changes)
+        if self._turn.open_item(self._item.id) is opened and self._turn.active:
+            self._turn.complete_item(final)
+        else:
+            self._turn.update_item(opened.number, structs.replace(final, started_at_ms=opened.item.started_at_ms))
+
+
+async def exec_command(turn: Turn, call_id: str, text: str) -> str:
+    return await Command(turn, call_id, parse(text, ExecCommandArguments)).run()
+
+
+async def write_stdin(turn: Turn, text: str) -> str:
+    arguments = parse(text, WriteStdinArguments)
+    session = turn.thread.sessions.get(arguments.session_id)
+    if session is None:
+        return f"there is no session {arguments.session_id}: it has ended, or never was; run the command again"
+    if arguments.chars:
+        await session.write(arguments.chars)
+        _tell_interaction(turn, session, arguments.chars)
+    longest = MAX_YIELD_MS if arguments.chars else MAX_POLL_MS
+    await session.wait(_seconds(arguments.yield_time_ms, longest))
+    return report(session, arguments.max_output_tokens)
+
+
+def _tell_interaction(turn: Turn, session: CommandSession, chars: str) -> None:
+    for item in turn.open_items():
+        if isinstance(item, CommandExecutionThreadItem) and item.process_id == session.process_id:
+            params = TerminalInteractionNotification(
+                thread_id=turn.thread.id,
+                turn_id=turn.id,
+                item_id=item.id,
+                process_id=session.process_id,
+                stdin=chars,
+            )
+            turn.thread.journal.emit("item/commandExecution/terminalInteraction", params)
+
+
+def report(session: CommandSession, max_tokens: int | None) -> str:
+    return report_text(
+        CommandReport(
+            chunk_id=new_chunk_id(),
+            wall_time_s=session.duration_ms / 1000,
+            taken=session.take_output(DEFAULT_TOKENS if max_tokens is None else max_tokens),
+            exit_code=None if session.running else session.exit_code,
+            session_id=session.id if session.running else None,
+        )
+    )
+
+
+def env_policy(turn: Turn) -> EnvPolicy:
+    given = turn.thread.services.config_for(turn.thread.settings).shell_environment_policy
+    return EnvPolicy(
+        inherit=given.inherit,
+        ignore_default_excludes=given.ignore_default_excludes,
+        exclude=given.exclude,
+        set=given.set,
+        include_only=given.include_only,
+    )
+
+
+def _seconds(asked_ms: int | None, longest: int) -> float:
+    asked = DEFAULT_YIELD_MS if asked_ms is None else asked_ms
+    return min(max(asked, MIN_YIELD_MS), longest) / 1000

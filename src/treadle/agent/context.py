@@ -1,0 +1,82 @@
+"""What the model is told before the conversation: who it is, what it may do, where it is, what the project says.
+
+All of it goes as developer messages, so that the user's role carries only what the user said. It is made anew for
+every turn, from the settings as they are then, and is not part of the history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from msgspec import Raw
+
+from treadle.agent.state import Settings
+from treadle.agent.thread import Thread
+from treadle.agent.turn import Turn, developer_message
+from treadle.config import Config, InstructionFile
+
+
+class Context:
+    """The fixed beginning of every request of a turn, and its tools."""
+
+    __slots__ = ("messages", "tools")
+
+    def __init__(self, messages: list[Raw], tools: tuple[Raw, ...]) -> None:
+        self.messages = messages
+        self.tools = tools
+
+
+async def build_context(turn: Turn) -> Context:
+    from treadle.config import model_facts
+    from treadle.tools.specs import tool_specs
+
+    thread = turn.thread
+    settings = thread.settings
+    config = thread.services.config_for(settings)
+    facts = model_facts(settings.model, config)
+    texts = [_base(settings, config), *await _about(thread, config)]
+    tools = tool_specs(
+        freeform_patch=facts.freeform_patch, images=facts.supports_images, dynamic=settings.dynamic_tools
+    )
+    return Context([developer_message(text) for text in texts if text], tools)
+
+
+def _base(settings: Settings, config: Config) -> str:
+    from treadle.config import BASE_INSTRUCTIONS
+
+    if settings.base_instructions is not None:
+        return settings.base_instructions
+    configured = config.base_instructions()
+    return BASE_INSTRUCTIONS if configured is None else configured
+
+
+async def _about(thread: Thread, config: Config) -> list[str]:
+    from treadle.config import environment_text, goal_text, instructions_text, permissions_text
+    from treadle.tools.command.shell import shell_argv
+
+    settings = thread.settings
+    texts = [
+        settings.developer_instructions or config.developer_instructions or "",
+        permissions_text(settings.approval_policy, settings.sandbox, settings.cwd),
+    ]
+    texts += [instructions_text(file.path, file.text) for file in await project_instructions(settings.cwd, config)]
+    shell = shell_argv("")[0].rpartition("/")[2]
+    texts.append(environment_text(settings.cwd, shell=shell, date=time.strftime("%Y-%m-%d")))
+    goal = thread.state.goal
+    if goal is not None and goal.status == "active":
+        texts.append(goal_text(goal.objective, token_budget=goal.token_budget, tokens_used=goal.tokens_used))
+    return texts
+
+
+async def project_instructions(cwd: str, config: Config) -> list[InstructionFile]:
+    """The AGENTS.md files that apply in `cwd`. In a thread: a file system may hang."""
+    from treadle.config import find_instructions
+
+    return await asyncio.to_thread(
+        find_instructions,
+        cwd,
+        config.home,
+        max_bytes=config.project_doc_max_bytes,
+        fallback_names=config.project_doc_fallback_filenames,
+    )

@@ -1,0 +1,80 @@
+"""The turn loop: ask the model, do what it calls for, ask again, until it is done.
+
+It owns the order of these steps and when the context is compacted. What a response becomes is `sampling`, what a call
+does is `calls`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from treadle.agent.calls.toolbox import Toolbox
+from treadle.agent.compaction import compact, context_is_full
+from treadle.agent.context import Context, build_context
+from treadle.agent.sampling import Sampling, sample
+from treadle.agent.turn import Turn
+from treadle.llm import ModelRequest
+
+
+async def converse(turn: Turn) -> None:
+    """The work of a regular turn."""
+    await turn.take_said()
+    context = await build_context(turn)
+    try:
+        async with asyncio.TaskGroup() as group:
+            await _loop(turn, context, Toolbox(turn, group))
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+
+
+async def _loop(turn: Turn, context: Context, toolbox: Toolbox) -> None:
+    while True:
+        await turn.take_said()
+        if context_is_full(turn):
+            await compact(turn, context)
+        sampling = await _ask(turn, context, toolbox)
+        turn.unsaid_usage = sampling.usage
+        go_on = toolbox.called
+        await toolbox.drain()
+        turn.tell_usage()
+        if go_on:
+            continue
+        if not turn.pending:
+            await turn.settle()
+        if not turn.close_ears():
+            return
+
+
+async def _ask(turn: Turn, context: Context, toolbox: Toolbox) -> Sampling:
+    async def request() -> ModelRequest:
+        await toolbox.drain()  # of a response that broke off
+        return model_request(turn, context)
+
+    return await sample(turn, request, lambda: Sampling(turn, toolbox.start))
+
+
+def model_request(turn: Turn, context: Context) -> ModelRequest:
+    thread = turn.thread
+    settings = thread.settings
+    assert thread.history is not None
+    return ModelRequest(
+        model=settings.model,
+        input=[*context.messages, *thread.history.items],
+        tools=context.tools,
+        reasoning_effort=settings.effort,
+        reasoning_summary=settings.summary or "auto",
+        output_schema=turn.output_schema,
+        prompt_cache_key=thread.id,
+        headers=request_headers(turn),
+        departure=turn.ticket,
+    )
+
+
+def request_headers(turn: Turn) -> dict[str, str]:
+    thread = turn.thread
+    return {
+        "user-agent": thread.services.user_agent,
+        "originator": thread.record.originator or "treadle",
+        "session-id": thread.id,
+        "thread-id": thread.id,
+    }

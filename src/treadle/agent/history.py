@@ -1,0 +1,80 @@
+"""`History`: what the model has seen of a thread, as items of the Responses API, oldest first.
+
+It owns the rule that every call has its output: a turn that was cut short leaves calls without one, and a provider
+refuses such a history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from msgspec import Raw, Struct
+
+from treadle.store.model import HistoryRecord
+
+ABORTED = "aborted: the turn ended before this call did"
+_OUTPUT_OF = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
+
+
+class _View(Struct):
+    type: str = ""
+    call_id: str | None = None
+
+
+_view = msgspec.json.Decoder(_View)
+
+
+class History:
+    __slots__ = ("_bytes", "_items")
+
+    def __init__(self, records: Iterable[HistoryRecord] = ()) -> None:
+        self._items: list[Raw] = repaired([Raw(record.data) for record in records])
+        self._bytes = sum(len(bytes(item)) for item in self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @property
+    def items(self) -> Sequence[Raw]:
+        return self._items
+
+    @property
+    def tokens(self) -> int:
+        """An estimate: there is no tokenizer here."""
+        return self._bytes // 4
+
+    def add(self, item: Raw) -> None:
+        self._items.append(item)
+        self._bytes += len(bytes(item))
+
+    def replace(self, items: Sequence[Raw]) -> None:
+        self._items = list(items)
+        self._bytes = sum(len(bytes(item)) for item in self._items)
+
+
+def repaired(items: Sequence[Raw]) -> list[Raw]:
+    """The same, with an output behind every call that has none, and without outputs that have no call."""
+    views = [_read(item) for item in items]
+    answered = {view.call_id for view in views if view.type in _OUTPUT_OF.values()}
+    called = {view.call_id for view in views if view.type in _OUTPUT_OF}
+    result: list[Raw] = []
+    for item, view in zip(items, views, strict=True):
+        if view.type in _OUTPUT_OF.values() and view.call_id not in called:
+            continue
+        result.append(item)
+        if view.type in _OUTPUT_OF and view.call_id not in answered:
+            result.append(aborted_output(view.type, view.call_id or ""))
+    return result
+
+
+def aborted_output(call_type: str, call_id: str) -> Raw:
+    output = {"type": _OUTPUT_OF[call_type], "call_id": call_id, "output": ABORTED}
+    return Raw(msgspec.json.encode(output))
+
+
+def _read(item: Raw) -> _View:
+    try:
+        return _view.decode(item)
+    except msgspec.DecodeError:  # injected by a client; the provider will say what it thinks of it
+        return _View()

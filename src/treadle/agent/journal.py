@@ -1,0 +1,216 @@
+"""`Journal`: what happens in a thread, numbered, kept and then told.
+
+Every change of a thread is an event. A numbered one is told only after it is committed, with everything that was
+written along with it; a delta is not numbered and not kept, it follows the event before it. Order is total: what was
+emitted first is told first, and `after` runs something at its place in that order.
+
+It owns the numbers, the order and the batches. It does not know who listens, nor what the events mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from treadle.agent.ids import now_ms
+from treadle.store.model import EventRecord, Store, StoreError, Write
+
+# Deltas of one item are joined while more than this waits to be told: the reader is behind then.
+MERGE_BEYOND: Final = 32
+
+Listener: TypeAlias = Callable[["Event"], None]
+
+
+class _Frame(Struct):
+    method: str
+    params: Struct
+    emittedAtMs: int
+    seq: int
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Event:
+    """A notification. `seq` is its number, or for a delta the number of the event that it follows."""
+
+    __slots__ = ("_frame", "at_ms", "method", "params", "seq")
+
+    def __init__(self, method: str, params: Struct, seq: int, at_ms: int) -> None:
+        self.method = method
+        self.params = params
+        self.seq = seq
+        self.at_ms = at_ms
+        self._frame: bytes | None = None
+
+    @property
+    def frame(self) -> bytes:
+        """The message, encoded once for everyone."""
+        if self._frame is None:
+            self._frame = _encode(_Frame(self.method, self.params, self.at_ms, self.seq))
+        return self._frame
+
+
+class Growth:
+    """What deltas of one item and kind have in common: `make` builds the params of a delta."""
+
+    __slots__ = ("make", "method")
+
+    def __init__(self, method: str, make: Callable[[str], Struct]) -> None:
+        self.method = method
+        self.make = make
+
+
+class _Delta:
+    __slots__ = ("growth", "seq", "texts")
+
+    def __init__(self, growth: Growth, text: str, seq: int) -> None:
+        self.growth = growth
+        self.texts = [text]
+        self.seq = seq
+
+
+_Entry: TypeAlias = Event | _Delta | Callable[[], None]
+
+
+class Journal:
+    """The events of one thread. One batch of writes is under way at a time, and what comes meanwhile is the next.
+
+    When a batch fails, nothing of it or after it is told, `failure` is set and every emit raises it, until `reset`.
+    """
+
+    def __init__(self, thread_id: str, store: Store, listener: Listener, seq: int = 0) -> None:
+        self.thread_id = thread_id
+        self.seq = seq
+        self.failure: StoreError | None = None
+        self._store = store
+        self._listener = listener
+        self._waiting: deque[tuple[int, _Entry]] = deque()  # with the batch that has to be committed before
+        self._writes: list[Write] = []
+        self._batch = 0  # the one that is being filled
+        self._committed = -1
+        self._under_way = False
+        self._scheduled = False
+
+    # --- adding ---
+
+    def emit(self, method: str, params: Struct, *writes: Write) -> Event:
+        """Add a numbered event, and what has to be kept along with it."""
+        self._check()
+        self.seq += 1
+        event = Event(method, params, self.seq, now_ms())
+        self._writes += writes
+        self._writes.append(EventRecord(self.thread_id, self.seq, event.frame))
+        self._add(event)
+        self._schedule()
+        return event
+
+    def grow(self, growth: Growth, text: str) -> None:
+        """Add a delta."""
+        if self.failure is not None:
+            return  # the next numbered event says so
+        if len(self._waiting) > MERGE_BEYOND:
+            last = self._waiting[-1][1]
+            if isinstance(last, _Delta) and last.growth is growth:
+                last.texts.append(text)
+                return
+        if self._waiting:
+            self._add(_Delta(growth, text, self.seq))
+        else:
+            self._listener(Event(growth.method, growth.make(text), self.seq, now_ms()))
+
+    def write(self, *writes: Write) -> None:
+        """Keep something that nobody is told of."""
+        self._check()
+        self._writes += writes
+        self._schedule()
+
+    def after(self, action: Callable[[], None]) -> None:
+        """Run `action` when everything so far is kept and told. After a failure, which is told otherwise, at once."""
+        if self.failure is None and (self._waiting or self._writes or self._under_way):
+            self._add(action)
+        else:
+            action()
+
+    async def flush(self) -> None:
+        """Wait until everything so far is kept and told. Raises `StoreError`."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.after(lambda: _set(done))
+        await done
+        self._check()
+
+    def announce(self, method: str, params: Struct) -> None:
+        """Tell something now that could not be kept: for failures of the store itself, and for ephemeral news."""
+        self._listener(Event(method, params, self.seq, now_ms()))
+
+    def reset(self, seq: int) -> None:
+        """Begin again after `seq`, which is what the store has."""
+        self.failure = None
+        self.seq = seq
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._waiting or self._writes or self._under_way)
+
+    # --- inside ---
+
+    def _check(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    def _add(self, entry: _Entry) -> None:
+        pending = bool(self._writes) or self._under_way
+        batch = self._batch if self._writes else self._batch - 1 if pending else self._committed
+        self._waiting.append((batch, entry))
+
+    def _schedule(self) -> None:
+        if not self._scheduled and not self._under_way:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._submit)
+
+    def _submit(self) -> None:
+        self._scheduled = False
+        if self._under_way or not self._writes:
+            return
+        writes, self._writes = self._writes, []
+        self._batch += 1
+        self._under_way = True
+        self._store.submit(writes, self._done)
+
+    def _done(self, error: StoreError | None) -> None:
+        self._under_way = False
+        if error is not None:
+            self._fail(error)
+            return
+        self._committed = self._batch - 1
+        self._submit()
+        self._tell()
+
+    def _tell(self) -> None:
+        while self._waiting and self._waiting[0][0] <= self._committed:
+            _, entry = self._waiting.popleft()
+            if isinstance(entry, Event):
+                self._listener(entry)
+            elif isinstance(entry, _Delta):
+                self._listener(Event(entry.growth.method, entry.growth.make("".join(entry.texts)), entry.seq, now_ms()))
+            else:
+                entry()
+
+    def _fail(self, error: StoreError) -> None:
+        self.failure = error
+        self._writes.clear()
+        self._committed = self._batch - 1
+        waiting, self._waiting = self._waiting, deque()
+        for _, entry in waiting:
+            if not isinstance(entry, Event | _Delta):
+                entry()
+
+
+def _set(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)

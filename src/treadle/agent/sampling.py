@@ -1,0 +1,224 @@
+"""One response of a model, as items of a turn.
+
+It owns the way from model events to items and history, and the retries of a response that broke off. Calls are handed
+on as soon as the model has written them; what they do is not known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeAlias
+
+from treadle.agent.items import OpenItem
+from treadle.agent.journal import Growth
+from treadle.agent.turn import Turn
+from treadle.agent.web_search import web_search_item
+from treadle.llm import (
+    Completed,
+    CustomToolCallItem,
+    FunctionCallItem,
+    ItemDone,
+    ItemStarted,
+    MessageItem,
+    ModelError,
+    ModelEvent,
+    ModelRequest,
+    OtherItem,
+    OutputItem,
+    ReasoningDelta,
+    ReasoningItem,
+    ReasoningSummaryDelta,
+    ReasoningSummaryPart,
+    TextDelta,
+    TokenUsage,
+)
+from treadle.protocol.app.base import convert
+from treadle.protocol.app.item_notifications import (
+    AgentMessageDeltaNotification,
+    ReasoningSummaryPartAddedNotification,
+    ReasoningSummaryTextDeltaNotification,
+    ReasoningTextDeltaNotification,
+)
+from treadle.protocol.app.items import AgentMessageThreadItem, Item, ReasoningThreadItem
+from treadle.protocol.app.turn_errors import CodexErrorInfo, TurnError
+
+Call: TypeAlias = FunctionCallItem | CustomToolCallItem
+OnCall: TypeAlias = Callable[[Call], None]
+
+FIRST_PAUSE_S: Final = 0.2
+MAX_PAUSE_S: Final = 30.0
+# Between two looks at whether the listeners keep up.
+CHECK_EVERY: Final = 256
+
+
+class Sampling:
+    """Reads one response. `usage` is None until the model has said it, `answered` when there was a last message."""
+
+    def __init__(self, turn: Turn, on_call: OnCall | None = None, *, silent: bool = False) -> None:
+        self._turn = turn
+        self._thread = turn.thread
+        self._on_call = on_call
+        self._silent = silent  # items are not shown: a summary, say
+        self._open: set[str] = set()
+        self.usage: TokenUsage | None = None
+        self.text = ""
+
+    async def run(self, request: ModelRequest) -> None:
+        """Read the response to its end. Raises `ModelError`; items that were begun are given up then."""
+        count = 0
+        model = self._thread.services.model_for(self._thread.settings)
+        try:
+            async with model.stream(request) as events:
+                async for event in events:
+                    self._receive(event)
+                    count += 1
+                    if count % CHECK_EVERY == 0:
+                        await self._thread.audience.keep_up()
+        except ModelError:
+            for item_id in tuple(self._open):
+                self._turn.drop_item(item_id)
+            raise
+        finally:
+            if self._turn.ticket is not None:
+                self._turn.ticket.leave()
+
+    def _receive(self, event: ModelEvent) -> None:
+        match event:
+            case TextDelta():
+                opened = self._find(event.item_id)
+                if opened is not None:
+                    opened.texts.append(event.delta)
+                    self._thread.journal.grow(self._growth(opened, "text", 0), event.delta)
+            case ItemStarted():
+                self._item_started(event.item)
+            case ItemDone():
+                self._item_done(event.item)
+            case ReasoningSummaryPart():
+                self._summary_part(event)
+            case ReasoningSummaryDelta() | ReasoningDelta():
+                self._reasoning_delta(event)
+            case Completed():
+                self.usage = event.usage
+            case _:
+                pass
+
+    def _find(self, item_id: str) -> OpenItem | None:
+        return None if self._silent else self._turn.open_item(item_id)
+
+    def _item_started(self, item: OutputItem) -> None:
+        shown = _shown(item)
+        if shown is not None and not self._silent:
+            self._open.add(item.id)
+            self._turn.start_item(shown)
+
+    def _item_done(self, item: OutputItem) -> None:
+        if isinstance(item, MessageItem):
+            self.text = item.text
+        if self._silent:
+            return
+        writes = self._thread.remember([item.raw], self._turn.number)
+        shown = _shown(item)
+        if shown is not None and item.id in self._open:
+            self._open.discard(item.id)
+            self._turn.complete_item(shown, *writes)
+        else:
+            self._thread.journal.write(*writes)
+        if isinstance(item, FunctionCallItem | CustomToolCallItem):
+            kind = "function_call" if isinstance(item, FunctionCallItem) else "custom_tool_call"
+            self._turn.calls[item.call_id] = kind
+            if self._on_call is not None:
+                self._on_call(item)
+
+    def _summary_part(self, event: ReasoningSummaryPart) -> None:
+        opened = self._find(event.item_id)
+        if opened is None:
+            return
+        _part(opened.summary, event.index)
+        params = ReasoningSummaryPartAddedNotification(
+            thread_id=self._thread.id, turn_id=self._turn.id, item_id=event.item_id, summary_index=event.index
+        )
+        growth = Growth("item/reasoning/summaryPartAdded", lambda _: params)
+        self._thread.journal.grow(growth, "")
+
+    def _reasoning_delta(self, event: ReasoningSummaryDelta | ReasoningDelta) -> None:
+        opened = self._find(event.item_id)
+        if opened is None:
+            return
+        summary = isinstance(event, ReasoningSummaryDelta)
+        _part(opened.summary if summary else opened.content, event.index).append(event.delta)
+        growth = self._growth(opened, "summary" if summary else "content", event.index)
+        self._thread.journal.grow(growth, event.delta)
+
+    def _growth(self, opened: OpenItem, kind: str, index: int) -> Growth:
+        growth = opened.growths.get((kind, index))
+        if growth is None:
+            growth = opened.growths[kind, index] = self._make_growth(opened.item.id, kind, index)  # type: ignore[attr-defined]
+        return growth
+
+    def _make_growth(self, item_id: str, kind: str, index: int) -> Growth:
+        ids: dict[str, Any] = {"thread_id": self._thread.id, "turn_id": self._turn.id, "item_id": item_id}
+        if kind == "text":
+            return Growth("item/agentMessage/delta", lambda text: AgentMessageDeltaNotification(delta=text, **ids))
+        if kind == "summary":
+            return Growth(
+                "item/reasoning/summaryTextDelta",
+                lambda text: ReasoningSummaryTextDeltaNotification(delta=text, summary_index=index, **ids),
+            )
+        return Growth(
+            "item/reasoning/textDelta",
+            lambda text: ReasoningTextDeltaNotification(delta=text, content_index=index, **ids),
+        )
+
+
+def _part(parts: list[list[str]], index: int) -> list[str]:
+    while len(parts) <= index:
+        parts.append([])
+    return parts[index]
+
+
+def _shown(item: OutputItem) -> Item | None:
+    """The item that people see; calls are shown by what they do."""
+    match item:
+        case MessageItem():
+            return AgentMessageThreadItem(id=item.id, text=item.text, phase=item.phase)
+        case ReasoningItem():
+            return ReasoningThreadItem(id=item.id, summary=item.summary, content=item.content)
+        case OtherItem(type="web_search_call"):
+            return web_search_item(item)
+    return None
+
+
+async def sample(
+    turn: Turn, request: Callable[[], Awaitable[ModelRequest]], reading: Callable[[], Sampling]
+) -> Sampling:
+    """Ask until a response came to its end, as often as the provider's settings say. Raises `ModelError`."""
+    thread = turn.thread
+    provider = thread.services.config_for(thread.settings).providers.get(thread.settings.model_provider)
+    limit = provider.stream_max_retries if provider is not None else 0
+    for attempt in range(limit + 1):
+        sampling = reading()
+        try:
+            await sampling.run(await request())
+            return sampling
+        except ModelError as error:
+            if not error.retryable or attempt == limit:
+                raise
+            turn.tell_error(_retry_notice(error, attempt + 1, limit), will_retry=True)
+            await asyncio.sleep(pause(attempt, error.retry_after_s))
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _retry_notice(error: ModelError, attempt: int, limit: int) -> TurnError:
+    return TurnError(
+        message=f"Reconnecting... {attempt}/{limit}",
+        codex_error_info=convert(error.retry_info, CodexErrorInfo),
+        additional_details=error.message,
+    )
+
+
+def pause(attempt: int, asked_s: float | None) -> float:
+    if asked_s is not None:
+        return min(asked_s, MAX_PAUSE_S)
+    return min(FIRST_PAUSE_S * 2.0 ** min(attempt, 30), MAX_PAUSE_S) * random.uniform(0.9, 1.1)

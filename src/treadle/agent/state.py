@@ -1,0 +1,100 @@
+"""What a thread remembers beside its items: settings, usage, goal. Kept as JSON in the thread's record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from treadle.llm import TokenUsage
+from treadle.protocol.app.base import decode, encode
+from treadle.protocol.app.dynamic_tools import DynamicToolSpec
+from treadle.protocol.app.settings import (
+    AskForApproval,
+    CollaborationMode,
+    SandboxPolicy,
+    ThreadSettings,
+)
+from treadle.protocol.app.settings import Settings as ModeSettings
+from treadle.protocol.app.threads import GitInfo, ThreadGoal, ThreadTokenUsage, TokenUsageBreakdown
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """How a thread runs. A change stays for later turns. `config` are the overrides that the thread was given."""
+
+    model: str
+    model_provider: str
+    cwd: str
+    approval_policy: AskForApproval
+    sandbox: SandboxPolicy
+    approvals_reviewer: str = "user"
+    effort: str | None = None
+    summary: str | None = None
+    personality: str | None = None
+    service_tier: str | None = None
+    base_instructions: str | None = None
+    developer_instructions: str | None = None
+    config: Mapping[str, Any] | None = None
+    dynamic_tools: tuple[DynamicToolSpec, ...] = ()
+
+    @property
+    def collaboration_mode(self) -> CollaborationMode:
+        return CollaborationMode(mode="default", settings=ModeSettings(model=self.model, reasoning_effort=self.effort))
+
+    def on_wire(self) -> ThreadSettings:
+        return ThreadSettings(
+            approval_policy=self.approval_policy,
+            approvals_reviewer=self.approvals_reviewer,
+            collaboration_mode=self.collaboration_mode,
+            cwd=self.cwd,
+            model=self.model,
+            model_provider=self.model_provider,
+            sandbox_policy=self.sandbox,
+            effort=self.effort,
+            personality=self.personality,
+            service_tier=self.service_tier,
+            summary=self.summary,
+        )
+
+
+class Usage(Struct, frozen=True, kw_only=True):
+    """Tokens of the thread so far, and of its last response, which tells how full the context is."""
+
+    total: TokenUsage = TokenUsage()
+    last: TokenUsage = TokenUsage()
+    turn_id: str | None = None
+
+    def add(self, response: TokenUsage, turn_id: str) -> Usage:
+        return Usage(total=self.total + response, last=response, turn_id=turn_id)
+
+    def on_wire(self, context_window: int | None) -> ThreadTokenUsage:
+        return ThreadTokenUsage(
+            last=_breakdown(self.last), total=_breakdown(self.total), model_context_window=context_window
+        )
+
+
+def _breakdown(usage: TokenUsage) -> TokenUsageBreakdown:
+    return TokenUsageBreakdown(
+        cached_input_tokens=usage.cached_input_tokens,
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        reasoning_output_tokens=usage.reasoning_output_tokens,
+        total_tokens=usage.total_tokens,
+        cache_write_input_tokens=usage.cache_write_input_tokens,
+    )
+
+
+class State(Struct, frozen=True, kw_only=True):
+    settings: Settings
+    usage: Usage = Usage()
+    goal: ThreadGoal | None = None
+    git_info: GitInfo | None = None
+    thread_source: str | None = None
+
+    def encoded(self) -> bytes:
+        return encode(self)
+
+
+def read_state(data: bytes) -> State:
+    return decode(data, State)

@@ -1,0 +1,277 @@
+"""`Thread`: a conversation that is in memory. It owns its state, its journal and the turn that runs.
+
+Everything that changes it happens on one event loop, under `lock` or in its own turn; what it announces is in the
+store first. Another server may write the thread while nothing happens here: `acquire` finds out and reads it anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Raw, structs
+
+from treadle._version import __version__
+from treadle.agent.history import History
+from treadle.agent.ids import now_ms
+from treadle.agent.journal import Journal
+from treadle.agent.services import Ask, Audience, Services
+from treadle.agent.state import Settings, State, read_state
+from treadle.errors import RpcError
+from treadle.protocol.app.notifications import ServerRequestResolvedNotification
+from treadle.protocol.app.thread_notifications import (
+    ThreadSettingsUpdatedNotification,
+    ThreadStatusChangedNotification,
+)
+from treadle.protocol.app.threads import (
+    ActiveThreadStatus,
+    IdleThreadStatus,
+    SystemErrorThreadStatus,
+    ThreadStatus,
+)
+from treadle.protocol.app.threads import Thread as WireThread
+from treadle.store.model import Counters, HistoryRecord, Loaded, Release, Store, ThreadRecord, TurnRecord, Write
+
+if TYPE_CHECKING:
+    from treadle.agent.turn import Turn
+    from treadle.protocol.app.turns import Turn as WireTurn
+    from treadle.tools.command.sessions import CommandSessions
+
+
+class Thread:
+    def __init__(
+        self, services: Services, store: Store, audience: Audience, loaded: Loaded, *, ephemeral: bool = False
+    ) -> None:
+        self.services = services
+        self.store = store
+        self.audience = audience
+        self.ephemeral = ephemeral
+        self.id = loaded.record.id
+        self.lock = asyncio.Lock()  # requests for this thread are handled one after the other
+        self.turn: Turn | None = None
+        self.asks: dict[int, Ask] = {}
+        self.accepted: set[tuple[str, ...]] = set()  # commands that need not be asked for again
+        self.accepted_paths: set[str] = set()  # files that patches may change without being asked for again
+        self.history: History | None = None
+        self.used_at = now_ms()
+        self.idle_goal_turns = 0
+        self.closing = False
+        self._sessions: CommandSessions | None = None
+        self._failed = False  # the last turn did
+        self._warned: set[str] = set()  # texts of ours, so they are few
+        self._holds = 0
+        self._take(loaded)
+        self.journal = Journal(self.id, store, audience.tell, loaded.counters.seq)
+
+    def _take(self, loaded: Loaded) -> None:
+        self.record = loaded.record
+        self.state: State = read_state(loaded.record.state)
+        self.counters = loaded.counters
+        self.fence = loaded.fence
+
+    @property
+    def settings(self) -> Settings:
+        return self.state.settings
+
+    @property
+    def sessions(self) -> CommandSessions:
+        if self._sessions is None:
+            from treadle.tools.command.sessions import CommandSessions
+
+            self._sessions = CommandSessions(self.services.environment)
+        return self._sessions
+
+    # --- the right to write ---
+
+    async def acquire(self) -> None:
+        """Before anything is written: make sure that no other server does, and know what it has written meanwhile.
+
+        Called under `lock`. Raises `StoreError`.
+        """
+        if self._holds == 0:
+            if self.journal.failure is not None:
+                self.fence = -1
+                self.journal.reset(self.journal.seq)
+            elif self.journal.busy:
+                await self.journal.flush()
+            news = await self.store.claim(self.id, self.fence)
+            if news is None:
+                self.fence += 1
+            else:
+                self._take(news)
+                self.history = None
+                self.journal.reset(news.counters.seq)
+        self._holds += 1
+
+    def release(self) -> None:
+        self._holds -= 1
+        if self._holds == 0 and self.journal.failure is None:
+            self.journal.write(Release(self.id))
+
+    async def load_history(self) -> History:
+        if self.history is None:
+            self.history = History(await self.store.history(self.id))
+        return self.history
+
+    # --- numbers ---
+
+    def next_turn(self) -> int:
+        self.counters = structs.replace(self.counters, turn=self.counters.turn + 1)
+        return self.counters.turn
+
+    def next_item(self) -> int:
+        self.counters = structs.replace(self.counters, item=self.counters.item + 1)
+        return self.counters.item
+
+    def remember(self, items: Sequence[Any], turn: int) -> list[Write]:
+        """Add to the model's history; the writes are for the journal."""
+        assert self.history is not None
+        writes: list[Write] = []
+        for item in items:
+            raw = item if isinstance(item, Raw) else Raw(msgspec.json.encode(item))
+            self.history.add(raw)
+            self.counters = structs.replace(self.counters, history=self.counters.history + 1)
+            writes.append(HistoryRecord(self.id, self.counters.history, turn, bytes(raw)))
+        return writes
+
+    # --- status ---
+
+    @property
+    def status(self) -> ThreadStatus:
+        if self.turn is not None and self.turn.begun:
+            return ActiveThreadStatus(active_flags=self._flags())
+        return SystemErrorThreadStatus() if self._failed else IdleThreadStatus()
+
+    def _flags(self) -> tuple[str, ...]:
+        flags = {
+            "waitingOnUserInput" if ask.method == "item/tool/requestUserInput" else "waitingOnApproval"
+            for ask in self.asks.values()
+            if ask.method != "item/tool/call"
+        }
+        return tuple(sorted(flags))
+
+    def tell_status(self, *writes: Write) -> None:
+        params = ThreadStatusChangedNotification(thread_id=self.id, status=self.status)
+        self.journal.emit("thread/status/changed", params, *writes)
+
+    def set_failed(self, failed: bool) -> None:
+        self._failed = failed
+
+    # --- asking clients ---
+
+    def open_ask(self, method: str) -> Ask:
+        """Put a question on the table. It is sent by `send_ask`, when everything before it was told."""
+        ask = Ask(self.services.next_request_id(), method)
+        before = self._flags()
+        self.asks[ask.id] = ask
+        if self._flags() != before:
+            self.tell_status()
+        return ask
+
+    def send_ask(self, ask: Ask) -> None:
+        self.journal.after(lambda: self.audience.ask(ask) if ask.id in self.asks else None)
+
+    def close_ask(self, ask: Ask) -> None:
+        before = self._flags()
+        self.asks.pop(ask.id, None)
+        params = ServerRequestResolvedNotification(thread_id=self.id, request_id=ask.id)
+        self.journal.emit("serverRequest/resolved", params)
+        if self._flags() != before:
+            self.tell_status()
+
+    def answer(self, ask_id: int, answer: Raw | RpcError) -> None:
+        """A client has answered. Late answers, and second ones, are ignored."""
+        ask = self.asks.get(ask_id)
+        if ask is not None and not ask.answer.done():
+            ask.answer.set_result(answer)
+
+    def warn_once(self, turn: Turn, message: str) -> None:
+        if message not in self._warned:
+            self._warned.add(message)
+            turn.warn(message)
+
+    # --- settings ---
+
+    def change_settings(self, changes: dict[str, Any]) -> None:
+        """Under `acquire`. Tells clients when something is different."""
+        settings = structs.replace(self.settings, **changes)
+        if settings == self.settings:
+            return
+        self.state = structs.replace(self.state, settings=settings)
+        params = ThreadSettingsUpdatedNotification(thread_id=self.id, thread_settings=settings.on_wire())
+        self.journal.emit("thread/settings/updated", params, self.save())
+
+    def save(self, **changes: Any) -> ThreadRecord:
+        """The record as it is to be written now."""
+        self.record = structs.replace(
+            self.record,
+            state=self.state.encoded(),
+            cwd=self.settings.cwd,
+            model=self.settings.model,
+            model_provider=self.settings.model_provider,
+            updated_at=now_ms(),
+            **changes,
+        )
+        return self.record
+
+    # --- ends ---
+
+    async def close(self) -> None:
+        """End the turn as interrupted and the commands with their descendants. What was announced is kept."""
+        self.closing = True
+        if self.turn is not None:
+            await self.turn.abort()
+        if self._sessions is not None:
+            await self._sessions.close()
+
+    # --- on the wire ---
+
+    def wire(self, turns: Sequence[WireTurn] = ()) -> WireThread:
+        return wire_thread(
+            self.record,
+            self.state,
+            self.status,
+            home=self.services.home,
+            ephemeral=self.ephemeral,
+            turns=tuple(turns),
+        )
+
+
+def wire_thread(
+    record: ThreadRecord,
+    state: State,
+    status: ThreadStatus,
+    *,
+    home: str,
+    ephemeral: bool = False,
+    turns: tuple[WireTurn, ...] = (),
+) -> WireThread:
+    return WireThread(
+        id=record.id,
+        cli_version=__version__,
+        created_at=record.created_at // 1000,
+        cwd=record.cwd,
+        ephemeral=ephemeral,
+        model_provider=record.model_provider,
+        preview=record.preview,
+        session_id=record.id,
+        source=record.source,
+        status=status,
+        turns=turns,
+        updated_at=record.updated_at // 1000,
+        forked_from_id=record.forked_from_id,
+        git_info=state.git_info,
+        history_mode="paginated",
+        model=record.model,
+        name=record.name,
+        originator=record.originator,
+        path=None if ephemeral else f"{home}/threads.db",
+        reasoning_effort=state.settings.effort,
+        recency_at=record.recency_at // 1000,
+        thread_source=state.thread_source,
+    )
+
+
+__all__ = ["Counters", "Thread", "TurnRecord", "wire_thread"]

@@ -1,0 +1,93 @@
+"""Home, settings, login, models, project instructions, and what we say to a model.
+
+It owns what is configured and where it came from. It starts nothing and talks to nobody. The names below are loaded
+when they are first used: a start without a file reads no TOML.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from treadle.config.document import Document, Written, read_document, write_values
+    from treadle.config.home import find_home
+    from treadle.config.instructions import InstructionFile, find_instructions
+    from treadle.config.login import Login
+    from treadle.config.models import InvalidCursor, ModelFacts, list_models, model_facts
+    from treadle.config.problems import ConfigError, ConfigWarning, ConfigWriteError
+    from treadle.config.prompts import (
+        BASE_INSTRUCTIONS,
+        COMPACT_PROMPT,
+        SUMMARY_PREFIX,
+        environment_text,
+        goal_text,
+        instructions_text,
+        permissions_text,
+    )
+    from treadle.config.settings import Config, Loaded, load_config
+    from treadle.config.values import ShellEnvironment, WorkspaceWrite
+    from treadle.config.view import config_view
+
+_MODULES = {
+    "document": ("Document", "Written", "read_document", "write_values"),
+    "home": ("find_home",),
+    "instructions": ("InstructionFile", "find_instructions"),
+    "login": ("Login",),
+    "models": ("InvalidCursor", "ModelFacts", "list_models", "model_facts"),
+    "problems": ("ConfigError", "ConfigWarning", "ConfigWriteError"),
+    "prompts": (
+        "BASE_INSTRUCTIONS",
+        "COMPACT_PROMPT",
+        "SUMMARY_PREFIX",
+        "environment_text",
+        "goal_text",
+        "instructions_text",
+        "permissions_text",
+    ),
+    "settings": ("Config", "Loaded", "load_config"),
+    "values": ("ShellEnvironment", "WorkspaceWrite"),
+    "view": ("config_view",),
+}
+_HOME = {name: f"treadle.config.{module}" for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "BASE_INSTRUCTIONS",
+    "COMPACT_PROMPT",
+    "SUMMARY_PREFIX",
+    "Config",
+    "ConfigError",
+    "ConfigWarning",
+    "ConfigWriteError",
+    "Document",
+    "InstructionFile",
+    "InvalidCursor",
+    "Loaded",
+    "Login",
+    "ModelFacts",
+    "ShellEnvironment",
+    "WorkspaceWrite",
+    "Written",
+    "config_view",
+    "environment_text",
+    "find_home",
+    "find_instructions",
+    "goal_text",
+    "instructions_text",
+    "list_models",
+    "load_config",
+    "model_facts",
+    "permissions_text",
+    "read_document",
+    "write_values",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'treadle.config' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,175 @@
+"""`config.toml` as a document: reading it with its version, and editing it in place.
+
+Owns the file. What its keys mean is known to `settings` alone, which also checks an edit before it is written.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+
+from treadle.config.overrides import KeyPath, lookup, merge, split_key, without_nulls
+from treadle.config.problems import ConfigError, ConfigWriteError
+
+if TYPE_CHECKING:
+    from treadle.protocol.app.config import ConfigEdit
+
+FILE_NAME: Final = "config.toml"
+MAX_BYTES: Final = 4 * 1024 * 1024  # a thousand times a long one; more is not a configuration
+
+_BOM: Final = b"\xef\xbb\xbf"
+
+Check = Callable[[Mapping[str, Any]], ConfigError | None]
+
+
+class Document(Struct, frozen=True, kw_only=True):
+    """`version` changes with every byte. A file that is not there is an empty document."""
+
+    path: str
+    text: str
+    values: Mapping[str, Any]
+    has_bom: bool = False
+
+    @property
+    def version(self) -> str:
+        return version_of(self.has_bom * _BOM + self.text.encode())
+
+    def __repr__(self) -> str:
+        return f"Document(path={self.path!r}, version={self.version!r})"
+
+
+class Written(Struct, frozen=True, kw_only=True):
+    path: str
+    version: str
+
+
+def config_path(home: Path) -> Path:
+    return home / FILE_NAME
+
+
+def read_document(home: Path) -> Document:
+    """The file of a home; `ConfigError` has the line and the column of what is no TOML in it."""
+    path = config_path(home)
+    data = _read(path)
+    text = _decode(path, data)
+    return Document(path=str(path), text=text, values=_parse(path, text), has_bom=data.startswith(_BOM))
+
+
+def version_of(data: bytes) -> str:
+    import hashlib
+
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def _read(path: Path) -> bytes:
+    try:
+        # Not blocking: the name could be that of a pipe.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        if path.is_symlink():
+            raise ConfigError("it is a symbolic link to nothing; correct the link", path=str(path)) from None
+        return b""
+    except OSError as error:
+        raise ConfigError(f"it cannot be read ({error.strerror}); correct its permissions", path=str(path)) from None
+    try:
+        with open(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise ConfigError("it is not a regular file; move it away", path=str(path))
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"it cannot be read ({error.strerror})", path=str(path)) from None
+    if len(data) > MAX_BYTES:
+        raise ConfigError(f"it is larger than {MAX_BYTES} bytes; shorten it", path=str(path))
+    return data
+
+
+def _decode(path: Path, data: bytes) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        column = error.start - (data.rfind(b"\n", 0, error.start) + 1) + 1
+        raise ConfigError("it is not UTF-8; save it as UTF-8", path=str(path), line=line, column=column) from None
+
+
+def _parse(path: Path, text: str) -> dict[str, Any]:
+    if not text.strip():
+        return {}
+    from treadle.config.toml_scan import TomlError, parse
+
+    try:
+        return parse(text)
+    except TomlError as error:
+        problem = f"it is no TOML: {error.problem}"
+        raise ConfigError(problem, path=str(path), line=error.line, column=error.column) from None
+
+
+def write_values(home: Path, edits: Iterable[ConfigEdit], expected_version: str | None = None) -> Written:
+    """Edit the file: all of the edits, or none. A value of null removes the key.
+
+    Raises `ConfigWriteError` when `expected_version` is given and the file has another one, and when the new values
+    are not allowed. `upsert` merges tables, `replace` puts one value for another.
+    """
+    from treadle.config.atomic import PRIVATE, make_home, replace_file
+    from treadle.config.settings import check_document
+
+    path = config_path(home)
+    try:
+        make_home(home)
+        with _locked(home):
+            document = read_document(home)
+            if expected_version is not None and expected_version != document.version:
+                problem = "it was changed since it was read; read it again and repeat the edit"
+                raise ConfigWriteError(problem, "configVersionConflict", path=str(path))
+            data = document.has_bom * _BOM + _edited(document, edits, check_document).encode()
+            mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else PRIVATE
+            replace_file(path, data, mode)
+    except OSError as error:
+        raise ConfigError(f"it cannot be written ({error.strerror})", path=str(path)) from None
+    return Written(path=str(path), version=version_of(data))
+
+
+@contextmanager
+def _locked(home: Path) -> Iterator[None]:
+    """Guards read-edit-write against other processes. The lock is on the directory, so no file is left behind."""
+    import fcntl
+
+    descriptor = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _edited(document: Document, edits: Iterable[ConfigEdit], check: Check) -> str:
+    text = document.text
+    for edit in edits:
+        try:
+            text = _apply(text, split_key(edit.key_path), edit)
+        except ValueError as error:
+            raise ConfigWriteError(str(error), "configValidationError", path=document.path, key=edit.key_path) from None
+    problem, earlier = check(_parse(Path(document.path), text)), check(document.values)
+    # What was wrong before is no reason to refuse: this edit may be the first of several that mend it.
+    if problem is not None and (earlier is None or problem.key != earlier.key):
+        raise ConfigWriteError(problem.problem, "configValidationError", path=document.path, key=problem.key)
+    return text
+
+
+def _apply(text: str, path: KeyPath, edit: ConfigEdit) -> str:
+    from treadle.config.toml_edit import remove_value, set_value
+    from treadle.config.toml_scan import parse
+
+    if edit.value is None:
+        return remove_value(text, path)
+    value = without_nulls(edit.value)
+    old = lookup(parse(text), path)
+    if edit.merge_strategy == "upsert" and isinstance(old, Mapping) and isinstance(value, Mapping):
+        value = merge(old, value)
+    return set_value(text, path, value)

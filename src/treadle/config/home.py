@@ -1,0 +1,56 @@
+"""The home: the directory with `config.toml`, `auth.json` and what Treadle keeps.
+
+Owns only where it is. It is made by whoever first writes into it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from treadle.config.problems import ConfigError
+
+VARIABLES: Final = ("TREADLE_HOME", "CODEX_HOME")
+
+
+def find_home(environ: Mapping[str, str]) -> Path:
+    """`$TREADLE_HOME`, else `$CODEX_HOME`, else `~/.treadle`; absolute, and a directory if it exists."""
+    for variable in VARIABLES:
+        if environ.get(variable):
+            return _checked(_expanded(environ[variable], environ), f"the environment variable {variable}")
+    return _checked(_user_home(environ) / ".treadle", "the home directory of the user")
+
+
+def _expanded(text: str, environ: Mapping[str, str]) -> Path:
+    if text == "~" or text.startswith("~/"):
+        return _user_home(environ) / text[2:]
+    return Path(text)
+
+
+def _user_home(environ: Mapping[str, str]) -> Path:
+    if environ.get("HOME"):
+        return Path(environ["HOME"])
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise ConfigError("there is no home directory for this user; set TREADLE_HOME to a directory") from None
+
+
+def _checked(path: Path, source: str) -> Path:
+    try:
+        absolute = Path(os.path.abspath(path))
+        mode = os.stat(absolute).st_mode
+    except FileNotFoundError:
+        if not os.path.islink(absolute):
+            return absolute
+        problem = "is a symbolic link to nothing"
+    except (OSError, ValueError) as error:
+        problem = f"cannot be used ({getattr(error, 'strerror', None) or error})"
+    else:
+        if stat.S_ISDIR(mode):
+            return absolute
+        problem = "is not a directory"
+    raise ConfigError(f"`{path}` {problem}; set TREADLE_HOME to a directory", source=source)

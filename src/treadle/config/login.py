@@ -1,0 +1,220 @@
+"""The login: `auth.json` in the home, and who it belongs to.
+
+Owns the credentials of the user and never shows one. It talks to nobody: a token is taken as it is given, and the
+claims in it are read for display only, unverified.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from treadle.config.problems import ConfigError
+from treadle.protocol.app.accounts import Account, ApiKeyAccount, AuthMode, ChatgptAccount
+
+FILE_NAME: Final = "auth.json"
+_MAX_BYTES: Final = 256 * 1024  # tokens are a few kilobytes
+_UNUSABLE: Final = re.compile(r"[\x00-\x20\x7f-\uffff]")
+_AUTH_CLAIMS: Final = "https://api.openai.com/auth"
+_PROFILE_CLAIMS: Final = "https://api.openai.com/profile"
+
+
+class _Tokens(Struct, frozen=True):
+    access_token: str = ""
+    account_id: str | None = None
+    id_token: str | None = None
+
+    def __repr__(self) -> str:
+        return "_Tokens(…)"
+
+
+class _Stored(Struct, frozen=True):
+    """The file. Members that other programs keep in it are not ours to read."""
+
+    auth_mode: str | None = None
+    OPENAI_API_KEY: str | None = None
+    tokens: _Tokens | None = None
+
+    def __repr__(self) -> str:
+        return f"_Stored(auth_mode={self.auth_mode!r})"
+
+
+class _Credential(Struct, frozen=True):
+    """What is in use. `bearer` is the secret."""
+
+    mode: AuthMode
+    bearer: str
+    account_id: str | None = None
+    email: str | None = None
+    plan: str = "unknown"
+
+    def __repr__(self) -> str:
+        return f"_Credential(mode={self.mode!r})"
+
+
+class Login:
+    """The login of a home. The file is read when it is first asked for, and again when it has changed.
+
+    Tokens that a client brings (`set_chatgpt_tokens`) live as long as this object: they are the client's to keep and to
+    renew, so they are not written.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self._path = home / FILE_NAME
+        self._seen: tuple[int, ...] | None = None
+        self._stored: _Credential | None = None
+        self._brought: _Credential | None = None
+        self._warning: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Login({str(self._path)!r})"
+
+    def api_key(self) -> str | None:
+        """What goes behind `Bearer`: the key, or the access token. None when nobody is logged in."""
+        credential = self._current()
+        return credential.bearer if credential else None
+
+    def auth_mode(self) -> AuthMode | None:
+        credential = self._current()
+        return credential.mode if credential else None
+
+    def account_id(self) -> str | None:
+        """The workspace that a ChatGPT token is for."""
+        credential = self._current()
+        return credential.account_id if credential else None
+
+    def plan_type(self) -> str | None:
+        account = self.account()
+        return account.plan_type if isinstance(account, ChatgptAccount) else None
+
+    def account(self) -> Account | None:
+        credential = self._current()
+        if credential is None:
+            return None
+        if credential.mode == "apikey":
+            return ApiKeyAccount()
+        return ChatgptAccount(plan_type=credential.plan, email=credential.email)
+
+    def warning(self) -> str | None:
+        """Why a file that is there counts as no login."""
+        self._current()
+        return self._warning
+
+    def set_api_key(self, key: str) -> None:
+        """Log in with a key, and keep it in the file, for its owner alone."""
+        from treadle.config.atomic import PRIVATE, make_home, replace_file
+
+        key = _usable(key, "the API key")
+        try:
+            make_home(self._path.parent)
+            data = msgspec.json.format(msgspec.json.encode({"auth_mode": "apikey", "OPENAI_API_KEY": key}), indent=2)
+            replace_file(self._path, data + b"\n", PRIVATE)
+        except OSError as error:
+            raise ConfigError(f"the login cannot be kept ({error.strerror})", path=str(self._path)) from None
+        self._brought = None
+        self._seen = None
+
+    def set_chatgpt_tokens(self, access_token: str, account_id: str | None, plan_type: str | None = None) -> None:
+        """Log in with a token of a client."""
+        token = _usable(access_token, "the access token")
+        self._brought = _chatgpt("chatgptAuthTokens", _Tokens(token, account_id), plan_type)
+
+    def logout(self) -> bool:
+        """Forget all credentials; whether there was a login."""
+        was = self._current() is not None
+        self._brought = None
+        self._seen = None
+        try:
+            os.unlink(self._path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise ConfigError(f"the login cannot be removed ({error.strerror})", path=str(self._path)) from None
+        return was
+
+    def _current(self) -> _Credential | None:
+        if self._brought is not None:
+            return self._brought
+        seen = self._stamp()
+        if seen != self._seen:
+            self._stored, self._warning = self._read() if seen else (None, None)
+            self._seen = seen
+        return self._stored
+
+    def _stamp(self) -> tuple[int, ...]:
+        """Changes with the file; empty when there is none."""
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return ()
+        return (found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode)
+
+    def _read(self) -> tuple[_Credential | None, str | None]:
+        unreadable = f"{self._path}: it cannot be read, so nobody is logged in; log in again"
+        try:
+            if not stat.S_ISREG(os.stat(self._path).st_mode):
+                return None, unreadable
+            with open(self._path, "rb") as file:
+                stored = msgspec.json.decode(file.read(_MAX_BYTES), type=_Stored)
+        except OSError:
+            return None, unreadable
+        except (msgspec.DecodeError, RecursionError):  # its text could repeat what is in the file
+            return None, f"{self._path}: it has not the form of a login, so nobody is logged in; log in again"
+        return _credential(stored), None
+
+
+def _usable(secret: str, what: str) -> str:
+    secret = secret.strip()
+    if not secret or _UNUSABLE.search(secret):
+        raise ConfigError(f"{what} is empty or has characters that no key has; copy it again")
+    return secret
+
+
+def _credential(stored: _Stored) -> _Credential | None:
+    key = (stored.OPENAI_API_KEY or "").strip()
+    tokens = stored.tokens if stored.tokens is not None and stored.tokens.access_token else None
+    wants_tokens = stored.auth_mode not in (None, "apikey") or not key
+    if tokens is not None and wants_tokens:
+        return _chatgpt("chatgpt", tokens, None)
+    if key and stored.auth_mode in (None, "apikey"):
+        return _Credential("apikey", key)
+    return None
+
+
+def _chatgpt(mode: AuthMode, tokens: _Tokens, plan: str | None) -> _Credential:
+    claims = {**_claims(tokens.access_token), **_claims(tokens.id_token or "")}
+    auth, profile = _member(claims, _AUTH_CLAIMS), _member(claims, _PROFILE_CLAIMS)
+    return _Credential(
+        mode,
+        tokens.access_token,
+        tokens.account_id or _text(auth.get("chatgpt_account_id")),
+        _text(claims.get("email")) or _text(profile.get("email")),
+        plan or _text(auth.get("chatgpt_plan_type")) or "unknown",
+    )
+
+
+def _claims(token: str) -> dict[str, Any]:
+    """What a JWT says about itself; nothing when it is none."""
+    from base64 import urlsafe_b64decode
+
+    try:
+        body = token.split(".")[1]
+        claims = msgspec.json.decode(urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+    except (IndexError, ValueError, RecursionError):
+        return {}
+    return claims if isinstance(claims, dict) else {}
+
+
+def _member(claims: dict[str, Any], name: str) -> dict[str, Any]:
+    member = claims.get(name)
+    return member if isinstance(member, dict) else {}
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None

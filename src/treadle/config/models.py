@@ -1,0 +1,120 @@
+"""The models that we know by name: the catalogue for `model/list`, and what the turn loop must know of a model.
+
+Owns a short list that is part of the program: nothing is fetched. A model that is not in it works as well; it only has
+to be configured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from treadle.config.providers import OFFLINE
+from treadle.config.settings import Config
+from treadle.errors import TreadleError
+from treadle.protocol.app.models import Model, ModelListParams, ModelListResponse, ReasoningEffortOption
+
+CONTEXT_WINDOW: Final = 272_000
+"""Tokens, for a model that nobody has said more about."""
+
+_USABLE_PERCENT: Final = 95  # the rest is for what the provider adds
+_COMPACT_PERCENT: Final = 90  # early enough that the request for the summary still fits
+
+EFFORTS: Final = (
+    ReasoningEffortOption(reasoning_effort="none", description="Answers at once, without reasoning first"),
+    ReasoningEffortOption(reasoning_effort="minimal", description="Reasons as little as it can"),
+    ReasoningEffortOption(reasoning_effort="low", description="A little reasoning, for simple tasks"),
+    ReasoningEffortOption(reasoning_effort="medium", description="Enough reasoning for most tasks"),
+    ReasoningEffortOption(reasoning_effort="high", description="Much reasoning, for hard tasks"),
+    ReasoningEffortOption(reasoning_effort="xhigh", description="As much reasoning as it takes"),
+)
+
+
+class InvalidCursor(TreadleError):
+    """A cursor is not one that we gave."""
+
+
+class ModelFacts(Struct, frozen=True, kw_only=True):
+    """What the turn loop must know. Sizes are tokens; `usable_window` is what a client is told."""
+
+    context_window: int
+    usable_window: int
+    auto_compact_limit: int
+    freeform_patch: bool
+    supports_images: bool
+
+
+def _model(model_id: str, name: str, description: str, *, hidden: bool = False, images: bool = True) -> Model:
+    return Model(
+        id=model_id,
+        model=model_id,
+        display_name=name,
+        description=description,
+        hidden=hidden,
+        is_default=False,
+        default_reasoning_effort="medium",
+        supported_reasoning_efforts=EFFORTS,
+        input_modalities=("text", "image") if images else ("text",),
+    )
+
+
+CATALOG: Final = (
+    _model("gpt-6.1-sol", "GPT-6.1 Sol", "For everyday coding"),
+    _model("gpt-6-astra", "GPT-6 Astra", "For the hardest tasks"),
+    _model("gpt-6-luna", "GPT-6 Luna", "Quick and cheap, for easy tasks"),
+    _model("gpt-5.5", "GPT-5.5", "An older model for coding"),
+    _model("gpt-5.4", "GPT-5.4", "An older model for coding", hidden=True),
+    _model("gpt-5.4-mini", "GPT-5.4 mini", "An older, small model", hidden=True),
+    _model("gpt-5.3-codex", "GPT-5.3 Codex", "An older model for coding", hidden=True),
+)
+OFFLINE_MODEL: Final = _model(
+    OFFLINE, "Offline", "Scripted: needs no network and no key, and calls real tools", images=False
+)
+
+
+def models(config: Config) -> tuple[Model, ...]:
+    """All of them, the hidden ones too; exactly one is the default."""
+    return tuple(_marked(config))
+
+
+def _marked(config: Config) -> Iterator[Model]:
+    known = (OFFLINE_MODEL, *CATALOG) if config.is_offline else CATALOG
+    if all(model.id != config.model for model in known):
+        known = (_model(config.model, config.model, f"Configured, from `{config.model_provider}`"), *known)
+    for model in known:
+        is_default = model.id == config.model
+        yield replace(model, is_default=is_default, hidden=model.hidden and not is_default)
+
+
+def list_models(config: Config, params: ModelListParams) -> ModelListResponse:
+    """One page. A cursor is the number of models before it; raises `InvalidCursor`."""
+    listed = [model for model in models(config) if params.include_hidden or not model.hidden]
+    start = _offset(params.cursor)
+    if start > len(listed):
+        raise InvalidCursor(f"cursor {start} exceeds total models {len(listed)}")
+    # A page of none would never come to an end.
+    stop = len(listed) if params.limit is None else min(len(listed), start + max(1, params.limit))
+    return ModelListResponse(data=tuple(listed[start:stop]), next_cursor=str(stop) if stop < len(listed) else None)
+
+
+def _offset(cursor: str | None) -> int:
+    if cursor is None:
+        return 0
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 20):
+        raise InvalidCursor(f"invalid cursor: {cursor}")
+    return int(cursor)
+
+
+def model_facts(model_id: str, config: Config) -> ModelFacts:
+    window = config.model_context_window or CONTEXT_WINDOW
+    bare = model_id.rpartition("/")[2]  # gateways name them `vendor/model`
+    return ModelFacts(
+        context_window=window,
+        usable_window=window * _USABLE_PERCENT // 100,
+        auto_compact_limit=config.model_auto_compact_token_limit or window * _COMPACT_PERCENT // 100,
+        freeform_patch=bare.startswith(("gpt-5", "gpt-6")),
+        supports_images=bare != OFFLINE,
+    )

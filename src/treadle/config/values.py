@@ -1,0 +1,190 @@
+"""The settings by key: their types, their defaults, and the reading of a plain table into them.
+
+Owns what a value may be and the text that says so. Knows no file and no layer: a problem is named by its key path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, get_args, get_origin
+
+import msgspec
+from msgspec import Meta, Struct
+
+from treadle.config.known_keys import UNUSED, UNUSED_IN_SHELL_ENVIRONMENT
+from treadle.config.overrides import KeyPath
+from treadle.config.problems import kind_of
+from treadle.protocol.app.settings import (
+    ApprovalsReviewer,
+    AskForApproval,
+    GranularAskForApproval,
+    Personality,
+    ReasoningSummary,
+    SandboxMode,
+)
+
+T = TypeVar("T", bound=Struct)
+
+PROJECT_DOC_MAX_BYTES: Final = 32 * 1024
+
+_Text: TypeAlias = Annotated[str, Meta(min_length=1)]
+_Count: TypeAlias = Annotated[int, Meta(ge=1, le=2**53)]
+_Size: TypeAlias = Annotated[int, Meta(ge=0, le=2**53)]
+
+
+class InvalidValue(ValueError):
+    """A value of a known key is not allowed."""
+
+    def __init__(self, path: KeyPath, problem: str) -> None:
+        super().__init__(problem)
+        self.path = path
+        self.problem = problem
+
+
+class WorkspaceWrite(Struct, frozen=True, kw_only=True):
+    """`[sandbox_workspace_write]`"""
+
+    writable_roots: tuple[str, ...] = ()
+    network_access: bool = False
+    exclude_slash_tmp: bool = False
+    exclude_tmpdir_env_var: bool = False
+
+
+class ShellEnvironment(Struct, frozen=True, kw_only=True):
+    """`[shell_environment_policy]`. Variables that look secret stay out unless the file says otherwise."""
+
+    inherit: Literal["all", "core", "none"] = "all"
+    ignore_default_excludes: bool = False
+    exclude: tuple[str, ...] = ()
+    set: dict[str, str] = {}
+    include_only: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"ShellEnvironment(inherit={self.inherit!r}, set={sorted(self.set)})"
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return [("inherit", self.inherit), ("set", sorted(self.set))]
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """Every key of `config.toml` that has an effect, but the tables of providers and profiles."""
+
+    model: _Text = "offline"
+    model_provider: _Text = "offline"
+    approval_policy: AskForApproval = "on-request"
+    approvals_reviewer: ApprovalsReviewer = "user"
+    sandbox_mode: SandboxMode = "read-only"
+    sandbox_workspace_write: WorkspaceWrite = WorkspaceWrite()
+    model_reasoning_effort: _Text | None = None
+    model_reasoning_summary: ReasoningSummary | None = None
+    model_context_window: _Count | None = None
+    model_auto_compact_token_limit: _Count | None = None
+    instructions: str | None = None
+    model_instructions_file: _Text | None = None
+    developer_instructions: str | None = None
+    compact_prompt: str | None = None
+    project_doc_max_bytes: _Size = PROJECT_DOC_MAX_BYTES
+    project_doc_fallback_filenames: tuple[str, ...] = ()
+    shell_environment_policy: ShellEnvironment = ShellEnvironment()
+    tool_output_token_limit: _Count | None = None
+    personality: Personality | None = None
+    service_tier: _Text | None = None
+    hide_agent_reasoning: bool = False
+    show_raw_agent_reasoning: bool = False
+    openai_base_url: _Text | None = None
+    profile: _Text | None = None
+
+
+_ELSEWHERE: Final = frozenset({"model_providers", "profiles"})
+# The policy that Codex had before `on-request`, and that it reads no more.
+_RETIRED: Final = {("approval_policy", "on-failure"): "on-request"}
+
+_ALLOWED: Final[dict[Any, str]] = {
+    str: "a text",
+    bool: "true or false",
+    tuple[str, ...]: "a list of texts",
+    dict[str, str]: "a table of texts",
+    _Text: "a text that is not empty",
+    _Count: "a whole number from 1",
+    _Size: "a whole number from 0",
+    GranularAskForApproval: "a table `granular` with `sandbox_approval`, `rules` and `mcp_elicitations`",
+}
+
+
+class Reading(Struct):
+    """What a table says: `values` for the keys that have an effect, and the paths of keys that nobody knows."""
+
+    values: dict[str, Any]
+    unknown: list[KeyPath]
+    retired: list[tuple[KeyPath, str, str]]
+
+
+def read_values(table: Mapping[str, Any]) -> Reading:
+    """The settings in a table; raises `InvalidValue` for the first that is not allowed."""
+    reading = Reading({}, [], [])
+    for key, value in table.items():
+        if key in _types(Settings):
+            reading.values[key] = _read((key,), value, reading)
+        elif key not in UNUSED | _ELSEWHERE:
+            reading.unknown.append((key,))
+    return reading
+
+
+def _read(path: KeyPath, value: Any, reading: Reading) -> Any:
+    wanted = _types(Settings)[path[0]]
+    if isinstance(wanted, type) and issubclass(wanted, Struct):
+        return _read_struct(wanted, path, value, reading)
+    replacement = _RETIRED.get((path[0], value)) if isinstance(value, str) else None
+    if replacement is not None:
+        reading.retired.append((path, value, replacement))
+        return replacement
+    return _convert(path, value, wanted)
+
+
+def _read_struct(wanted: type[T], path: KeyPath, table: Any, reading: Reading) -> T:
+    if not isinstance(table, Mapping):
+        raise InvalidValue(path, f"found {kind_of(table)}, allowed is a table")
+    types = _types(wanted)
+    known = {key: _convert((*path, key), value, types[key]) for key, value in table.items() if key in types}
+    unused = UNUSED_IN_SHELL_ENVIRONMENT if wanted is ShellEnvironment else frozenset()
+    reading.unknown.extend((*path, key) for key in table if key not in types and key not in unused)
+    return wanted(**known)
+
+
+def _convert(path: KeyPath, value: Any, wanted: Any) -> Any:
+    try:
+        return msgspec.convert(value, wanted)
+    except msgspec.ValidationError:
+        raise InvalidValue(path, f"found {_found(value, wanted)}, allowed is {allowed(wanted)}") from None
+
+
+def _found(value: Any, wanted: Any) -> str:
+    """The value itself only where the key takes one of a few words: such a key holds no secret."""
+    if isinstance(value, str) and _words(wanted) and len(value) <= 40:
+        return f"`{value}`"
+    return "an empty text" if value == "" else str(value) if type(value) is int else kind_of(value)
+
+
+def allowed(wanted: Any) -> str:
+    """What a type allows, in words."""
+    if wanted in _ALLOWED:
+        return _ALLOWED[wanted]
+    words = _words(wanted)
+    others = [allowed(member) for member in get_args(wanted) if _is_other(member)]
+    return " or ".join((["one of " + ", ".join(f"`{word}`" for word in words)] if words else []) + others)
+
+
+def _is_other(member: Any) -> bool:
+    return get_origin(member) is not Literal and member is not type(None) and not isinstance(member, str)
+
+
+def _words(wanted: Any) -> tuple[str, ...]:
+    if get_origin(wanted) is Literal:
+        return get_args(wanted)
+    return next((get_args(member) for member in get_args(wanted) if get_origin(member) is Literal), ())
+
+
+@cache
+def _types(struct: type[Struct]) -> dict[str, Any]:
+    return {field.name: field.type for field in msgspec.structs.fields(struct)}

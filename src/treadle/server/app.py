@@ -1,0 +1,289 @@
+"""`AppServer`: keeps threads, runs turns, talks to clients. It owns everything that threads and clients share.
+
+Nothing heavy is loaded before it is needed: the store at the first thread, the model client at the first turn, the
+place where commands run at the first command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from msgspec import Raw
+
+from treadle.agent.departures import Departures
+from treadle.agent.journal import Event
+from treadle.agent.services import Ask
+from treadle.errors import INVALID_REQUEST, RpcError
+from treadle.server.client import Client
+from treadle.server.tasks import Tasks
+
+if TYPE_CHECKING:
+    from treadle.agent.state import Settings
+    from treadle.config import Config, ConfigError, ConfigWarning, Login
+    from treadle.execution import Environment
+    from treadle.llm import Model
+    from treadle.server.connection import ChannelClient
+    from treadle.server.local import LocalClient
+    from treadle.server.models import Models
+    from treadle.server.threads import Threads
+    from treadle.store.model import Store
+    from treadle.transport import Channel
+
+logger = logging.getLogger(__name__)
+
+
+class AppServer:
+    """Use it as `async with AppServer() as server`. `home` is where threads and settings are kept."""
+
+    def __init__(
+        self,
+        *,
+        home: str | os.PathLike[str] | None = None,
+        overrides: Iterable[str] = (),
+        environ: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+    ) -> None:
+        self._environ = os.environ if environ is None else environ
+        self._home = None if home is None else Path(home)
+        self._overrides = tuple(overrides)
+        self._cwd = cwd
+        self.clients: dict[Client, None] = {}
+        self.departures = Departures()
+        self.user_agent = "treadle"
+        self.tasks = Tasks()
+        self.draining = False
+        self._config: Config | None = None
+        self.config_problems: list[ConfigError | ConfigWarning] = []
+        self._login: Login | None = None
+        self._threads: Threads | None = None
+        self._models: Models | None = None
+        self._store: asyncio.Task[Store] | None = None
+        self._memory: Store | None = None
+        self._environment: asyncio.Task[Environment] | None = None
+        self._next_ask = 0
+        self._relief = asyncio.Event()
+        self._watches: dict[Any, Any] = {}
+
+    # --- life ---
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End all turns as interrupted, all commands with their descendants, and release everything."""
+        self.draining = True
+        if self._threads is not None:
+            await self._threads.close()
+        for client in tuple(self.clients):
+            client.close()  # type: ignore[attr-defined]
+        await self.tasks.close()
+        await self._close_environment()
+        if self._models is not None:
+            await self._models.close()
+        await self._close_stores()
+
+    async def _close_environment(self) -> None:
+        if self._environment is not None:
+            try:
+                environment = await self._environment
+            except Exception:
+                return  # whoever asked for it was told
+            await environment.close()
+
+    async def _close_stores(self) -> None:
+        if self._store is not None:
+            try:
+                store = await self._store
+            except Exception:
+                return  # whoever asked for it was told
+            await store.close()
+        if self._memory is not None:
+            await self._memory.close()
+
+    async def drain(self) -> None:
+        """Take no more turns and wait for those that run."""
+        self.draining = True
+        if self._threads is not None:
+            await self._threads.wait_idle()
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        return self.tasks.start(work, name)
+
+    # --- clients ---
+
+    def accept(self, channel: Channel, *, must_not_lose: bool = False) -> ChannelClient:
+        """Serve a client at the other end of a channel."""
+        from treadle.server.connection import ChannelClient
+
+        client = ChannelClient(self, channel, must_not_lose=must_not_lose)
+        self.clients[client] = None
+        client.start()
+        return client
+
+    def connect(self, on_event: Callable[[Event], None], on_ask: Callable[[Ask], None]) -> LocalClient:
+        """A client in this process."""
+        from treadle.server.local import LocalClient
+
+        client = LocalClient(self, on_event, on_ask)
+        self.clients[client] = None
+        return client
+
+    def client_gone(self, client: Client) -> None:
+        self.clients.pop(client, None)
+        if self._threads is not None:
+            self._threads.client_gone(client)
+        for watch in self._watches.pop(client, {}).values():
+            watch.cancel()
+        self.relieved()
+
+    def watches(self, client: Client) -> dict[str, asyncio.Task[None]]:
+        """What a client watches or runs outside of any thread, by its own name for it; it ends with the client."""
+        if client.closed:
+            raise RpcError(INVALID_REQUEST, "the connection is closed")
+        watches: dict[str, asyncio.Task[None]] = self._watches.setdefault(client, {})
+        return watches
+
+    def answered(self, client: Client, ask_id: int, answer: Raw | RpcError) -> None:
+        if self._threads is not None:
+            self._threads.answered(client, ask_id, answer)
+
+    def broadcast(self, event: Event) -> None:
+        for client in tuple(self.clients):
+            client.tell(event)
+
+    async def relief(self) -> None:
+        """Wait until some client has caught up."""
+        self._relief.clear()
+        await self._relief.wait()
+
+    def relieved(self) -> None:
+        self._relief.set()
+
+    # --- what threads share ---
+
+    @property
+    def home(self) -> str:
+        return str(self.home_path)
+
+    @property
+    def home_path(self) -> Path:
+        if self._home is None:
+            from treadle.config import find_home
+
+            self._home = find_home(self._environ)
+        return self._home
+
+    @property
+    def cwd(self) -> str:
+        return self._cwd or os.getcwd()
+
+    @property
+    def config(self) -> Config:
+        if self._config is None:
+            self.load_config()
+        assert self._config is not None
+        return self._config
+
+    def load_config(self) -> None:
+        """Read the settings. A file that cannot be used is reported, and the built-in settings hold, which are safe."""
+        from treadle.config import ConfigError, load_config
+
+        try:
+            loaded = load_config(self.home_path, overrides=self._overrides, environ=self._environ)
+            self.config_problems = list(loaded.warnings)
+        except ConfigError as error:
+            loaded = load_config(self.home_path, environ=self._environ, use_file=False)
+            self.config_problems = [error]
+        self._config = loaded.config
+
+    @property
+    def login(self) -> Login:
+        if self._login is None:
+            from treadle.config import Login
+
+            self._login = Login(self.home_path)
+        return self._login
+
+    @property
+    def threads(self) -> Threads:
+        if self._threads is None:
+            from treadle.server.threads import Threads
+
+            self._threads = Threads(self)
+        return self._threads
+
+    @property
+    def models(self) -> Models:
+        if self._models is None:
+            from treadle.server.models import Models
+
+            self._models = Models(self)
+        return self._models
+
+    def config_for(self, settings: Settings) -> Config:
+        return self.models.config_for(settings)
+
+    def model_for(self, settings: Settings) -> Model:
+        return self.models.model_for(settings)
+
+    async def store(self) -> Store:
+        """The threads on disk. Raises `StoreError`; the next call tries again."""
+        if self._store is None:
+            self._store = asyncio.get_running_loop().create_task(self._open_store(), name="opening the store")
+        opening = self._store
+        try:
+            return await asyncio.shield(opening)
+        except Exception:
+            if self._store is opening:
+                self._store = None
+            raise
+
+    async def _open_store(self) -> Store:
+        from treadle.store import open_store
+
+        return await open_store(self.home_path)
+
+    @property
+    def memory(self) -> Store:
+        """Ephemeral threads."""
+        if self._memory is None:
+            from treadle.store import MemoryStore
+
+            self._memory = MemoryStore()
+        return self._memory
+
+    async def environment(self) -> Environment:
+        if self._environment is None:
+            from treadle.execution import Environment
+
+            self._environment = asyncio.get_running_loop().create_task(Environment.connect(), name="environment")
+        opening = self._environment
+        try:
+            return await asyncio.shield(opening)
+        except Exception:
+            if self._environment is opening:
+                self._environment = None
+            raise
+
+    def next_request_id(self) -> int:
+        self._next_ask += 1
+        return self._next_ask - 1
+
+    def warm_up(self) -> None:
+        """Load what the first thread will need, while nobody waits for it."""
+        self.spawn(self._warm_up(), "warming up")
+
+    async def _warm_up(self) -> None:
+        try:
+            await self.store()
+        except Exception as error:  # the first request for a thread will say so
+            logger.warning("the threads cannot be opened: %s", error)
+        _ = self.threads

@@ -1,0 +1,192 @@
+"""`Client`: one party that talks to the server, whatever the road. It owns who the client is, what it wants to hear and
+the requests that it waits for.
+
+`ChannelClient` (in `connection`) speaks JSON over a channel; `LocalClient` (in `local`) is in the same process and gets
+objects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Raw
+
+from treadle.agent.journal import Event
+from treadle.agent.services import Ask
+from treadle.errors import INTERNAL_ERROR, INVALID_REQUEST, OVERLOADED, RpcError
+from treadle.protocol.app.base import decode
+from treadle.server import refusals
+from treadle.server.quirks import NONE, Quirks
+from treadle.server.routes import EXPERIMENTAL_NOTIFICATIONS, ROUTES, Route
+from treadle.store.model import StoreError
+
+if TYPE_CHECKING:
+    from treadle.server.app import AppServer
+
+logger = logging.getLogger(__name__)
+
+# Requests that one client may have under way. More are refused: a client that does not wait will not stop.
+MAX_CALLS: Final = 1024
+OVERLOAD_DATA: Final = {"codexErrorInfo": "server_overloaded"}
+
+
+class Call:
+    """One request: `reply` may be called before the handler returns, so that what follows comes after the answer."""
+
+    __slots__ = ("_answered", "client", "params", "request_id", "server")
+
+    def __init__(self, client: Client, request_id: Any, params: Any) -> None:
+        self.client = client
+        self.server = client.server
+        self.request_id = request_id
+        self.params = params
+        self._answered = False
+
+    def reply(self, result: Any) -> None:
+        if not self._answered:
+            self._answered = True
+            self.client.send_reply(self.request_id, result)
+
+    def fail(self, error: RpcError) -> None:
+        if not self._answered:
+            self._answered = True
+            self.client.send_failure(self.request_id, error)
+
+
+class Client(ABC):
+    must_not_lose = True
+    """Whether the agent waits for this client when it does not keep up; otherwise it is cut off some day."""
+
+    def __init__(self, server: AppServer) -> None:
+        self.server = server
+        self.name = ""
+        self.version = ""
+        self.initialized = False
+        self.experimental = False
+        self.opted_out: frozenset[str] = frozenset()
+        self.quirks: Quirks = NONE
+        self.calls = 0
+        self.closed = False
+
+    # --- out ---
+
+    @abstractmethod
+    def send_event(self, event: Event) -> None: ...
+
+    @abstractmethod
+    def send_ask(self, ask: Ask) -> None: ...
+
+    @abstractmethod
+    def send_reply(self, request_id: Any, result: Any) -> None: ...
+
+    @abstractmethod
+    def send_failure(self, request_id: Any, error: RpcError) -> None: ...
+
+    @property
+    def congested(self) -> bool:
+        return False
+
+    def tell(self, event: Event) -> None:
+        """What this client wants to hear, and nothing before it is initialized."""
+        if not self.initialized or event.method in self.opted_out:
+            return
+        if event.method in EXPERIMENTAL_NOTIFICATIONS and not self.experimental:
+            return
+        self.send_event(event)
+
+    # --- in ---
+
+    def receive(self, request_id: Any, method: str, params: Raw) -> None:
+        """A request has come: check it and let it be handled."""
+        try:
+            call, route = self._accept(request_id, method, params)
+        except RpcError as error:
+            self.send_failure(request_id, error)
+            return
+        self._begin(call, route)
+
+    def _begin(self, call: Call, route: Route) -> None:
+        if not route.is_async:
+            self._run_now(call, route)
+        elif self.calls >= MAX_CALLS:
+            call.fail(RpcError(OVERLOADED, "Server overloaded; retry later.", OVERLOAD_DATA))
+        else:
+            self.calls += 1
+            self.server.spawn(self._run(call, route), route.method)
+
+    def _accept(self, request_id: Any, method: str, raw: Raw) -> tuple[Call, Route]:
+        """Parsing comes before the handshake check: what is no request at all is told so."""
+        route = ROUTES.get(method)
+        if route is None:
+            raise refusals.unknown_method(method)
+        params = _read_params(route, raw)
+        if not self.initialized and method != "initialize":
+            raise RpcError(INVALID_REQUEST, "Not initialized")
+        if not self.experimental:
+            refusals.refuse_experimental(method, params)
+        return Call(self, request_id, params), route
+
+    def _run_now(self, call: Call, route: Route) -> None:
+        try:
+            _finish(call, route.handler(call))
+        except Exception as error:
+            call.fail(wire_error(error, route.method))
+
+    async def _run(self, call: Call, route: Route) -> None:
+        try:
+            _finish(call, await route.handler(call))
+        except asyncio.CancelledError:
+            call.fail(RpcError(INTERNAL_ERROR, "the server is being stopped"))
+            raise
+        except Exception as error:
+            call.fail(wire_error(error, route.method))
+        finally:
+            self.calls -= 1
+
+    def answered(self, ask_id: object, answer: Raw | RpcError) -> None:
+        if isinstance(ask_id, int):
+            self.server.answered(self, ask_id, answer)
+
+    def gone(self) -> None:
+        """The client has left: its turns go on without it."""
+        if not self.closed:
+            self.closed = True
+            self.server.client_gone(self)
+
+
+def _finish(call: Call, result: Any) -> None:
+    """A handler that returns nothing has replied, or will when what it promised is kept."""
+    if result is not None:
+        call.reply(result)
+
+
+def _read_params(route: Route, raw: Raw) -> Any:
+    given = bytes(raw)
+    if not given or given == b"null":
+        if not route.params_optional:
+            raise RpcError(INVALID_REQUEST, "Invalid request: missing field `params`")
+        given = b"{}"
+    try:
+        return decode(given, route.params)
+    except msgspec.ValidationError as error:
+        raise refusals.bad_params(error) from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise RpcError(INVALID_REQUEST, f"Invalid request: {error}") from None
+
+
+def wire_error(error: Exception, method: str) -> RpcError:
+    """The one place where an exception becomes an error on the wire."""
+    if isinstance(error, RpcError):
+        return error
+    if isinstance(error, StoreError):
+        return RpcError(INTERNAL_ERROR, error.message, {"kind": error.kind})
+    from treadle.errors import TreadleError
+
+    if isinstance(error, TreadleError):
+        return RpcError(INVALID_REQUEST, str(error))
+    logger.error("%s failed", method, exc_info=error)
+    return RpcError(INTERNAL_ERROR, f"internal error: {type(error).__name__}; the log has more")

@@ -1,0 +1,146 @@
+"""`ChannelClient`: a client at the other end of a channel, in JSON.
+
+It owns the reading of frames and the queue for a client that does not keep up: deltas are joined in it, and a client
+that still falls behind without end is cut off, except on stdio, where the agent waits instead.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct, structs
+
+from treadle.agent.journal import Event
+from treadle.agent.services import Ask
+from treadle.errors import MalformedMessage, RpcError
+from treadle.rpc import Failure, Reply, Request, decode_lenient, encode_failure
+from treadle.server.client import Client
+from treadle.transport import Channel
+
+if TYPE_CHECKING:
+    from treadle.server.app import AppServer
+
+logger = logging.getLogger(__name__)
+
+# What may wait for a client. Beyond the first mark the agent pauses for one that must not lose anything.
+HIGH_BYTES: Final = 4 << 20
+MAX_BYTES: Final = 64 << 20
+MAX_WAITING: Final = 32_768
+
+_encode = msgspec.json.Encoder().encode
+
+
+class _ReplyFrame(Struct):
+    id: Any
+    result: Any
+
+
+class _AskFrame(Struct):
+    method: str
+    id: int
+    params: Any
+
+
+class ChannelClient(Client):
+    def __init__(self, server: AppServer, channel: Channel, *, must_not_lose: bool = False) -> None:
+        super().__init__(server)
+        self.must_not_lose = must_not_lose
+        self._channel = channel
+        self._waiting: deque[Event | bytes] = deque()
+        self._waiting_bytes = 0
+
+    def start(self) -> None:
+        self._channel.attach(self)
+
+    def close(self) -> None:
+        self._channel.close()
+
+    # --- Receiver ---
+
+    def frame_received(self, frame: bytes) -> None:
+        try:
+            message = decode_lenient(frame)
+        except MalformedMessage as error:
+            logger.warning("%s sent something that is no message: %s", self._channel.peer, error)
+            return
+        if isinstance(message, Request):
+            self.receive(message.id, message.method, message.params)
+        elif isinstance(message, Reply):
+            self.answered(message.id, message.result.copy())
+        elif isinstance(message, Failure):
+            self.answered(message.id, RpcError(message.error.code, message.error.message, message.error.data))
+
+    def channel_closed(self, reason: str) -> None:
+        logger.info("%s is gone: %s", self._channel.peer, reason)
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        self.gone()
+
+    def channel_writable(self) -> None:
+        while self._waiting and self._channel.writable:
+            entry = self._waiting.popleft()
+            frame = entry if isinstance(entry, bytes) else entry.frame
+            self._waiting_bytes -= len(frame)
+            self._channel.send(frame)
+        if not self.congested:
+            self.server.relieved()
+
+    # --- out ---
+
+    def send_event(self, event: Event) -> None:
+        if not self._waiting and self._channel.writable:
+            self._channel.send(event.frame)
+        elif not self._join(event):
+            self._wait(event, len(event.frame))
+
+    def send_ask(self, ask: Ask) -> None:
+        self._send(_encode(_AskFrame(ask.method, ask.id, ask.params)))
+
+    def send_reply(self, request_id: Any, result: Any) -> None:
+        self._send(_encode(_ReplyFrame(request_id, result)))
+
+    def send_failure(self, request_id: Any, error: RpcError) -> None:
+        self._send(encode_failure(request_id, error.code, error.message, error.data))
+
+    @property
+    def congested(self) -> bool:
+        return not self.closed and self._channel.pending + self._waiting_bytes > HIGH_BYTES
+
+    def _send(self, frame: bytes) -> None:
+        if not self._waiting and self._channel.writable:
+            self._channel.send(frame)
+        else:
+            self._wait(frame, len(frame))
+
+    def _wait(self, entry: Event | bytes, size: int) -> None:
+        if self.closed:
+            return
+        self._waiting.append(entry)
+        self._waiting_bytes += size
+        too_much = self._waiting_bytes > MAX_BYTES or len(self._waiting) > MAX_WAITING
+        if too_much and not self.must_not_lose:
+            logger.warning("%s does not read what it is told; the connection is cut", self._channel.peer)
+            self._channel.abort()
+
+    def _join(self, event: Event) -> bool:
+        """Put a delta to the one before it, when both are of the same item."""
+        last = self._waiting[-1] if self._waiting else None
+        if not isinstance(last, Event) or last.method != event.method or not event.method.endswith("elta"):
+            return False
+        joined = join_deltas(last.params, event.params)
+        if joined is None:
+            return False
+        self._waiting_bytes -= len(last.frame)
+        self._waiting[-1] = merged = Event(event.method, joined, event.seq, event.at_ms)
+        self._waiting_bytes += len(merged.frame)
+        return True
+
+
+def join_deltas(first: Any, second: Any) -> Any:
+    """Two deltas of one item as one; None when they do not belong together."""
+    if structs.replace(first, delta="") != structs.replace(second, delta=""):
+        return None
+    return structs.replace(second, delta=first.delta + second.delta)

@@ -1,0 +1,144 @@
+"""`turn/*`, and the other methods that make the agent do something."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from msgspec import UnsetType
+
+from treadle.agent.inputs import check_input
+from treadle.agent.starting import start_compaction, start_shell_command, start_turn
+from treadle.agent.thread import Thread
+from treadle.agent.turn import Said, Turn
+from treadle.errors import INVALID_REQUEST, RpcError
+from treadle.protocol.app.base import Empty
+from treadle.protocol.app.turns import TurnStartResponse, TurnSteerResponse
+from treadle.server.client import Call, wire_error
+
+# params of turn/start and thread/settings/update -> settings of a thread
+_SETTINGS = {
+    "approval_policy": "approval_policy",
+    "approvals_reviewer": "approvals_reviewer",
+    "cwd": "cwd",
+    "effort": "effort",
+    "model": "model",
+    "personality": "personality",
+    "sandbox_policy": "sandbox",
+    "summary": "summary",
+}
+
+
+def setting_changes(params: Any, cwd: str) -> dict[str, Any]:
+    """What a request changes for good. A relative directory is relative to where the thread is."""
+    changes = {
+        name: getattr(params, member) for member, name in _SETTINGS.items() if getattr(params, member) is not None
+    }
+    if "cwd" in changes:
+        changes["cwd"] = _absolute(changes["cwd"], cwd)
+    if not isinstance(params.service_tier, UnsetType):
+        changes["service_tier"] = params.service_tier
+    return changes
+
+
+def _absolute(path: str, base: str) -> str:
+    import os.path
+
+    return os.path.normpath(os.path.join(base, path))
+
+
+async def start(call: Call) -> None:
+    params, server = call.params, call.server
+    ticket = server.departures.ticket()  # the order of the requests is that of their arrival
+    try:
+        thread = server.threads.find(params.thread_id)
+        server.threads.check_open()
+        check_input(params.input)
+    except BaseException:
+        ticket.leave()
+        raise
+    async with thread.lock:
+        turn = await start_turn(
+            thread,
+            Said(params.input, params.client_user_message_id),
+            setting_changes(params, thread.settings.cwd),
+            output_schema=params.output_schema,
+            ticket=ticket,
+            not_before=_not_before(call),
+        )
+        server.threads.keep_warm(thread)
+        _reply_when_kept(call, thread, turn)
+
+
+def _not_before(call: Call) -> float:
+    quirk = call.client.quirks.turn_min_s
+    return asyncio.get_running_loop().time() + quirk if quirk else 0.0
+
+
+def _reply_when_kept(call: Call, thread: Thread, turn: Turn) -> None:
+    """What was promised is in the store, and what follows comes after."""
+    result = TurnStartResponse(turn=turn.fresh())
+    thread.journal.after(lambda: _reply(call, thread, result))
+
+
+def _reply(call: Call, thread: Thread, result: Any) -> None:
+    failure = thread.journal.failure
+    if failure is None:
+        call.reply(result)
+    else:
+        call.fail(wire_error(failure, "turn/start"))
+
+
+def _active(thread: Thread, what: str) -> Turn:
+    if thread.turn is None or not thread.turn.active:
+        raise RpcError(INVALID_REQUEST, f"no active turn to {what}")
+    return thread.turn
+
+
+async def steer(call: Call) -> TurnSteerResponse:
+    params = call.params
+    thread = call.server.threads.find(params.thread_id)
+    async with thread.lock:
+        if not params.input:
+            raise RpcError(INVALID_REQUEST, "input must not be empty")
+        check_input(params.input)
+        turn = _active(thread, "steer")
+        if turn.id != params.expected_turn_id:
+            text = f"expected active turn id `{params.expected_turn_id}` but found `{turn.id}`"
+            raise RpcError(INVALID_REQUEST, text)
+        if turn.kind != "regular":
+            data = {"codexErrorInfo": {"activeTurnNotSteerable": {"turnKind": turn.kind}}}
+            raise RpcError(INVALID_REQUEST, f"cannot steer a {turn.kind} turn", data)
+        turn.steer(Said(params.input, params.client_user_message_id))
+        return TurnSteerResponse(turn_id=turn.id)
+
+
+async def interrupt(call: Call) -> None:
+    """Not under the lock: what holds it may be waiting for the very turn that is to end."""
+    params = call.params
+    thread = call.server.threads.find(params.thread_id)
+    turn = _active(thread, "interrupt")
+    if params.turn_id and turn.id != params.turn_id:
+        raise RpcError(INVALID_REQUEST, f"expected active turn id {params.turn_id} but found {turn.id}")
+    turn.interrupt(lambda: call.reply(Empty()))
+    await turn.wait()
+
+
+async def compact(call: Call) -> None:
+    server = call.server
+    thread = server.threads.find(call.params.thread_id)
+    server.threads.check_open()
+    async with thread.lock:
+        call.reply(Empty())
+        await start_compaction(thread)
+
+
+async def shell_command(call: Call) -> None:
+    params, server = call.params, call.server
+    thread = server.threads.find(params.thread_id)
+    server.threads.check_open()
+    if not params.command.strip():
+        raise RpcError(INVALID_REQUEST, "command must not be empty")
+    async with thread.lock:
+        call.reply(Empty())
+        await start_shell_command(thread, params.command, params.timeout_ms)

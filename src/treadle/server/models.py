@@ -1,0 +1,67 @@
+"""`Models`: the model clients in use, one per provider, and the settings that a thread was given on top of ours."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from treadle.llm import Model, ModelError
+
+if TYPE_CHECKING:
+    from treadle.agent.state import Settings
+    from treadle.config import Config
+    from treadle.server.app import AppServer
+
+# Threads with settings of their own; those of threads that are not used are made again when they are.
+MAX_CONFIGS: Final = 256
+OFFLINE: Final = "offline"
+
+
+class Models:
+    def __init__(self, server: AppServer) -> None:
+        self._server = server
+        self._models: dict[Any, Model] = {}  # by provider id and settings: as many as are configured
+        self._configs: OrderedDict[bytes, Config] = OrderedDict()
+
+    def config_for(self, settings: Settings) -> Config:
+        if not settings.config:
+            return self._server.config
+        key = msgspec.json.encode(settings.config)
+        config = self._configs.get(key)
+        if config is None:
+            config = self._configs[key] = self._server.config.with_thread_overrides(settings.config)
+            while len(self._configs) > MAX_CONFIGS:
+                self._configs.popitem(last=False)
+        return config
+
+    def forget_configs(self) -> None:
+        """The settings below them have changed."""
+        self._configs.clear()
+
+    def model_for(self, settings: Settings) -> Model:
+        provider_id = settings.model_provider
+        config = self.config_for(settings).providers.get(provider_id)
+        if config is None and provider_id != OFFLINE:
+            raise ModelError(
+                f"model provider `{provider_id}` is not configured; add [model_providers.{provider_id}] to config.toml"
+            )
+        key = (provider_id, None if config is None else msgspec.json.encode(config))
+        model = self._models.get(key)
+        if model is None:
+            model = self._models[key] = self._make(config)
+        return model
+
+    def _make(self, config: Any) -> Model:
+        if config is None:
+            from treadle.llm.offline import OfflineModel
+
+            return OfflineModel()
+        from treadle.llm.responses import ResponsesModel
+
+        return ResponsesModel(config, login_key=self._server.login.api_key)
+
+    async def close(self) -> None:
+        for model in self._models.values():
+            await model.close()

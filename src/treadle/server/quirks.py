@@ -1,0 +1,26 @@
+"""What we do for the sake of single clients. Everything of that kind is in this table, and nowhere else."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+
+class Quirks(Struct, frozen=True, kw_only=True):
+    """`turn_min_s`: least time between the response to turn/start and turn/completed."""
+
+    turn_min_s: float = 0.0
+
+
+NONE: Final = Quirks()
+
+BY_CLIENT: Final = {
+    # The official Python SDK drops a `turn/completed` that arrives before its caller has registered the turn, and then
+    # waits for it for ever.
+    "codex_python_sdk": Quirks(turn_min_s=0.020),
+}
+
+
+def quirks_of(client_name: str) -> Quirks:
+    return BY_CLIENT.get(client_name, NONE)

@@ -1,0 +1,69 @@
+"""What requests are refused with, in the words that clients know."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import msgspec
+
+from treadle.errors import INVALID_REQUEST, RpcError
+from treadle.protocol.app.settings import GranularAskForApproval
+from treadle.server.routes import EXPERIMENTAL_METHODS, ROUTES
+
+_MISSING: Final = re.compile(r"Object missing required field `([^`]+)`( - at .*)?")
+_WORD: Final = re.compile(r"Invalid (?:enum )?value (.+?)( - at .*)?")
+# Members of params that need the capability, as the refusal names them.
+_EXPERIMENTAL_MEMBERS: Final = (("dynamic_tools", "dynamicTools"), ("collaboration_mode", "collaborationMode"))
+_UUID: Final = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}|[0-9a-fA-F]{32}")
+_SHOWN: Final = 200
+
+
+def unknown_method(method: str) -> RpcError:
+    known = ", ".join(f"`{name}`" for name in ROUTES)
+    return RpcError(INVALID_REQUEST, f"Invalid request: unknown variant `{method[:_SHOWN]}`, expected one of {known}")
+
+
+def bad_params(error: msgspec.ValidationError) -> RpcError:
+    text = str(error)
+    if found := _MISSING.fullmatch(text):
+        text = f"missing field `{found[1]}`{found[2] or ''}"
+    elif found := _WORD.fullmatch(text):
+        text = f"unknown variant `{found[1].strip(chr(39))}`{found[2] or ''}"
+    return RpcError(INVALID_REQUEST, f"Invalid request: {text}")
+
+
+def refuse_experimental(method: str, params: Any) -> None:
+    """Raises for what the client has to ask for at `initialize`."""
+    if method in EXPERIMENTAL_METHODS:
+        raise _needs_capability(method)
+    for member, shown in _EXPERIMENTAL_MEMBERS:
+        if getattr(params, member, None) is not None:
+            raise _needs_capability(f"{method}.{shown}")
+    if isinstance(getattr(params, "approval_policy", None), GranularAskForApproval):
+        raise _needs_capability("askForApproval.granular")
+
+
+def _needs_capability(what: str) -> RpcError:
+    return RpcError(INVALID_REQUEST, f"{what} requires experimentalApi capability")
+
+
+def check_thread_id(thread_id: str, noun: str = "thread") -> str:
+    """The id in its usual form. Raises for what is no UUID."""
+    if _UUID.fullmatch(thread_id) is None:
+        shown = thread_id[:_SHOWN]
+        raise RpcError(INVALID_REQUEST, f"invalid {noun} id: expected a UUID, found `{shown}`")
+    return thread_id.lower()
+
+
+def thread_not_found(thread_id: str) -> RpcError:
+    return RpcError(INVALID_REQUEST, f"thread not found: {thread_id}")
+
+
+def no_rollout(thread_id: str) -> RpcError:
+    return RpcError(INVALID_REQUEST, f"no rollout found for thread id {thread_id}")
+
+
+def archived(thread_id: str) -> RpcError:
+    text = f"session {thread_id} is archived. Run thread/unarchive for it first."
+    return RpcError(INVALID_REQUEST, text)

@@ -1,0 +1,159 @@
+"""`Threads`: the threads that are in memory, who listens to them, and when they go."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Raw
+
+from treadle.agent.ids import now_ms
+from treadle.agent.thread import Thread
+from treadle.errors import INVALID_REQUEST, RpcError
+from treadle.protocol.app.thread_notifications import ThreadClosedNotification, ThreadStatusChangedNotification
+from treadle.protocol.app.threads import NotLoadedThreadStatus
+from treadle.server import refusals
+from treadle.server.audience import ThreadAudience
+from treadle.server.client import Client
+from treadle.store.model import Loaded, Store
+
+if TYPE_CHECKING:
+    from treadle.server.app import AppServer
+
+logger = logging.getLogger(__name__)
+
+# A thread without listeners is unloaded after this long, looked at once a minute.
+IDLE_MS: Final = 30 * 60 * 1000
+LOOK_S: Final = 60.0
+# Histories of idle threads that are kept for their next turn: the last ones used, together at most this much.
+KEPT_HISTORY_BYTES: Final = 64 << 20
+
+
+class Threads:
+    def __init__(self, server: AppServer) -> None:
+        self._server = server
+        self._loaded: dict[str, Thread] = {}
+        self._audiences: dict[str, ThreadAudience] = {}
+        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}  # of threads that are being loaded, with the users
+        self._warm: OrderedDict[str, Thread] = OrderedDict()
+        server.spawn(self._watch_idle(), "unloading idle threads")
+
+    def ids(self) -> list[str]:
+        return list(self._loaded)
+
+    def get(self, thread_id: str) -> Thread | None:
+        return self._loaded.get(thread_id)
+
+    def find(self, thread_id: str) -> Thread:
+        """A thread in memory; raises the error of turn/* for one that is not."""
+        thread = self._loaded.get(refusals.check_thread_id(thread_id))
+        if thread is None:
+            raise refusals.thread_not_found(thread_id)
+        return thread
+
+    @asynccontextmanager
+    async def alone(self, thread_id: str) -> AsyncIterator[None]:
+        """Loading and removing one thread do not overlap."""
+        lock, users = self._locks.get(thread_id) or (asyncio.Lock(), 0)
+        self._locks[thread_id] = (lock, users + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            _, users = self._locks.pop(thread_id)
+            if users > 1:
+                self._locks[thread_id] = (lock, users - 1)
+
+    # --- coming and going ---
+
+    def add(self, loaded: Loaded, store: Store, *, ephemeral: bool = False) -> Thread:
+        audience = ThreadAudience(self._server)
+        thread = Thread(self._server, store, audience, loaded, ephemeral=ephemeral)
+        self._loaded[thread.id] = thread
+        self._audiences[thread.id] = audience
+        return thread
+
+    async def unload(self, thread: Thread) -> None:
+        """End what runs in it and forget it; it stays in the store."""
+        await thread.close()
+        self._loaded.pop(thread.id, None)
+        self._audiences.pop(thread.id, None)
+        self._warm.pop(thread.id, None)
+
+    def subscribe(self, client: Client, thread: Thread) -> None:
+        if not client.closed:
+            self._audiences[thread.id].subscribers[client] = None
+
+    def unsubscribe(self, client: Client, thread: Thread) -> bool:
+        thread.used_at = now_ms()
+        found = client in self._audiences[thread.id].subscribers
+        self._audiences[thread.id].subscribers.pop(client, None)
+        return found
+
+    def is_subscribed(self, client: Client, thread_id: str) -> bool:
+        audience = self._audiences.get(thread_id)
+        return audience is not None and client in audience.subscribers
+
+    def client_gone(self, client: Client) -> None:
+        for thread_id, audience in self._audiences.items():
+            if audience.subscribers.pop(client, 0) is None:
+                self._loaded[thread_id].used_at = now_ms()
+
+    def answered(self, client: Client, ask_id: int, answer: Raw | RpcError) -> None:
+        """Only who was asked can answer."""
+        for thread_id, thread in self._loaded.items():
+            if ask_id in thread.asks and self.is_subscribed(client, thread_id):
+                thread.answer(ask_id, answer)
+                return
+
+    def check_open(self) -> None:
+        if self._server.draining:
+            raise RpcError(INVALID_REQUEST, "the server is shutting down: no new turns")
+
+    # --- memory ---
+
+    def keep_warm(self, thread: Thread) -> None:
+        """Its history stays for the next turn, as long as others do not need the room."""
+        self._warm.pop(thread.id, None)
+        self._warm[thread.id] = thread
+        total = sum(other.history.tokens * 4 for other in self._warm.values() if other.history is not None)
+        while total > KEPT_HISTORY_BYTES and len(self._warm) > 1:
+            _, oldest = self._warm.popitem(last=False)
+            if oldest.turn is None and oldest.history is not None:
+                total -= oldest.history.tokens * 4
+                oldest.history = None
+
+    async def _watch_idle(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            await self.unload_idle(now_ms() - IDLE_MS)
+
+    async def unload_idle(self, before: int) -> None:
+        """Unload what nobody listens to and has not been used since `before`."""
+        for thread in tuple(self._loaded.values()):
+            unused = thread.turn is None and not self._audiences[thread.id].subscribers and thread.used_at <= before
+            if unused and not thread.lock.locked():
+                async with thread.lock:
+                    await self._close_idle(thread)
+
+    async def _close_idle(self, thread: Thread) -> None:
+        await self.unload(thread)
+        thread.journal.announce("thread/closed", ThreadClosedNotification(thread_id=thread.id))
+        status = ThreadStatusChangedNotification(thread_id=thread.id, status=NotLoadedThreadStatus())
+        thread.journal.announce("thread/status/changed", status)
+
+    async def wait_idle(self) -> None:
+        """Until no turn runs that somebody could still bring to an end."""
+        for thread in tuple(self._loaded.values()):
+            if thread.turn is not None and not (thread.asks and not self._audiences[thread.id].subscribers):
+                await thread.turn.wait()
+
+    async def close(self) -> None:
+        closing = [thread.close() for thread in self._loaded.values()]
+        for outcome in await asyncio.gather(*closing, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                logger.warning("a thread could not be closed in order: %s", outcome)

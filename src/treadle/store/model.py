@@ -1,0 +1,304 @@
+"""What a store keeps, and the interface that every store has.
+
+It owns the records and the writes; it knows nothing of connections, and what is inside `state`, `data` and `frame` is
+JSON that its users understand and it does not.
+
+A thread is a line of turns, numbered from 1. Three rows of things belong to it, each numbered from 1 without gaps in
+the order in which they were added: items (what people see), history (what the model sees) and events (what clients
+were told).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol, TypeAlias
+
+from msgspec import Struct
+
+from treadle.errors import TreadleError
+
+StoreFailure: TypeAlias = Literal["full", "busy", "claimed", "missing", "failed"]
+SortKey: TypeAlias = Literal["created_at", "updated_at", "recency_at"]
+
+
+class StoreError(TreadleError):
+    """Something could not be read or written; nothing that was there is lost.
+
+    `kind` is `full` (no space left), `busy` (another process holds the file for too long), `claimed` (another live
+    server works on the thread), `missing` (no such thread) or `failed`.
+    """
+
+    def __init__(self, message: str, kind: StoreFailure = "failed") -> None:
+        super().__init__(message)
+        self.message = message
+        self.kind = kind
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+
+class ThreadRecord(Struct, frozen=True, kw_only=True):
+    """A thread without its content. Times are Unix milliseconds.
+
+    `listed` says whether it belongs into lists: it has a user message or a name. `state` is the agent's: settings,
+    usage, goal and the like.
+    """
+
+    id: str
+    created_at: int
+    updated_at: int
+    recency_at: int
+    cwd: str
+    model: str
+    model_provider: str
+    source: str
+    state: bytes
+    originator: str | None = None
+    name: str | None = None
+    preview: str = ""
+    forked_from_id: str | None = None
+    archived: bool = False
+    listed: bool = False
+
+
+class Counters(Struct, frozen=True):
+    """The last number in use of each row; 0 when there is none. Numbers of events that were pruned stay in use."""
+
+    seq: int = 0
+    turn: int = 0
+    item: int = 0
+    history: int = 0
+
+
+class Loaded(Struct, frozen=True):
+    """`fence` grows with every claim: who finds it unchanged knows that nobody else has written in between."""
+
+    record: ThreadRecord
+    counters: Counters
+    fence: int
+
+
+class TurnRecord(Struct, frozen=True, kw_only=True):
+    """Times are Unix seconds. `error` is JSON. A turn that runs in a server that is gone reads as `interrupted`."""
+
+    thread_id: str
+    number: int
+    id: str
+    status: Literal["inProgress", "completed", "interrupted", "failed"]
+    started_at: int | None = None
+    completed_at: int | None = None
+    duration_ms: int | None = None
+    error: bytes | None = None
+
+
+class ItemRecord(Struct, frozen=True, kw_only=True):
+    """`data` is the item as JSON; `text` is what full-text search finds it by. `open` until the item is completed."""
+
+    thread_id: str
+    number: int
+    turn: int
+    id: str
+    type: str
+    data: bytes
+    text: str | None = None
+    open: bool = False
+    started_at_ms: int | None = None
+    completed_at_ms: int | None = None
+
+
+class HistoryRecord(Struct, frozen=True):
+    """One item of the model's input. `data` is JSON."""
+
+    thread_id: str
+    number: int
+    turn: int
+    data: bytes
+
+
+class EventRecord(Struct, frozen=True):
+    """A notification as it was sent; `frame` is the whole message."""
+
+    thread_id: str
+    seq: int
+    frame: bytes
+
+
+# --- writes: records are written as they are, by insert or replace ----------------------------------------------------
+
+
+class DropItem(Struct, frozen=True):
+    """The item was begun and given up."""
+
+    thread_id: str
+    number: int
+
+
+class Compaction(Struct, frozen=True):
+    """From now on the model's input begins at history number `start`; undone with its turn."""
+
+    thread_id: str
+    turn: int
+    start: int
+
+
+class CutTurns(Struct, frozen=True):
+    """Turns from `turn` on go, with their items and history. Events stay: they were told."""
+
+    thread_id: str
+    turn: int
+
+
+class CopyTurns(Struct, frozen=True):
+    """Turns up to `last_turn` (all when None), with items and history, are copied into a thread that has none.
+
+    A turn that is running is `interrupted` in the copy.
+    """
+
+    source_id: str
+    target_id: str
+    last_turn: int | None = None
+
+
+class PruneEvents(Struct, frozen=True):
+    """Events up to `seq` go."""
+
+    thread_id: str
+    seq: int
+
+
+class DeleteThread(Struct, frozen=True):
+    thread_id: str
+
+
+class Release(Struct, frozen=True):
+    """The claim ends, when everything before it is written."""
+
+    thread_id: str
+
+
+Write: TypeAlias = (
+    ThreadRecord
+    | TurnRecord
+    | ItemRecord
+    | HistoryRecord
+    | EventRecord
+    | DropItem
+    | Compaction
+    | CutTurns
+    | CopyTurns
+    | PruneEvents
+    | DeleteThread
+    | Release
+)
+Done: TypeAlias = Callable[[StoreError | None], None]
+
+
+# --- queries ---------------------------------------------------------------------------------------------------------
+
+
+class ThreadQuery(Struct, frozen=True, kw_only=True):
+    """Filters are joined by and. `after` is the cursor of a page, in the direction of the sort.
+
+    `search` finds threads by a part of their name or preview (case matters), `words` by full-text search in messages.
+    """
+
+    limit: int = 25
+    sort_key: SortKey = "created_at"
+    descending: bool = True
+    after: ThreadCursor | None = None
+    archived: bool = False
+    cwds: tuple[str, ...] = ()
+    model_providers: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    originators: tuple[str, ...] = ()
+    excluded_ids: tuple[str, ...] = ()
+    search: str | None = None
+    words: str | None = None
+
+
+class ThreadCursor(Struct, frozen=True):
+    """The place of a thread in a list: ids break ties of time."""
+
+    time: int
+    id: str
+
+
+class ThreadPage(Struct, frozen=True):
+    threads: list[ThreadRecord]
+    more: bool
+
+
+class EventPage(Struct, frozen=True):
+    """`first_seq` is the oldest event that is still there, `last_seq` the newest (0 and 0 when there is none)."""
+
+    events: list[EventRecord]
+    first_seq: int
+    last_seq: int
+
+
+class SearchHit(Struct, frozen=True):
+    """`snippet` is a part of the text, with the words found between `[` and `]`."""
+
+    thread_id: str
+    item_id: str
+    snippet: str
+
+
+class Store(Protocol):
+    """Writes are kept in the order of `submit` and are all or nothing per call; reads see what is committed.
+
+    The record of a thread is written before anything that belongs to it, or that is refused (`missing`). Taking away
+    what is not there is no error. All methods belong to one event loop.
+    """
+
+    def submit(self, writes: Sequence[Write], done: Done) -> None:
+        """Write; `done` is called on the event loop when it is committed, or with the error and nothing written.
+
+        Calls of `done` come in the order of the submits. It never blocks: what waits is bounded by what the callers
+        have submitted and not heard of.
+        """
+
+    async def commit(self, writes: Sequence[Write]) -> None:
+        """`submit`, and wait. Raises `StoreError`."""
+
+    async def claim(self, thread_id: str, fence: int) -> Loaded | None:
+        """Become the only one to write this thread, until `Release`. Claims of one store do not nest.
+
+        Returns None when the fence is `fence`, as this store left it: nobody else has written. Otherwise what is there
+        now; turns that were left running by a server that is gone are `interrupted` then, for good. The fence is one
+        more than before in both cases. Raises `StoreError` (`claimed`, `missing`).
+        """
+
+    async def load(self, thread_id: str) -> Loaded | None: ...
+
+    async def history(self, thread_id: str) -> list[HistoryRecord]:
+        """What the model sees: everything from the start that the last compaction set."""
+
+    async def turns(
+        self, thread_id: str, *, after: int | None = None, limit: int | None = None, descending: bool = False
+    ) -> list[TurnRecord]:
+        """Turns after number `after`, in the direction asked for."""
+
+    async def turn(self, thread_id: str, turn_id: str) -> TurnRecord | None: ...
+
+    async def items(
+        self,
+        thread_id: str,
+        *,
+        turns: tuple[int, int] | None = None,
+        after: int | None = None,
+        limit: int | None = None,
+        descending: bool = False,
+    ) -> list[ItemRecord]:
+        """Items of the turns with these first and last numbers (all when None), after item number `after`."""
+
+    async def events(self, thread_id: str, after_seq: int, limit: int) -> EventPage: ...
+
+    async def threads(self, query: ThreadQuery) -> ThreadPage:
+        """Only threads that are `listed`."""
+
+    async def search(self, words: str, limit: int = 20) -> list[SearchHit]:
+        """Messages that hold all the words, best first; archived threads are left out."""
+
+    async def close(self) -> None:
+        """Write what was submitted, give up the claims, release everything. Later calls fail."""

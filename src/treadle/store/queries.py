@@ -1,0 +1,308 @@
+"""What can be asked of the tables; rows become records here.
+
+It owns the SQL of reading. Pages are ranges of a key, so that the first and the last page of a long thread cost the
+same. It relies on items being numbered in the order of their turns.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import msgspec
+
+from treadle.store.model import (
+    Counters,
+    EventPage,
+    EventRecord,
+    HistoryRecord,
+    ItemRecord,
+    Loaded,
+    SearchHit,
+    ThreadPage,
+    ThreadQuery,
+    ThreadRecord,
+    TurnRecord,
+)
+from treadle.store.owners import Living
+
+_LAST: Final = 2**63 - 1
+_THREAD: Final = ", ".join(ThreadRecord.__struct_fields__)
+_TURN: Final = ", ".join(TurnRecord.__struct_fields__)
+_ITEM: Final = ", ".join(ItemRecord.__struct_fields__)
+# Long enough to recognise the place, short enough for a list.
+_SNIPPET_TOKENS: Final = 16
+
+
+@contextmanager
+def _snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """Several statements that see the same state, also where the caller has a transaction already."""
+    if connection.in_transaction:
+        yield
+        return
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if connection.in_transaction:
+            connection.execute("COMMIT")
+
+
+def _range(after: int | None, descending: bool) -> tuple[int, int]:
+    """The first and the last number that can be on a page."""
+    if after is None:
+        return 0, _LAST
+    return (0, after - 1) if descending else (after + 1, _LAST)
+
+
+def _limit(limit: int | None) -> int:
+    return -1 if limit is None else max(limit, 0)
+
+
+def _order(descending: bool) -> str:
+    return "DESC" if descending else "ASC"
+
+
+# --- one thread ------------------------------------------------------------------------------------------------------
+
+_LOAD: Final = f"""
+SELECT fence,
+    max(pruned_seq, coalesce((SELECT max(seq) FROM events WHERE thread_id = threads.id), 0)),
+    coalesce((SELECT max(number) FROM turns WHERE thread_id = threads.id), 0),
+    coalesce((SELECT max(number) FROM items WHERE thread_id = threads.id), 0),
+    coalesce((SELECT max(number) FROM history WHERE thread_id = threads.id), 0),
+    {_THREAD}
+FROM threads WHERE id = ?
+"""
+
+
+def load(connection: sqlite3.Connection, thread_id: str) -> Loaded | None:
+    row = connection.execute(_LOAD, (thread_id,)).fetchone()
+    if row is None:
+        return None
+    return Loaded(_thread(row[5:]), Counters(*row[1:5]), row[0])
+
+
+def history(connection: sqlite3.Connection, thread_id: str) -> list[HistoryRecord]:
+    rows = connection.execute(
+        "SELECT thread_id, number, turn, data FROM history WHERE thread_id = ?1 AND number >= coalesce("
+        "(SELECT start FROM compactions WHERE thread_id = ?1 ORDER BY turn DESC LIMIT 1), 0) ORDER BY number",
+        (thread_id,),
+    )
+    return [HistoryRecord(*row) for row in rows]
+
+
+# Still one range of the key: the numbers that the turns begin and end with narrow it.
+_ITEMS_OF_TURNS: Final = """
+turn BETWEEN ?5 AND ?6 AND number BETWEEN
+    max(?2, (SELECT number FROM items WHERE thread_id = ?1 AND turn >= ?5 ORDER BY turn, number LIMIT 1)) AND
+    min(?3, (SELECT number FROM items WHERE thread_id = ?1 AND turn <= ?6 ORDER BY turn DESC, number DESC LIMIT 1))
+"""
+
+
+def items(
+    connection: sqlite3.Connection,
+    thread_id: str,
+    turns: tuple[int, int] | None,
+    after: int | None,
+    limit: int | None,
+    descending: bool,
+) -> list[ItemRecord]:
+    place = (thread_id, *_range(after, descending), _limit(limit), *(turns or ()))
+    span = "number BETWEEN ?2 AND ?3" if turns is None else _ITEMS_OF_TURNS
+    rows = connection.execute(
+        f"SELECT {_ITEM} FROM items INDEXED BY sqlite_autoindex_items_1 WHERE thread_id = ?1 AND {span} "
+        f"ORDER BY number {_order(descending)} LIMIT ?4",
+        place,
+    )
+    return [_item(row) for row in rows]
+
+
+def events(connection: sqlite3.Connection, thread_id: str, after_seq: int, limit: int) -> EventPage:
+    with _snapshot(connection):
+        first, last = connection.execute(
+            "SELECT coalesce((SELECT min(seq) FROM events WHERE thread_id = ?1), 0),"
+            " coalesce((SELECT max(seq) FROM events WHERE thread_id = ?1), 0)",
+            (thread_id,),
+        ).fetchone()
+        rows = connection.execute(
+            "SELECT thread_id, seq, frame FROM events WHERE thread_id = ? AND seq > ? ORDER BY seq LIMIT ?",
+            (thread_id, after_seq, _limit(limit)),
+        ).fetchall()
+    return EventPage([EventRecord(*row) for row in rows], first, last)
+
+
+# --- turns -----------------------------------------------------------------------------------------------------------
+
+
+def turns(
+    connection: sqlite3.Connection,
+    owner: str,
+    living: Living,
+    thread_id: str,
+    after: int | None,
+    limit: int | None,
+    descending: bool,
+) -> list[TurnRecord]:
+    query = (
+        f"SELECT {_TURN} FROM turns WHERE thread_id = ? AND number BETWEEN ? AND ? "
+        f"ORDER BY number {_order(descending)} LIMIT ?"
+    )
+    place = (thread_id, *_range(after, descending), _limit(limit))
+    return _turns(connection, owner, living, query, place)
+
+
+def turn(connection: sqlite3.Connection, owner: str, living: Living, thread_id: str, turn_id: str) -> TurnRecord | None:
+    # Left to itself, SQLite walks back through all the turns, because they are in the right order.
+    query = (
+        f"SELECT {_TURN} FROM turns INDEXED BY turns_by_id WHERE thread_id = ? AND id = ? ORDER BY number DESC LIMIT 1"
+    )
+    found = _turns(connection, owner, living, query, (thread_id, turn_id))
+    return found[0] if found else None
+
+
+def _turns(
+    connection: sqlite3.Connection, owner: str, living: Living, query: str, operands: tuple[Any, ...]
+) -> list[TurnRecord]:
+    """Turns as they are, but `interrupted` where nobody is left to run them."""
+    dead: str | None = None
+    while True:
+        with _snapshot(connection):
+            rows = connection.execute(query, operands).fetchall()
+            records = [_turn(row) for row in rows]
+            if all(record.status != "inProgress" for record in records):
+                return records
+            holder = connection.execute(
+                "SELECT owner FROM threads WHERE id = ? AND held = 1", (operands[0],)
+            ).fetchone()
+        if holder is None or holder[0] == dead:
+            return [_interrupted(record) for record in records]
+        if holder[0] == owner or living(holder[0]) is not None:
+            return records
+        # It is gone now, but may have ended the turn between the reading and its own end: read again to be sure.
+        dead = holder[0]
+
+
+def _interrupted(record: TurnRecord) -> TurnRecord:
+    if record.status != "inProgress":
+        return record
+    return msgspec.structs.replace(record, status="interrupted")
+
+
+# --- lists and search ------------------------------------------------------------------------------------------------
+
+
+def threads(connection: sqlite3.Connection, query: ThreadQuery) -> ThreadPage:
+    conditions, operands = _conditions(query)
+    order = _order(query.descending)
+    rows = connection.execute(
+        f"SELECT {_THREAD} FROM threads WHERE {' AND '.join(conditions)} "
+        f"ORDER BY {query.sort_key} {order}, id {order} LIMIT ?",
+        (*operands, _limit(query.limit) + 1),
+    ).fetchall()
+    return ThreadPage([_thread(row) for row in rows[: query.limit]], len(rows) > query.limit)
+
+
+def _conditions(query: ThreadQuery) -> tuple[list[str], list[Any]]:
+    conditions = ["listed = 1", "archived = ?"]
+    operands: list[Any] = [query.archived]
+    if query.after is not None:
+        conditions.append(f"({query.sort_key}, id) {'<' if query.descending else '>'} (?, ?)")
+        operands += (query.after.time, query.after.id)
+    for column, values in (
+        ("cwd", query.cwds),
+        ("model_provider", query.model_providers),
+        ("source", query.sources),
+        ("originator", query.originators),
+    ):
+        if values:
+            conditions.append(f"{column} IN (SELECT value FROM json_each(?))")
+            operands.append(_json(values))
+    if query.excluded_ids:
+        conditions.append("id NOT IN (SELECT value FROM json_each(?))")
+        operands.append(_json(query.excluded_ids))
+    if query.search:
+        conditions.append("(instr(name, ?) > 0 OR instr(preview, ?) > 0)")
+        operands += (query.search, query.search)
+    if query.words is not None and query.words.strip():
+        conditions.append(
+            "id IN (SELECT thread_id FROM items WHERE key IN (SELECT rowid FROM messages WHERE messages MATCH ?))"
+        )
+        operands.append(_match(query.words))
+    return conditions, operands
+
+
+def search(connection: sqlite3.Connection, words: str, limit: int) -> list[SearchHit]:
+    match = _match(words)
+    if not match:
+        return []
+    rows = connection.execute(
+        f"SELECT items.thread_id, items.id, snippet(messages, 0, '[', ']', '…', {_SNIPPET_TOKENS}) "
+        "FROM messages JOIN items ON items.key = messages.rowid JOIN threads ON threads.id = items.thread_id "
+        "WHERE messages MATCH ? AND threads.archived = 0 ORDER BY messages.rank LIMIT ?",
+        (match, _limit(limit)),
+    )
+    return [SearchHit(*row) for row in rows]
+
+
+def _match(words: str) -> str:
+    """A query of FTS5 that means nothing but these words: each is a quoted string, and a NUL would end the query."""
+    cleaned = words.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
+    return " ".join('"' + word.replace('"', '""') + '"' for word in cleaned.split())
+
+
+def _json(values: tuple[str, ...]) -> str:
+    return msgspec.json.encode(values).decode()
+
+
+# --- rows ------------------------------------------------------------------------------------------------------------
+
+
+def _thread(row: tuple[Any, ...]) -> ThreadRecord:
+    return ThreadRecord(
+        id=row[0],
+        created_at=row[1],
+        updated_at=row[2],
+        recency_at=row[3],
+        cwd=row[4],
+        model=row[5],
+        model_provider=row[6],
+        source=row[7],
+        state=row[8],
+        originator=row[9],
+        name=row[10],
+        preview=row[11],
+        forked_from_id=row[12],
+        archived=row[13] == 1,
+        listed=row[14] == 1,
+    )
+
+
+def _turn(row: tuple[Any, ...]) -> TurnRecord:
+    return TurnRecord(
+        thread_id=row[0],
+        number=row[1],
+        id=row[2],
+        status=row[3],
+        started_at=row[4],
+        completed_at=row[5],
+        duration_ms=row[6],
+        error=row[7],
+    )
+
+
+def _item(row: tuple[Any, ...]) -> ItemRecord:
+    return ItemRecord(
+        thread_id=row[0],
+        number=row[1],
+        turn=row[2],
+        id=row[3],
+        type=row[4],
+        data=row[5],
+        text=row[6],
+        open=row[7] == 1,
+        started_at_ms=row[8],
+        completed_at_ms=row[9],
+    )

@@ -1,0 +1,141 @@
+"""The database as a file: opening it, and bringing it to the version that this program knows.
+
+It owns the settings of a connection and the order of the migrations, `migrations/<version>_<what>.sql`. It knows
+nothing of what is in the tables. The caller sees to it that only one process at a time migrates.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from typing import Final
+
+from treadle.store.model import StoreError
+
+MEMORY: Final = ":memory:"
+# How long a write waits for another process. Ours hold the file for milliseconds, so who waits longer waits for
+# something that hangs.
+BUSY_S: Final = 10.0
+# "Trdl": tells our files from those of other programs that happen to have the same name.
+APPLICATION_ID: Final = 0x5472646C
+# What a burst of writes may leave of the log on disk.
+_WAL_LIMIT: Final = 64 * 1024 * 1024
+_MIGRATIONS: Final = os.path.join(os.path.dirname(__file__), "migrations")
+
+
+def connect(path: str) -> sqlite3.Connection:
+    """A connection that can write; transactions are the caller's."""
+    connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+    try:
+        # With WAL, NORMAL loses nothing when a process dies; a power cut may take the last moments, never the file.
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def connect_reader(path: str) -> sqlite3.Connection:
+    """A connection that only reads.
+
+    It is opened for writing all the same: a reader that comes first after a crash has to bring the log in order.
+    """
+    connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+    try:
+        connection.execute("PRAGMA query_only = ON")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def open_database(path: str) -> sqlite3.Connection:
+    """The database at `path`, made or migrated as needed. Raises `StoreError` when it is not ours or too new."""
+    _create(path)
+    connection = connect(path)
+    try:
+        _check_application(connection, path)
+        connection.execute("PRAGMA journal_mode = WAL")
+        migrate(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def open_memory() -> sqlite3.Connection:
+    """An empty database of the same make that is nowhere on disk."""
+    connection = connect(MEMORY)
+    migrate(connection, MEMORY)
+    return connection
+
+
+def migrations() -> list[str]:
+    """The scripts, from version 1 on."""
+    names = sorted(name for name in os.listdir(_MIGRATIONS) if name.endswith(".sql"))
+    return [_read(os.path.join(_MIGRATIONS, name)) for name in names]
+
+
+def migrate(connection: sqlite3.Connection, path: str, upto: int | None = None) -> None:
+    """Run the scripts that this database has not seen (up to version `upto`), each in a transaction of its own."""
+    scripts = migrations()
+    version = _number(connection, "PRAGMA user_version")
+    if version > len(scripts):
+        raise StoreError(
+            f"{path} was written by a newer Treadle (its format is {version}, this program knows {len(scripts)}): "
+            "install the newer version again, or use another home"
+        )
+    for number, script in enumerate(scripts[:upto], 1):
+        if number > version:
+            _run(connection, number, script)
+
+
+def _run(connection: sqlite3.Connection, version: int, script: str) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for statement in _statements(script):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {version}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _statements(script: str) -> Iterator[str]:
+    """The script cut into statements: `executescript` would end the transaction that it runs in."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+def _check_application(connection: sqlite3.Connection, path: str) -> None:
+    tables = _number(connection, "SELECT count(*) FROM sqlite_master")
+    if tables and _number(connection, "PRAGMA application_id") != APPLICATION_ID:
+        raise StoreError(f"{path} is the database of another program: move it away, or use another home")
+
+
+def _create(path: str) -> None:
+    """Make the file, so that it never has a mode that others can read. SQLite gives its log the same mode."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        # To open and close it here would take away the locks of another store in this process.
+        return
+
+
+def _number(connection: sqlite3.Connection, query: str) -> int:
+    return int(connection.execute(query).fetchone()[0])
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read()

@@ -1,0 +1,160 @@
+"""What all stores on SQL have in common: the interface, as jobs for one connection that writes and some that read.
+
+It owns the futures: who awaits may be cancelled at any time, and the job goes on without them. Where the jobs run is
+said by the store that inherits from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from sqlite3 import Connection
+from types import TracebackType
+from typing import Self, TypeAlias, TypeVar
+
+from treadle.store import queries
+from treadle.store.model import (
+    Done,
+    EventPage,
+    HistoryRecord,
+    ItemRecord,
+    Loaded,
+    Release,
+    SearchHit,
+    StoreError,
+    ThreadPage,
+    ThreadQuery,
+    TurnRecord,
+    Write,
+)
+from treadle.store.owners import Living
+from treadle.store.writes import claim
+
+T = TypeVar("T")
+# What one caller wants written: plain writes, or a function that has the transaction to itself.
+Work: TypeAlias = tuple[Write, ...] | Callable[[Connection], None]
+
+
+class SqlStore:
+    """A `Store`, but for `_write`, `_read` and `close`."""
+
+    def __init__(self, owner_id: str, living: Living) -> None:
+        self._owner_id = owner_id
+        self._living = living
+
+    def _write(self, work: Work, done: Done) -> None:
+        """Do the work in a transaction; then `done`, on the event loop and in the order of the calls."""
+        raise NotImplementedError
+
+    async def _read(self, query: Callable[[Connection], T]) -> T:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def submit(self, writes: Sequence[Write], done: Done) -> None:
+        self._write(tuple(writes), done)
+
+    async def commit(self, writes: Sequence[Write]) -> None:
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._write(tuple(writes), partial(_settle, written))
+        await written
+
+    async def claim(self, thread_id: str, fence: int) -> Loaded | None:
+        found: Loaded | None = None
+
+        def work(connection: Connection) -> None:
+            nonlocal found
+            found = claim(connection, thread_id, fence, self._owner_id, self._living)
+
+        def done(error: StoreError | None) -> None:
+            if claimed.cancelled() and error is None:
+                # Nobody knows that it is held, so nobody would release it.
+                self._write((Release(thread_id),), _ignore)
+            _settle(claimed, error)
+
+        claimed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._write(work, done)
+        await claimed
+        return found
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    async def load(self, thread_id: str) -> Loaded | None:
+        return await self._read(lambda connection: queries.load(connection, thread_id))
+
+    async def history(self, thread_id: str) -> list[HistoryRecord]:
+        return await self._read(lambda connection: queries.history(connection, thread_id))
+
+    async def turns(
+        self, thread_id: str, *, after: int | None = None, limit: int | None = None, descending: bool = False
+    ) -> list[TurnRecord]:
+        return await self._read(
+            lambda connection: queries.turns(
+                connection, self._owner_id, self._living, thread_id, after, limit, descending
+            )
+        )
+
+    async def turn(self, thread_id: str, turn_id: str) -> TurnRecord | None:
+        return await self._read(
+            lambda connection: queries.turn(connection, self._owner_id, self._living, thread_id, turn_id)
+        )
+
+    async def items(
+        self,
+        thread_id: str,
+        *,
+        turns: tuple[int, int] | None = None,
+        after: int | None = None,
+        limit: int | None = None,
+        descending: bool = False,
+    ) -> list[ItemRecord]:
+        return await self._read(
+            lambda connection: queries.items(connection, thread_id, turns, after, limit, descending)
+        )
+
+    async def events(self, thread_id: str, after_seq: int, limit: int) -> EventPage:
+        return await self._read(lambda connection: queries.events(connection, thread_id, after_seq, limit))
+
+    async def threads(self, query: ThreadQuery) -> ThreadPage:
+        return await self._read(lambda connection: queries.threads(connection, query))
+
+    async def search(self, words: str, limit: int = 20) -> list[SearchHit]:
+        return await self._read(lambda connection: queries.search(connection, words, limit))
+
+
+def announce(loop: asyncio.AbstractEventLoop, outcomes: Sequence[tuple[Done, StoreError | None]]) -> None:
+    """Call every `done`, also after one that failed."""
+    for done, error in outcomes:
+        try:
+            done(error)
+        except Exception as problem:
+            loop.call_exception_handler({"message": "a callback of the store failed", "exception": problem})
+
+
+def closed() -> StoreError:
+    return StoreError("the store is closed: open it again to use it")
+
+
+def _settle(future: asyncio.Future[None], error: StoreError | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
+
+
+def _ignore(error: StoreError | None) -> None:
+    """For writes whose outcome changes nothing."""

@@ -1,0 +1,208 @@
+"""`AppServerHarness`: a home, a workspace and a mock model, ready for an app-server; and a client for tests.
+
+    with AppServerHarness(tmp_path) as harness:
+        harness.model.enqueue_assistant_message("Hello.")
+        async with harness.connect() as client:
+            thread = (await client.request("thread/start", {}))["thread"]
+            done = await client.run_turn(thread["id"], "hi")
+            assert done["turn"]["status"] == "completed"
+
+The server runs in this process. `command()` and `environ()` start one as a program instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeAlias
+
+import msgspec
+
+from treadle.agent.journal import Event
+from treadle.agent.services import Ask
+from treadle.errors import RpcError
+from treadle.protocol.app.base import convert, encode
+from treadle.server.app import AppServer
+from treadle.server.local import LocalClient
+from treadle.server.routes import ROUTES
+from treadle.testing.mock_model import MockModel
+
+Json: TypeAlias = dict[str, Any]
+Answerer: TypeAlias = Callable[[Json], Json | None]
+
+WAIT_S: Final = 30.0
+
+
+class AppServerHarness:
+    """`model` is the mock (also as `responses`). `settings` and `provider` add to config.toml, or replace in it."""
+
+    def __init__(
+        self,
+        tmp_path: str | os.PathLike[str],
+        *,
+        model: MockModel | None = None,
+        settings: Mapping[str, str | int | bool] | None = None,
+        provider: Mapping[str, str | int | bool] | None = None,
+        extra_toml: str = "",
+    ) -> None:
+        root = Path(tmp_path)
+        self.home = root / "home"
+        self.workspace = root / "workspace"
+        self.home.mkdir(parents=True, exist_ok=True)
+        self.workspace.mkdir(parents=True, exist_ok=True)
+        self.model = MockModel() if model is None else model
+        self._own_model = model is None
+        self._write_config({**_SETTINGS, **(settings or {})}, {**_PROVIDER, **(provider or {})}, extra_toml)
+
+    @property
+    def responses(self) -> MockModel:
+        return self.model
+
+    @property
+    def codex_home(self) -> Path:
+        return self.home
+
+    def _write_config(self, settings: Mapping[str, Any], provider: Mapping[str, Any], extra: str) -> None:
+        # A JSON string, number or boolean is a TOML one.
+        lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
+        lines += ["", "[model_providers.mock_provider]", f"base_url = {json.dumps(self.model.base_url)}"]
+        lines += [f"{key} = {json.dumps(value)}" for key, value in provider.items()]
+        (self.home / "config.toml").write_text("\n".join([*lines, "", extra]), encoding="utf-8")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._own_model:
+            self.model.close()
+
+    def environ(self) -> dict[str, str]:
+        """For a server as a program."""
+        return {**os.environ, "CODEX_HOME": str(self.home), "TREADLE_HOME": str(self.home)}
+
+    def command(self, *arguments: str) -> list[str]:
+        """The command line of a server as a program; stdio without arguments."""
+        return [sys.executable, "-m", "treadle", "app-server", *(arguments or ("--listen", "stdio://"))]
+
+    @asynccontextmanager
+    async def server(self) -> AsyncIterator[AppServer]:
+        """A server in this process."""
+        async with AppServer(home=self.home, cwd=str(self.workspace)) as server:
+            yield server
+
+    @asynccontextmanager
+    async def connect(
+        self, name: str = "test", *, server: AppServer | None = None, experimental: bool = True
+    ) -> AsyncIterator[HarnessClient]:
+        """A client that has shaken hands, with a server of its own unless one is given."""
+        if server is None:
+            async with self.server() as own, self.connect(name, server=own, experimental=experimental) as client:
+                yield client
+            return
+        client = HarnessClient(server)
+        try:
+            capabilities = {"experimentalApi": experimental}
+            await client.request(
+                "initialize", {"clientInfo": {"name": name, "version": "1"}, "capabilities": capabilities}
+            )
+            yield client
+        finally:
+            client.close()
+
+
+_SETTINGS: Final = {
+    "model": "mock-model",
+    "model_provider": "mock_provider",
+    "approval_policy": "never",
+    "sandbox_mode": "danger-full-access",
+}
+_PROVIDER: Final = {"name": "Mock", "wire_api": "responses", "request_max_retries": 0, "stream_max_retries": 0}
+
+
+class HarnessClient:
+    """Plain JSON objects in and out. Everything that the server tells is in `messages`, oldest first.
+
+    `answer` decides about requests of the server: a function of the request that returns the result, or None to leave
+    it open (`reply` answers it later).
+    """
+
+    def __init__(self, server: AppServer, answer: Answerer | None = None) -> None:
+        self.server = server
+        self.messages: list[Json] = []
+        self.answer = answer
+        self._client: LocalClient = server.connect(self._told, self._asked)
+        self._news = asyncio.Event()
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> Json:
+        """The result. Raises `RpcError`."""
+        route = ROUTES.get(method)
+        try:
+            given = params if route is None else convert(dict(params), route.params)
+        except msgspec.ValidationError as error:
+            from treadle.server.refusals import bad_params
+
+            raise bad_params(error) from None
+        result: Json = json.loads(encode(await self._client.request(method, given)))
+        return result
+
+    async def run_turn(self, thread_id: str, text: str, **params: Any) -> Json:
+        """Start a turn and wait for its end; the params of `turn/completed`."""
+        given = {"threadId": thread_id, "input": [{"type": "text", "text": text}], **params}
+        turn = (await self.request("turn/start", given))["turn"]
+        return await self.turn_end(turn["id"])
+
+    async def turn_end(self, turn_id: str) -> Json:
+        done = await self.wait_for("turn/completed", lambda params: params["turn"]["id"] == turn_id)
+        params: Json = done["params"]
+        return params
+
+    async def wait_for(self, method: str, fits: Callable[[Json], bool] = lambda _: True) -> Json:
+        """The first message of a method that fits, from the beginning; waits for it."""
+        async with asyncio.timeout(WAIT_S):
+            seen = 0
+            while True:
+                for message in self.messages[seen:]:
+                    if message["method"] == method and fits(message["params"]):
+                        return message
+                seen = len(self.messages)
+                self._news.clear()
+                await self._news.wait()
+
+    def told(self, *methods: str) -> list[Json]:
+        """The messages of these methods, or all."""
+        return [message for message in self.messages if not methods or message["method"] in methods]
+
+    def reply(self, request: Json, result: Json | RpcError) -> None:
+        """Answer a request of the server."""
+        if isinstance(result, RpcError):
+            self._client.answer(request["id"], result)
+        else:
+            self._client.answer(request["id"], msgspec.Raw(json.dumps(result).encode()))
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _told(self, event: Event) -> None:
+        self._add(json.loads(event.frame))
+
+    def _asked(self, ask: Ask) -> None:
+        message = {"id": ask.id, "method": ask.method, "params": json.loads(encode(ask.params))}
+        self._add(message)
+        result = self.answer(message) if self.answer is not None else None
+        if result is not None:
+            self.reply(message, result)
+
+    def _add(self, message: Json) -> None:
+        self.messages.append(message)
+        self._news.set()

@@ -1,0 +1,228 @@
+"""`is_known_safe`: whether a command is on the short list of those that only look, and so need no approval.
+
+It fails closed: a program, an option or a piece of shell that is not known here makes a command not safe. Being on the
+list says nothing about secrets: what may be read is the sandbox's matter. Also the keys by which an approval is
+remembered (`canonical`) and offered for more than one time (`proposed_prefix`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+from treadle.tools.command.words import Command, commands_in
+
+_Check: TypeAlias = Callable[[Sequence[str]], bool]
+
+_SHELLS: Final = frozenset({"bash", "sh"})
+_SHELL_FLAGS: Final = frozenset({"-lc", "-c"})
+# A program by path is only trusted where the system puts its own.
+_PROGRAM: Final = re.compile(r"(?:/usr/bin/|/bin/)?([a-z]+)", re.ASCII)
+
+
+def is_known_safe(argv: Sequence[str], *, trusted_repository: bool = False) -> bool:
+    """Whether `argv`, or each command of `bash -lc "…"`, is known to change nothing.
+
+    Reading commands of git count only with `trusted_repository`: git runs programs that the repository's own
+    configuration names (`core.fsmonitor`, `diff.external`, filters), also for `git status`.
+    """
+    script = _script(argv)
+    if script is None:
+        return _is_safe(argv, trusted_repository)
+    commands = commands_in(script)
+    if commands is None:
+        return False
+    return all(not command.has_glob and _is_safe(command.argv, trusted_repository) for command in commands)
+
+
+def canonical(argv: Sequence[str]) -> tuple[str, ...]:
+    """A key for "this command may run for the rest of the session".
+
+    A shell around one plain command makes no difference; anything else is the same only when every word is.
+    """
+    script = _script(argv)
+    commands = None if script is None else commands_in(script)
+    if commands is None or len(commands) != 1 or commands[0].has_glob:
+        return tuple(argv)
+    return commands[0].argv
+
+
+def proposed_prefix(cmd: str) -> tuple[str, ...] | None:
+    """The words that a user may allow from now on, such that `cmd` would be allowed; None when there are none.
+
+    Of several commands it is the one that is not known to be safe. Never a word alone: that would allow a program
+    with any arguments.
+    """
+    commands = commands_in(cmd)
+    if commands is None or any(_is_odd(command) for command in commands):
+        return None
+    unsafe = {command.argv for command in commands if not _is_safe(command.argv, False)}
+    wanted = unsafe or {command.argv for command in commands}
+    if len(wanted) != 1:
+        return None
+    words = wanted.pop()
+    return words if len(words) > 1 else None
+
+
+def _is_odd(command: Command) -> bool:
+    """The words that run are not the words that are seen: patterns, and assignments before a command."""
+    return command.has_glob or "=" in command.words[0].text
+
+
+def _script(argv: Sequence[str]) -> str | None:
+    """The text that a shell is asked to run, when `argv` is exactly that."""
+    if len(argv) != 3 or argv[1] not in _SHELL_FLAGS:
+        return None
+    program = _PROGRAM.fullmatch(argv[0])
+    return argv[2] if program is not None and program.group(1) in _SHELLS else None
+
+
+def _is_safe(argv: Sequence[str], trusted_repository: bool) -> bool:
+    program = _PROGRAM.fullmatch(argv[0]) if argv else None
+    if program is None or any("\0" in word for word in argv):
+        return False
+    name = program.group(1)
+    if name == "git":
+        return trusted_repository and _git(argv[1:])
+    check = _CHECKS.get(name)
+    return name in _HARMLESS or (check is not None and check(argv[1:]))
+
+
+# --- programs without an option that could do harm -------------------------------------------------------------------
+
+_HARMLESS: Final = frozenset(
+    [
+        "basename",
+        "cat",
+        "cd",
+        "cut",
+        "dirname",
+        "du",
+        "echo",
+        "expr",
+        "false",
+        "grep",
+        "head",
+        "id",
+        "ls",
+        "nl",
+        "numfmt",
+        "paste",
+        "pwd",
+        "realpath",
+        "rev",
+        "seq",
+        "stat",
+        "tail",
+        "tr",
+        "true",
+        "uname",
+        "wc",
+        "which",
+        "whoami",
+    ]
+)
+
+
+# --- programs that need a look ---------------------------------------------------------------------------------------
+
+
+def _options(words: Sequence[str]) -> list[str]:
+    return [word for word in words if word.startswith("-") and word != "-"]
+
+
+def _only(pattern: str) -> _Check:
+    """Every option is one of these, wherever it stands."""
+    allowed = re.compile(pattern, re.ASCII)
+    return lambda words: all(allowed.fullmatch(word) for word in _options(words))
+
+
+def _abbreviates(word: str, *names: str) -> bool:
+    """Whether a program that completes its long options may take `word` for one of them."""
+    given = word.partition("=")[0]
+    return len(given) > 2 and any(name.startswith(given) for name in names)
+
+
+def _rg(words: Sequence[str]) -> bool:
+    """Not what runs a program: `--pre`, `--hostname-bin`, and the unpacking of `-z`."""
+    for word in _options(words):
+        if not word.startswith("--"):
+            if "z" in word:
+                return False
+        elif _abbreviates(word, "--pre", "--hostname-bin", "--search-zip"):
+            return False
+    return True
+
+
+_find_option: Final = re.compile(
+    r"-(?:name|iname|path|ipath|wholename|iwholename|regex|iregex|regextype|lname|ilname|type|xtype|maxdepth|mindepth|size"
+    r"|mtime|mmin|atime|amin|ctime|cmin|newer|anewer|cnewer|newer[aBcmt]{2}|empty|print|print0|printf|ls|prune|quit|not|a|o"
+    r"|and|or|true|false|follow|xdev|mount|depth|perm|user|group|uid|gid|nouser|nogroup|links|inum|samefile|readable"
+    r"|writable|executable|daystart|noleaf|L|P|H|\d+[a-zA-Z]?)",
+    re.ASCII,
+)
+
+
+def _find(words: Sequence[str]) -> bool:
+    return all(_find_option.fullmatch(word) for word in _options(words))
+
+
+_SED_LINES: Final = re.compile(r"\d+(,\d+)?p", re.ASCII)
+
+
+def _sed(words: Sequence[str]) -> bool:
+    """`sed -n 'N,Mp' [FILE]` and nothing else: the language of sed can write files and run commands."""
+    if len(words) not in (2, 3) or words[0] != "-n" or not _SED_LINES.fullmatch(words[1]):
+        return False
+    return len(words) == 2 or not words[2].startswith("-")
+
+
+_uniq_options: Final = _only(r"-[cdDiuz]+|-[fsw]\d+|--(?:count|repeated|ignore-case|unique|zero-terminated)")
+
+
+def _uniq(words: Sequence[str]) -> bool:
+    """A second file would be written."""
+    return _uniq_options(words) and len(words) - len(_options(words)) <= 1
+
+
+def _date(words: Sequence[str]) -> bool:
+    """An operand without `+` would set the clock."""
+    return _date_options(words) and all(word.startswith(("+", "-")) and word != "-" for word in words)
+
+
+_date_options: Final = _only(r"-[uR]|-I[a-z]*|--utc|--universal|--(?:iso-8601|rfc-3339|date|reference)=.*|--rfc-email")
+
+_CHECKS: Final[Mapping[str, _Check]] = {
+    "date": _date,
+    "find": _find,
+    "rg": _rg,
+    "sed": _sed,
+    "sort": _only(
+        r"-[bdfghiMnRrVcCmsuz]+|-k[0-9.,bdfgiMhnRrV]*|-t.?"
+        r"|--(?:ignore-case|numeric-sort|human-numeric-sort|version-sort|reverse|unique|stable|check|key=.*|field-separator=.*)"
+    ),
+    "uniq": _uniq,
+}
+
+
+# --- git -------------------------------------------------------------------------------------------------------------
+
+_GIT_READS: Final = frozenset({"status", "log", "diff", "show"})
+_branch_options: Final = _only(
+    r"-[arv]+|-vv|--(?:all|remotes|verbose|list|show-current|no-color|contains|merged|no-merged)"
+)
+
+
+def _git(words: Sequence[str]) -> bool:
+    """The command comes first: options before it choose another repository, configuration or pager."""
+    if not words:
+        return False
+    if words[0] == "branch":
+        return _branch_options(words) and (len(_options(words)) == len(words) - 1 or "--list" in words)
+    return words[0] in _GIT_READS and not any(map(_git_acts, words[1:]))
+
+
+def _git_acts(word: str) -> bool:
+    """Options that write a file or run a program; git completes long ones."""
+    return word.startswith("--output") or _abbreviates(word, "--output", "--ext-diff", "--textconv", "--exec")
