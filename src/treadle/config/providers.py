@@ -38,7 +38,7 @@ def read_providers(
                 continue
             except ProviderConfigError as error:
                 problem = str(error).removeprefix(f"model_providers.{provider_id}: ")
-        path = ("model_providers", provider_id)
+        path = ("model_providers", provider_id) if provider_id in tables else ("openai_base_url",)
         if provider_id == used:
             raise layers.error(path, problem)
         warnings.append(layers.warning(path, f"the provider `{provider_id}` cannot be used: {problem}"))

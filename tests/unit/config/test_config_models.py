@@ -1,0 +1,115 @@
+"""The catalogue: paging, the default, and what is known of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from treadle.config.models import CATALOG, InvalidCursor, list_models, model_facts, models
+from treadle.config.settings import DEFAULT_MODEL, Config, load_config
+from treadle.protocol.app.models import ModelListParams
+
+NOWHERE = Path("/nonexistent")
+ALL_EFFORTS = ["none", "minimal", "low", "medium", "high", "xhigh"]
+
+
+def config(*overrides: str) -> Config:
+    return load_config(NOWHERE, overrides=overrides, environ={}).config
+
+
+def ids(overrides: Sequence[str] = (), **params: object) -> list[str]:
+    listed = list_models(config(*overrides), ModelListParams.model_validate(params))
+    return [model.id for model in listed.data]
+
+
+def test_offline_comes_first_and_is_the_default() -> None:
+    listed = list_models(config(), ModelListParams()).data
+    assert listed[0].id == "offline"
+    assert [model.id for model in listed if model.is_default] == ["offline"]
+    assert "offline" not in ids(["model_provider=openai"])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "default"),
+    [
+        (["model_provider=openai"], DEFAULT_MODEL),
+        (["model_provider=openai", "model=mine"], "mine"),
+        (["model_provider=openai", "model=gpt-5.4"], "gpt-5.4"),
+    ],
+)
+def test_exactly_the_configured_model_is_the_default(overrides: list[str], default: str) -> None:
+    listed = list_models(config(*overrides), ModelListParams()).data
+    assert [model.id for model in listed if model.is_default] == [default]
+    assert len({model.id for model in listed}) == len(listed)
+
+
+def test_hidden_models_are_listed_on_request() -> None:
+    hidden = {model.id for model in CATALOG if model.hidden}
+    assert hidden
+    assert not hidden & set(ids())
+    assert set(ids(includeHidden=True)) - set(ids()) == hidden
+
+
+def test_every_model_offers_every_effort() -> None:
+    for model in models(config()):
+        assert [option.reasoning_effort for option in model.supported_reasoning_efforts] == ALL_EFFORTS
+        assert model.default_reasoning_effort in ALL_EFFORTS
+        assert model.model == model.id
+
+
+@given(st.integers(0, 12), st.booleans())
+def test_pages_join_to_the_whole(limit: int, include_hidden: bool) -> None:
+    settings = config()
+    whole = list_models(settings, ModelListParams(include_hidden=include_hidden))
+    assert whole.next_cursor is None
+    joined: list[object] = []
+    cursor: str | None = None
+    while True:
+        page = list_models(settings, ModelListParams(cursor=cursor, limit=limit, include_hidden=include_hidden))
+        assert len(page.data) <= max(1, limit)
+        joined += page.data
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    assert tuple(joined) == whole.data
+
+
+@pytest.mark.parametrize("cursor", ["bogus", "", "-1", "1.0", " 1", "²", "9" * 30])
+def test_a_bad_cursor_is_refused(cursor: str) -> None:
+    with pytest.raises(InvalidCursor) as caught:
+        ids(cursor=cursor)
+    assert str(caught.value) == f"invalid cursor: {cursor}"
+
+
+def test_a_cursor_behind_the_end_is_refused() -> None:
+    total = len(ids())
+    assert ids(cursor=str(total)) == []
+    with pytest.raises(InvalidCursor, match=f"cursor 999 exceeds total models {total}"):
+        ids(cursor="999")
+
+
+def test_facts_of_any_model() -> None:
+    facts = model_facts("mock-model", config())
+    assert (facts.context_window, facts.usable_window, facts.auto_compact_limit) == (272_000, 258_400, 244_800)
+    assert (facts.freeform_patch, facts.supports_images) == (False, True)
+    facts = model_facts("m", config("model_context_window=1000", "model_auto_compact_token_limit=77"))
+    assert (facts.context_window, facts.usable_window, facts.auto_compact_limit) == (1000, 950, 77)
+
+
+@pytest.mark.parametrize(
+    ("model", "freeform", "images"),
+    [
+        ("gpt-5.5", True, True),
+        ("openai/gpt-5.3-codex", True, True),
+        ("gpt-6.1-sol", True, True),
+        ("gpt-4.1", False, True),
+        ("offline", False, False),
+    ],
+)
+def test_facts_by_name(model: str, freeform: bool, images: bool) -> None:
+    facts = model_facts(model, config())
+    assert (facts.freeform_patch, facts.supports_images) == (freeform, images)

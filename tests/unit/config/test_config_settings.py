@@ -1,0 +1,477 @@
+"""Loading: defaults, layers, what is refused, what is only warned about, and that nothing secret is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from treadle.config.known_keys import UNUSED
+from treadle.config.problems import ConfigError
+from treadle.config.settings import DEFAULT_MODEL, Config, Loaded, load_config
+from treadle.config.values import InvalidValue, Settings, read_values
+from treadle.protocol.app.settings import (
+    DangerFullAccessSandboxPolicy,
+    GranularAskForApproval,
+    ReadOnlySandboxPolicy,
+    WorkspaceWriteSandboxPolicy,
+)
+
+SECRET = "s3cret-value"
+PROVIDER = '[model_providers.mine]\nbase_url = "http://models.example/v1"\n'
+
+
+def load(
+    home: Path, text: str | None = None, overrides: Iterable[str] = (), environ: Mapping[str, str] | None = None
+) -> Loaded:
+    if text is not None:
+        (home / "config.toml").write_text(text)
+    return load_config(home, overrides=overrides, environ=environ or {})
+
+
+def refused(home: Path, text: str, overrides: Iterable[str] = ()) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        load(home, text, overrides)
+    return caught.value
+
+
+# --- defaults --------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_configured_is_offline_and_careful(tmp_path: Path) -> None:
+    loaded = load(tmp_path / "not-there")
+    config = loaded.config
+    assert loaded.warnings == ()
+    assert (config.model, config.model_provider, config.is_offline, config.provider) == (
+        "offline",
+        "offline",
+        True,
+        None,
+    )
+    assert (config.approval_policy, config.approvals_reviewer) == ("on-request", "user")
+    assert config.sandbox_policy() == ReadOnlySandboxPolicy()
+    assert config.project_doc_max_bytes == 32 * 1024
+    assert config.base_instructions() is None
+    assert not config.shell_environment_policy.ignore_default_excludes
+    assert not (tmp_path / "not-there").exists()
+
+
+def test_an_empty_file_is_as_none(tmp_path: Path) -> None:
+    loaded = load(tmp_path, "\n # nothing\n")
+    assert loaded.config.is_offline
+    assert loaded.warnings == ()
+
+
+def test_the_file_that_the_official_sdk_writes(tmp_path: Path) -> None:
+    text = """
+model = "mock-model"
+approval_policy = "never"
+sandbox_mode = "read-only"
+
+model_provider = "mock_provider"
+
+[model_providers.mock_provider]
+name = "Mock provider for test"
+base_url = "http://127.0.0.1:1234/v1"
+wire_api = "responses"
+request_max_retries = 0
+stream_max_retries = 0
+requires_openai_auth = true
+"""
+    loaded = load(tmp_path, text)
+    assert loaded.warnings == ()
+    provider = loaded.config.provider
+    assert provider is not None
+    assert (provider.id, provider.base_url, provider.request_max_retries) == (
+        "mock_provider",
+        "http://127.0.0.1:1234/v1",
+        0,
+    )
+    assert provider.requires_openai_auth
+    assert (loaded.config.model, loaded.config.approval_policy) == ("mock-model", "never")
+
+
+def test_all_that_has_an_effect_is_read(tmp_path: Path) -> None:
+    text = """
+approvals_reviewer = "auto_review"
+approval_policy = { granular = { sandbox_approval = true, rules = false, mcp_elicitations = true } }
+sandbox_mode = "workspace-write"
+model_reasoning_effort = "high"
+model_reasoning_summary = "concise"
+model_context_window = 1000
+model_auto_compact_token_limit = 900
+developer_instructions = "be kind"
+instructions = "base"
+compact_prompt = "sum up"
+project_doc_max_bytes = 0
+project_doc_fallback_filenames = ["CLAUDE.md"]
+tool_output_token_limit = 5
+personality = "friendly"
+service_tier = "fast"
+[sandbox_workspace_write]
+writable_roots = ["/data", "below"]
+network_access = true
+exclude_slash_tmp = true
+exclude_tmpdir_env_var = true
+[shell_environment_policy]
+inherit = "core"
+ignore_default_excludes = true
+exclude = ["AWS_*"]
+set = { CI = "1" }
+include_only = ["PATH"]
+experimental_use_profile = false
+"""
+    loaded = load(tmp_path, text)
+    config = loaded.config
+    assert loaded.warnings == ()
+    assert isinstance(config.approval_policy, GranularAskForApproval)
+    assert not config.approval_policy.granular.rules
+    assert config.sandbox_policy() == WorkspaceWriteSandboxPolicy(
+        writable_roots=("/data", str(tmp_path / "below")),
+        network_access=True,
+        exclude_slash_tmp=True,
+        exclude_tmpdir_env_var=True,
+    )
+    assert (config.model_reasoning_effort, config.model_reasoning_summary) == ("high", "concise")
+    assert (config.base_instructions(), config.developer_instructions) == ("base", "be kind")
+    assert config.shell_environment_policy.set == {"CI": "1"}
+    assert config.project_doc_fallback_filenames == ("CLAUDE.md",)
+
+
+def test_full_access_is_only_what_it_says(tmp_path: Path) -> None:
+    assert load(tmp_path, 'sandbox_mode = "danger-full-access"').config.sandbox_policy() == (
+        DangerFullAccessSandboxPolicy()
+    )
+
+
+# --- layers ----------------------------------------------------------------------------------------------------------
+
+
+def test_each_layer_wins_over_the_one_below(tmp_path: Path) -> None:
+    text = f'model = "file"\nmodel_provider = "mine"\n{PROVIDER}'
+    assert load(tmp_path, text).config.model == "file"
+    environ = {"TREADLE_MODEL": "environment", "TREADLE_MODEL_PROVIDER": "openai"}
+    config = load(tmp_path, environ=environ).config
+    assert (config.model, config.model_provider) == ("environment", "openai")
+    config = load(tmp_path, environ=environ, overrides=["model=flag", "model_provider=mine"]).config
+    assert (config.model, config.model_provider) == ("flag", "mine")
+    assert config.with_thread_overrides({"model": "thread"}).model == "thread"
+    assert config.model == "flag"
+
+
+def test_threads_lay_tables_over_tables(tmp_path: Path) -> None:
+    text = '[sandbox_workspace_write]\nwritable_roots = ["/a"]\n'
+    config = load(tmp_path, text).config
+    thread = config.with_thread_overrides(
+        {"sandbox_mode": "workspace-write", "sandbox_workspace_write.network_access": True, "model": None}
+    )
+    assert thread.sandbox_policy() == WorkspaceWriteSandboxPolicy(writable_roots=("/a",), network_access=True)
+    again = thread.with_thread_overrides({"sandbox_workspace_write": {"writable_roots": []}})
+    assert again.sandbox_policy() == WorkspaceWriteSandboxPolicy(network_access=True)
+    assert config.with_thread_overrides({}) == config
+
+
+def test_a_thread_may_bring_its_provider(tmp_path: Path) -> None:
+    config = load(tmp_path).config.with_thread_overrides(
+        {"model_provider": "new", "model_providers.new": {"base_url": "http://n/v1"}, "model": "m"}
+    )
+    assert config.provider is not None
+    assert config.provider.base_url == "http://n/v1"
+
+
+def test_a_profile_is_laid_over_the_file_only(tmp_path: Path) -> None:
+    text = """
+model = "top"
+profile = "deep"
+[profiles.deep]
+model = "deep"
+model_reasoning_effort = "high"
+[profiles.quick]
+model_reasoning_effort = "low"
+"""
+    assert load(tmp_path, text).config.model == "deep"
+    assert load(tmp_path, environ={"TREADLE_MODEL": "environment"}).config.model == "environment"
+    quick = load(tmp_path, overrides=["profile=quick"]).config
+    assert (quick.model, quick.model_reasoning_effort) == ("top", "low")
+    assert load(tmp_path).config.with_thread_overrides({"profile": "quick"}).model == "top"
+
+
+def test_a_profile_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    error = refused(tmp_path, '\nprofile = "deep"')
+    assert (error.key, error.line, error.column) == ("profile", 2, 1)
+    assert "[profiles.deep]" in error.problem
+    assert refused(tmp_path, 'profile = "deep"\nprofiles.deep = 1').key == "profile"
+    assert refused(tmp_path, "profile = 1").key == "profile"
+    assert refused(tmp_path, 'profile = "deep"\nprofiles = 1').key == "profile"
+
+
+def test_a_wrong_value_in_a_profile_is_named_there(tmp_path: Path) -> None:
+    error = refused(tmp_path, 'profile = "p"\n[profiles.p]\nsandbox_mode = "none"')
+    assert (error.key, error.line) == ("profiles.p.sandbox_mode", 3)
+
+
+def test_the_file_can_be_left_out(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("= broken")
+    loaded = load_config(tmp_path, overrides=["model_provider=openai"], environ={}, use_file=False)
+    assert loaded.config.model == DEFAULT_MODEL
+
+
+# --- providers -------------------------------------------------------------------------------------------------------
+
+
+def test_openai_is_built_in(tmp_path: Path) -> None:
+    config = load(tmp_path, 'model_provider = "openai"').config
+    provider = config.provider
+    assert provider is not None
+    assert (provider.base_url, provider.env_key, provider.requires_openai_auth) == (
+        "https://api.openai.com/v1",
+        None,
+        True,
+    )
+    assert (config.model, config.is_offline) == (DEFAULT_MODEL, False)
+
+
+def test_the_address_of_openai_can_be_changed(tmp_path: Path) -> None:
+    def url(text: str, environ: dict[str, str]) -> str:
+        provider = load(tmp_path, text, environ=environ).config.provider
+        assert provider is not None
+        return provider.base_url
+
+    text = 'model_provider = "openai"\nopenai_base_url = "http://file/v1"\n'
+    assert url(text, {}) == "http://file/v1"
+    assert url(text, {"OPENAI_BASE_URL": "http://environment/v1"}) == "http://environment/v1"
+    assert url(f'{text}[model_providers.openai]\nbase_url = "http://table/v1"', {}) == "http://table/v1"
+
+
+def test_a_bad_address_from_the_environment_is_named_so(tmp_path: Path) -> None:
+    environ = {"OPENAI_BASE_URL": "nowhere"}
+    with pytest.raises(ConfigError, match="the environment variable OPENAI_BASE_URL: openai_base_url: base_url is no"):
+        load(tmp_path, 'model_provider = "openai"', environ=environ)
+    (warning,) = load(tmp_path, "", environ=environ).warnings
+    assert warning.path is None
+
+
+def test_a_bad_provider_that_is_not_used_is_a_warning(tmp_path: Path) -> None:
+    text = f'model_provider = "mine"\n{PROVIDER}[model_providers.bad]\nbase_url = 3\n'
+    loaded = load(tmp_path, text)
+    assert [(warning.key, warning.line) for warning in loaded.warnings] == [("model_providers.bad", 4)]
+    assert set(loaded.config.providers) == {"mine", "openai"}
+    with pytest.raises(ConfigError, match=r"model_providers\.bad"):
+        loaded.config.with_thread_overrides({"model_provider": "bad"})
+    assert refused(tmp_path, text, ["model_provider=bad"]).key == "model_providers.bad"
+
+
+@pytest.mark.parametrize("tables", ["model_providers = 1", "[model_providers]\nmine = 1"])
+def test_providers_are_tables(tmp_path: Path, tables: str) -> None:
+    error = refused(tmp_path, f'model_provider = "mine"\n{tables}')
+    assert "found a whole number, allowed is a table" in error.problem
+
+
+def test_a_provider_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    error = refused(tmp_path, f'model_provider = "other"\n{PROVIDER}')
+    assert error.key == "model_provider"
+    assert error.path == str(tmp_path / "config.toml")
+    assert "`mine`, `offline`, `openai`" in error.problem
+
+
+def test_a_model_without_a_provider_is_warned_about(tmp_path: Path) -> None:
+    loaded = load(tmp_path, 'model = "gpt"')
+    assert loaded.config.is_offline
+    assert [warning.key for warning in loaded.warnings] == ["model"]
+    assert load(tmp_path, 'model = "offline"').warnings == ()
+
+
+# --- what is warned about --------------------------------------------------------------------------------------------
+
+
+def test_unknown_keys_warn_and_known_ones_do_not(tmp_path: Path) -> None:
+    text = f"""
+modle = 1
+notify = ["x"]
+model_provider = "mine"
+{PROVIDER}zeta = 1
+aws = 1
+[sandbox_workspace_write]
+eta = 1
+[mcp_servers.x]
+command = "y"
+"""
+    warnings = load(tmp_path, text).warnings
+    assert [(warning.key, warning.line) for warning in warnings] == [
+        ("modle", 2),
+        ("sandbox_workspace_write.eta", 10),
+        ("model_providers.mine.zeta", 7),
+    ]
+    assert "did you mean `model`" in warnings[0].message
+
+
+def test_no_key_is_both_used_and_unused() -> None:
+    assert not UNUSED & set(Settings.__struct_fields__)
+
+
+def test_unknown_keys_of_the_command_line_say_so(tmp_path: Path) -> None:
+    (warning,) = load(tmp_path, overrides=["zeta=1"]).warnings
+    assert (warning.path, warning.key) == (None, "zeta")
+    assert warning.message.startswith("-c: ")
+
+
+def test_the_retired_policy_is_replaced_by_its_successor(tmp_path: Path) -> None:
+    loaded = load(tmp_path, 'approval_policy = "on-failure"')
+    assert loaded.config.approval_policy == "on-request"
+    assert [warning.key for warning in loaded.warnings] == ["approval_policy"]
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "key", "found", "allowed"),
+    [
+        ("model = 3", "model", "found 3", "a text that is not empty"),
+        ('model = ""', "model", "found an empty text", "a text that is not empty"),
+        ('approval_policy = "maybe"', "approval_policy", "found `maybe`", "`untrusted`, `on-request`, `never`"),
+        ("approval_policy = { granular = {} }", "approval_policy", "found a table", "a table `granular`"),
+        ("sandbox_mode = true", "sandbox_mode", "found true", "`read-only`, `workspace-write`, `danger-full-access`"),
+        ("sandbox_workspace_write = 1", "sandbox_workspace_write", "found a whole number", "a table"),
+        (
+            "sandbox_workspace_write.network_access = 'yes'",
+            "sandbox_workspace_write.network_access",
+            "found a text",
+            "true or false",
+        ),
+        (
+            "sandbox_workspace_write.writable_roots = '/x'",
+            "sandbox_workspace_write.writable_roots",
+            "found a text",
+            "a list of texts",
+        ),
+        ("shell_environment_policy.set = { A = 1 }", "shell_environment_policy.set", "found a table", "of texts"),
+        ("model_context_window = 0", "model_context_window", "found 0", "a whole number from 1"),
+        ("model_context_window = 1.5", "model_context_window", "found a number", "a whole number from 1"),
+        ("project_doc_max_bytes = -1", "project_doc_max_bytes", "found -1", "a whole number from 0"),
+        ("personality = 1979-05-27", "personality", "found a date", "`friendly`"),
+        ("hide_agent_reasoning = 1", "hide_agent_reasoning", "found 1", "true or false"),
+        ("project_doc_fallback_filenames = [1]", "project_doc_fallback_filenames", "found a list", "a list of texts"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_place(tmp_path: Path, line: str, key: str, found: str, allowed: str) -> None:
+    error = refused(tmp_path, f"# first\n  {line}\n")
+    assert (error.path, error.key, error.line, error.column) == (str(tmp_path / "config.toml"), key, 2, 3)
+    assert error.problem.startswith(found)
+    assert allowed in error.problem
+    assert str(error) == f"{error.path}:2:3: {key}: {error.problem}"
+
+
+def test_a_wrong_value_from_elsewhere_says_from_where(tmp_path: Path) -> None:
+    error = refused(tmp_path, "", ["sandbox_mode=none"])
+    assert (error.path, error.source, error.key) == (None, "-c", "sandbox_mode")
+    with pytest.raises(ConfigError, match="the configuration of the thread: sandbox_mode"):
+        load(tmp_path).config.with_thread_overrides({"sandbox_mode": "none"})
+    with pytest.raises(ConfigError, match="the environment variable TREADLE_MODEL_PROVIDER: model_provider"):
+        load(tmp_path, environ={"TREADLE_MODEL_PROVIDER": "none"})
+
+
+def test_a_file_that_is_no_toml_is_refused_with_line_and_column(tmp_path: Path) -> None:
+    error = refused(tmp_path, f'a = 1\nb = "{SECRET}\n')
+    assert (error.path, error.line) == (str(tmp_path / "config.toml"), 2)
+    assert error.column == len(f'b = "{SECRET}') + 1
+    assert SECRET not in str(error)
+    assert refused(tmp_path, "x = [").line == 1
+    assert refused(tmp_path, "x = " + "[" * 10_000).problem.startswith("it is no TOML")
+
+
+def test_odd_files_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_bytes(b"a = 1\nb = '\xff'\n")
+    with pytest.raises(ConfigError, match="UTF-8") as caught:
+        load(tmp_path)
+    assert (caught.value.line, caught.value.column) == (2, 6)
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(ConfigError, match=r"not a regular file|cannot be read"):
+        load(tmp_path)
+    file.rmdir()
+    file.symlink_to("nowhere")
+    with pytest.raises(ConfigError, match="symbolic link to nothing"):
+        load(tmp_path)
+
+
+def test_a_byte_order_mark_is_no_problem(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_bytes(b'\xef\xbb\xbfsandbox_mode = "read-only"\n')
+    assert load(tmp_path).config.sandbox_mode == "read-only"
+
+
+@given(st.dictionaries(st.sampled_from(Settings.__struct_fields__), st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+), max_size=3))  # fmt: skip
+def test_any_table_is_read_or_refused_by_key(table: dict[str, Any]) -> None:
+    try:
+        reading = read_values(table)
+    except InvalidValue as error:
+        problem = error
+    else:
+        assert reading.values.keys() == table.keys()
+        return
+    assert problem.path[0] in table
+    assert "allowed is" in problem.problem
+
+
+# --- instructions of a file, and secrets -----------------------------------------------------------------------------
+
+
+def test_a_file_replaces_the_base_instructions(tmp_path: Path) -> None:
+    (tmp_path / "base.md").write_text("mine")
+    config = load(tmp_path, 'model_instructions_file = "base.md"\ninstructions = "text"').config
+    assert config.base_instructions() == "mine"
+    (tmp_path / "base.md").write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        config.base_instructions()
+    (tmp_path / "base.md").unlink()
+    with pytest.raises(ConfigError, match="there is no such file") as caught:
+        config.base_instructions()
+    assert (caught.value.key, caught.value.line) == ("model_instructions_file", 1)
+
+
+def _shown(config: Config) -> str:
+    parts = (config, config.layers, config.providers, config.shell_environment_policy, config.__rich_repr__())
+    return " ".join(map(repr, parts))
+
+
+def test_secrets_are_never_shown(tmp_path: Path) -> None:
+    text = f"""
+model_provider = "mine"
+developer_instructions = "{SECRET}"
+{PROVIDER}experimental_bearer_token = "{SECRET}"
+http_headers = {{ X-Key = "{SECRET}" }}
+{SECRET.replace("-", "_")} = 1
+[shell_environment_policy]
+set = {{ TOKEN = "{SECRET}" }}
+"""
+    loaded = load(tmp_path, text)
+    assert SECRET not in _shown(loaded.config) + repr(loaded)
+    thread = loaded.config.with_thread_overrides({"model_providers.mine.experimental_bearer_token": SECRET})
+    assert SECRET not in _shown(thread)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f'experimental_bearer_token = ["{SECRET}"]',
+        f'http_headers = {{ a = ["{SECRET}"] }}',
+        f'http_headers = "{SECRET}"',
+        f'env_key = {{ a = "{SECRET}" }}',
+        f'http_headers = {{ "a b" = "{SECRET}" }}',
+    ],
+)
+def test_secrets_are_in_no_error(tmp_path: Path, line: str) -> None:
+    error = refused(tmp_path, f'model_provider = "mine"\n{PROVIDER}{line}')
+    assert SECRET not in f"{error!r} {error}"
+    (warning,) = load(tmp_path, overrides=["model_provider=offline"]).warnings
+    assert SECRET not in repr(warning)
+    assert SECRET not in str(refused(tmp_path, f'shell_environment_policy.set.TOKEN = ["{SECRET}"]'))

@@ -1,0 +1,308 @@
+"""The file: how it is made, brought up to date and refused, and that no page needs a scan."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from treadle.store import (
+    CutTurns,
+    DropItem,
+    ItemRecord,
+    PruneEvents,
+    StoreError,
+    ThreadCursor,
+    ThreadQuery,
+    open_store,
+    queries,
+    schema,
+)
+from treadle.store.writes import apply, claim
+from unit.store.records import A, event, history, item, thread, turn
+
+pytestmark = pytest.mark.anyio
+
+
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def _content(path: Path) -> list[Any]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute("SELECT type, name, sql FROM sqlite_master ORDER BY type, name").fetchall()
+
+
+async def _refusal(home: Path) -> StoreError:
+    with pytest.raises(StoreError) as caught:
+        await open_store(home)
+    return caught.value
+
+
+async def test_a_home_is_made_for_its_owner_alone(tmp_path: Path) -> None:
+    home = tmp_path / "a" / "home"
+    async with await open_store(home) as store:
+        await store.commit([thread()])
+        assert store.path == str(home / "threads.db")
+        assert (_mode(home), _mode(home / "run")) == (0o700, 0o700)
+        files = [home / "threads.db", home / "threads.db-wal", *(home / "run").iterdir()]
+        assert [_mode(file) for file in files] == [0o600] * 3
+    assert list((home / "run").iterdir()) == []
+
+
+async def test_a_home_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    async with await open_store(tmp_path):
+        pass
+    assert _mode(tmp_path) == 0o755
+
+
+async def test_settings_of_the_file(tmp_path: Path) -> None:
+    async with await open_store(tmp_path):
+        with closing(sqlite3.connect(tmp_path / "threads.db")) as connection:
+            assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+            assert connection.execute("PRAGMA user_version").fetchone() == (len(schema.migrations()),)
+            assert connection.execute("PRAGMA application_id").fetchone() == (schema.APPLICATION_ID,)
+
+
+# --- migrations ------------------------------------------------------------------------------------------------------
+
+
+def _version_1(path: Path) -> None:
+    """A file as the first version left it: no search yet."""
+    with closing(schema.connect(str(path))) as connection:
+        schema.migrate(connection, str(path), upto=1)
+        old = item(1, text="found after all these years")
+        apply(connection, [thread(), turn(1), old, item(2), history(1), event(1)], "nobody")
+        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+        assert not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'messages'").fetchall()
+
+
+async def test_an_older_file_is_brought_up_to_date(tmp_path: Path) -> None:
+    _version_1(tmp_path / "threads.db")
+    async with await open_store(tmp_path) as store:
+        assert [found.number for found in await store.items(A)] == [1, 2]
+        assert [hit.item_id for hit in await store.search("years")] == ["item-1"]
+        await store.commit([item(1, text="new words"), item(2, text="more")])
+        assert (await store.search("years"), len(await store.search("more"))) == ([], 1)
+    async with await open_store(tmp_path / "new"):
+        pass
+    assert _content(tmp_path / "threads.db") == _content(tmp_path / "new" / "threads.db")
+
+
+async def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "threads.db"
+    _version_1(path)
+    before = _content(path)
+    scripts = schema.migrations()
+    broken = [scripts[0], "CREATE TABLE half (a);\nINSERT INTO half VALUES (1);\nINSERT INTO nowhere VALUES (1);\n"]
+    with monkeypatch.context() as patched:
+        patched.setattr(schema, "migrations", lambda: broken)
+        assert "nowhere" in (await _refusal(tmp_path)).message
+    assert _content(path) == before
+    async with await open_store(tmp_path) as store:
+        assert len(await store.search("years")) == 1
+
+
+async def test_a_newer_file_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "threads.db"
+    async with await open_store(tmp_path) as store:
+        await store.commit([thread()])
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    error = await _refusal(tmp_path)
+    assert "newer" in error.message
+    assert "99" in error.message
+    assert str(path) in error.message
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT id FROM threads").fetchall() == [(A,)]
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+async def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "threads.db"
+    path.write_bytes(b"Dear diary, " * 1000)
+    error = await _refusal(tmp_path)
+    assert "no database" in error.message
+    assert str(path) in error.message
+    assert path.read_bytes() == b"Dear diary, " * 1000
+
+
+async def test_a_database_of_another_program_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "threads.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE threads (colour)")
+    before = path.read_bytes()
+    assert "another program" in (await _refusal(tmp_path)).message
+    assert path.read_bytes() == before
+
+
+async def test_an_empty_file_is_a_start_that_was_cut_off(tmp_path: Path) -> None:
+    (tmp_path / "threads.db").touch()
+    async with await open_store(tmp_path) as store:
+        await store.commit([thread()])
+        assert await store.load(A) is not None
+
+
+async def test_a_home_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    error = await _refusal(tmp_path / "file" / "home")
+    assert error.kind == "failed"
+    assert str(tmp_path / "file") in error.message
+
+
+# --- how questions are answered --------------------------------------------------------------------------------------
+
+
+class _Plans:
+    """A connection that notes how SQLite answers what is asked through it."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self.steps: list[str] = []
+        self.in_transaction = True
+
+    def execute(self, query: str, operands: Any = ()) -> sqlite3.Cursor:
+        rows = self._connection.execute("EXPLAIN QUERY PLAN " + query, operands)
+        self.steps += [row[3] for row in rows]
+        return self._connection.execute(query, operands)
+
+
+@pytest.fixture
+def plans() -> Iterator[Any]:
+    with closing(schema.open_memory()) as connection:
+        records: list[ItemRecord] = [item(number) for number in range(1, 20)]
+        apply(connection, [thread(), turn(1), *records, history(1), event(1)], "us")
+        yield _Plans(connection)
+
+
+def _nobody(owner_id: str) -> None:
+    return None
+
+
+def _assert_by_key(plans: _Plans) -> None:
+    assert plans.steps
+    for step in plans.steps:
+        assert not step.startswith("SCAN") or step == "SCAN CONSTANT ROW", plans.steps
+        assert "TEMP B-TREE" not in step, plans.steps
+
+
+@pytest.mark.parametrize("descending", [True, False])
+def test_pages_of_a_thread_are_ranges_of_a_key(plans: Any, descending: bool) -> None:
+    queries.items(plans, A, None, 3, 5, descending)
+    queries.items(plans, A, (2, 3), 3, 5, descending)
+    queries.turns(plans, "us", _nobody, A, 3, 5, descending)
+    queries.turn(plans, "us", _nobody, A, "turn-1")
+    queries.events(plans, A, 3, 5)
+    queries.history(plans, A)
+    queries.load(plans, A)
+    _assert_by_key(plans)
+
+
+@pytest.mark.parametrize("key", ["created_at", "updated_at", "recency_at"])
+@pytest.mark.parametrize("descending", [True, False])
+def test_lists_of_threads_follow_an_index(plans: Any, key: Any, descending: bool) -> None:
+    cursor = ThreadCursor(5, A)
+    queries.threads(plans, ThreadQuery(sort_key=key, descending=descending))
+    queries.threads(plans, ThreadQuery(sort_key=key, descending=descending, after=cursor, archived=True, search="x"))
+    _assert_by_key(plans)
+    assert all(f"threads_by_{key}" in step for step in plans.steps)
+
+
+def test_a_scan_would_be_seen(plans: Any) -> None:
+    plans.execute("SELECT * FROM items WHERE data = ? ORDER BY id", (b"",))
+    with pytest.raises(AssertionError):
+        _assert_by_key(plans)
+
+
+class _Work:
+    """Counts the steps of SQLite's machine: work, measured without a clock."""
+
+    def __init__(self, turns: int) -> None:
+        self.connection = schema.open_memory()
+        self._steps = 0
+        writes: list[Any] = [thread()]
+        for number in range(1, turns + 1):
+            both = (2 * number - 1, 2 * number)
+            writes.append(turn(number))
+            writes += [row for n in both for row in (item(n, turn=number), history(n, turn=number), event(n))]
+        apply(self.connection, writes, "us")
+        self.connection.set_progress_handler(self._step, 1)
+
+    def _step(self) -> int:
+        self._steps += 1
+        return 0
+
+    def of(self, query: Any, *operands: Any) -> int:
+        self._steps = 0
+        query(self.connection, *operands)
+        return self._steps
+
+
+@pytest.fixture(scope="module")
+def short_and_long() -> Iterator[tuple[_Work, _Work]]:
+    short, long = _Work(5), _Work(2_000)
+    with closing(short.connection), closing(long.connection):
+        yield short, long
+
+
+@pytest.mark.parametrize("descending", [True, False])
+@pytest.mark.parametrize("place", ["begin", "middle", "end"])
+def test_a_page_of_a_long_thread_is_no_more_work(
+    short_and_long: tuple[_Work, _Work], place: str, descending: bool
+) -> None:
+    short, long = short_and_long
+    turns_of_short, turns_of_long = {"begin": (2, 2), "middle": (3, 1000), "end": (4, 1999)}[place]
+
+    def pages(work: _Work, middle: int) -> list[int]:
+        return [
+            work.of(queries.items, A, None, 2 * middle, 2, descending),
+            work.of(queries.items, A, (middle, middle), None, None, descending),
+            work.of(queries.items, A, (middle, middle), 2 * middle - 1, None, descending),
+            work.of(queries.turns, "us", _nobody, A, middle, 1, descending),
+            work.of(queries.turn, "us", _nobody, A, f"turn-{middle}"),
+            work.of(queries.events, A, 2 * middle, 2),
+            work.of(queries.load, A),
+        ]
+
+    few, many = pages(short, turns_of_short), pages(long, turns_of_long)
+    assert all(steps > 0 for steps in few)
+    assert all(steps <= 2 * reference for steps, reference in zip(many, few, strict=True)), (few, many)
+
+
+def test_a_small_change_of_a_long_thread_is_no_more_work(short_and_long: tuple[_Work, _Work]) -> None:
+    short, long = short_and_long
+
+    def changes(work: _Work, last: int) -> list[int]:
+        steps = []
+        for write in (
+            CutTurns(A, last),
+            PruneEvents(A, 1),
+            DropItem(A, 1),
+            turn(last + 1),
+            item(2 * last + 1, turn=last),
+        ):
+            work.connection.execute("BEGIN")
+            steps.append(work.of(apply, [write], "us"))
+            work.connection.execute("ROLLBACK")
+        work.connection.execute("BEGIN")
+        steps.append(work.of(claim, A, 0, "us", _nobody))
+        work.connection.execute("ROLLBACK")
+        return steps
+
+    few, many = changes(short, 5), changes(long, 2_000)
+    assert all(steps > 0 for steps in few)
+    assert all(steps <= 2 * reference for steps, reference in zip(many, few, strict=True)), (few, many)
+
+
+def test_the_records_alone_do_not_load_sqlite() -> None:
+    code = "import sys, treadle.store as s\nprint('sqlite3' in sys.modules, s.MemoryStore, 'sqlite3' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True, text=True)
+    assert done.stdout.split()[0::3] == ["False", "True"]

@@ -1,0 +1,111 @@
+"""What models write as arguments, and plans."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from treadle.errors import TreadleError
+from treadle.protocol.app.thread_notifications import TurnPlanStep
+from treadle.tools.arguments import (
+    CreateGoalArguments,
+    ExecCommandArguments,
+    GetGoalArguments,
+    UpdateGoalArguments,
+    WriteStdinArguments,
+    parse,
+)
+from treadle.tools.errors import ToolInputError
+from treadle.tools.plan import MAX_STEPS, Plan, read_plan
+
+
+def test_members_that_are_left_out_have_defaults_and_unknown_ones_are_ignored() -> None:
+    assert parse('{"cmd": "ls", "mood": 1}', ExecCommandArguments) == ExecCommandArguments(cmd="ls")
+    assert parse('{"session_id": 5, "max_output_tokens": null}', WriteStdinArguments).chars == ""
+
+
+def test_all_members_of_a_command() -> None:
+    text = """{"cmd": "ls", "workdir": "/w", "shell": "/bin/sh", "login": false, "tty": true, "yield_time_ms": 5,
+    "max_output_tokens": 7, "sandbox_permissions": "require_escalated", "justification": "j",
+    "prefix_rule": ["a", "b"]}"""
+    assert parse(text, ExecCommandArguments) == ExecCommandArguments(
+        cmd="ls",
+        workdir="/w",
+        shell="/bin/sh",
+        login=False,
+        tty=True,
+        yield_time_ms=5,
+        max_output_tokens=7,
+        sandbox_permissions="require_escalated",
+        justification="j",
+        prefix_rule=("a", "b"),
+    )
+
+
+def test_no_text_is_no_arguments() -> None:
+    assert parse("", GetGoalArguments) == GetGoalArguments()
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "told"),
+    [
+        ("", ExecCommandArguments, "`cmd`"),
+        ("{", ExecCommandArguments, "truncated"),
+        ("[]", ExecCommandArguments, "object"),
+        ('{"cmd": 5}', ExecCommandArguments, "$.cmd"),
+        ('{"cmd": "x", "yield_time_ms": -1}', ExecCommandArguments, "$.yield_time_ms"),
+        ('{"cmd": "x", "sandbox_permissions": "all"}', ExecCommandArguments, "$.sandbox_permissions"),
+        ('{"session_id": "x"}', WriteStdinArguments, "$.session_id"),
+        ('{"objective": ""}', CreateGoalArguments, "$.objective"),
+        ('{"status": "paused"}', UpdateGoalArguments, "$.status"),
+        ('{"cmd": "\ud800"}', ExecCommandArguments, "failed"),
+    ],
+)
+def test_bad_arguments_are_told_to_the_model(text: str, wanted: type[object], told: str) -> None:
+    with pytest.raises(ToolInputError) as caught:
+        parse(text, wanted)
+    assert caught.value.message.startswith("failed to parse function arguments: ")
+    assert told in caught.value.message
+    assert isinstance(caught.value, TreadleError)
+
+
+@given(st.text())
+def test_any_text_is_refused_and_any_command_read(text: str) -> None:
+    with pytest.raises(ToolInputError, match="failed to parse function arguments: "):
+        parse(text, ExecCommandArguments)
+    assert parse(json.dumps({"cmd": text}), ExecCommandArguments).cmd == text
+
+
+# --- plans -----------------------------------------------------------------------------------------------------------
+
+
+def _plan(*steps: tuple[str, str], **more: object) -> str:
+    return json.dumps({"plan": [{"step": step, "status": status} for step, status in steps], **more})
+
+
+def test_a_plan_in_the_words_of_the_protocol() -> None:
+    plan = read_plan(_plan(("a", "completed"), ("b", "in_progress"), ("c", "pending"), explanation="why"))
+    assert plan == Plan(
+        "why",
+        (
+            TurnPlanStep(step="a", status="completed"),
+            TurnPlanStep(step="b", status="inProgress"),
+            TurnPlanStep(step="c", status="pending"),
+        ),
+    )
+    assert read_plan(_plan()) == Plan(None, ())
+
+
+@pytest.mark.parametrize("text", ["{}", "", '{"plan": [{"step": "a"}]}', _plan(("a", "done")), '{"plan": null}'])
+def test_bad_plans(text: str) -> None:
+    with pytest.raises(ToolInputError, match="failed to parse function arguments"):
+        read_plan(text)
+
+
+def test_a_plan_has_an_end() -> None:
+    assert len(read_plan(_plan(*[("a", "pending")] * MAX_STEPS)).steps) == MAX_STEPS
+    with pytest.raises(ToolInputError, match="at most"):
+        read_plan(_plan(*[("a", "pending")] * (MAX_STEPS + 1)))
