@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 from msgspec import structs
 
+from treadle.agent.event import Growth
 from treadle.agent.inputs import text_of
-from treadle.agent.journal import Growth
 from treadle.protocol.app.items import (
     AgentMessageThreadItem,
     Item,

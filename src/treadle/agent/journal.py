@@ -14,56 +14,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-import msgspec
 from msgspec import Struct
 
+from treadle.agent.event import Event, Growth
 from treadle.agent.ids import now_ms
 from treadle.store.model import EventRecord, Store, StoreError, Write
 
 # Deltas of one item are joined while more than this waits to be told: the reader is behind then.
 MERGE_BEYOND: Final = 32
 
-Listener: TypeAlias = Callable[["Event"], None]
-
-
-class _Frame(Struct):
-    method: str
-    params: Struct
-    emittedAtMs: int
-    seq: int
-
-
-_encode = msgspec.json.Encoder().encode
-
-
-class Event:
-    """A notification. `seq` is its number, or for a delta the number of the event that it follows."""
-
-    __slots__ = ("_frame", "at_ms", "method", "params", "seq")
-
-    def __init__(self, method: str, params: Struct, seq: int, at_ms: int) -> None:
-        self.method = method
-        self.params = params
-        self.seq = seq
-        self.at_ms = at_ms
-        self._frame: bytes | None = None
-
-    @property
-    def frame(self) -> bytes:
-        """The message, encoded once for everyone."""
-        if self._frame is None:
-            self._frame = _encode(_Frame(self.method, self.params, self.at_ms, self.seq))
-        return self._frame
-
-
-class Growth:
-    """What deltas of one item and kind have in common: `make` builds the params of a delta."""
-
-    __slots__ = ("make", "method")
-
-    def __init__(self, method: str, make: Callable[[str], Struct]) -> None:
-        self.method = method
-        self.make = make
+Listener: TypeAlias = Callable[[Event], None]
 
 
 class _Delta:

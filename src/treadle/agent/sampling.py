@@ -11,8 +11,8 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
+from treadle.agent.event import Growth
 from treadle.agent.items import OpenItem
-from treadle.agent.journal import Growth
 from treadle.agent.turn import Turn
 from treadle.agent.web_search import web_search_item
 from treadle.llm import (

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from treadle.agent.departures import Departures
-from treadle.agent.journal import Event
-from treadle.agent.state import Settings
-from treadle.config import Config
-from treadle.execution import Environment
-from treadle.llm import Model
-from treadle.store.model import Store
+if TYPE_CHECKING:
+    from treadle.agent.departures import Departures
+    from treadle.agent.event import Event
+    from treadle.agent.state import Settings
+    from treadle.config import Config
+    from treadle.execution import Environment
+    from treadle.llm import Model
 
 
 class Services(Protocol):
@@ -60,6 +60,3 @@ class Audience(Protocol):
 
     async def keep_up(self) -> None:
         """Return when the slowest listener that must not lose anything has room."""
-
-
-__all__ = ["Ask", "Audience", "Services", "Store"]

@@ -9,7 +9,7 @@ import signal
 import sys
 from typing import Any
 
-from treadle.agent.journal import Event
+from treadle.agent.event import Event
 from treadle.agent.services import Ask
 from treadle.cli.lines import Lines
 from treadle.cli.process import refuse, start_logging
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
             return refuse(_NAME, 'there is nothing to do: give a prompt, as in `treadle exec "explain this project"`')
         if not os.path.isdir(arguments.cd):
             return refuse(_NAME, f"{arguments.cd} is no directory; give one with --cd")
-        return asyncio.run(_run(arguments, prompt))
+        return asyncio.run(_run(arguments, prompt, os.path.abspath(arguments.cd)))
     except RpcError as error:
         return refuse(_NAME, error.message)
     except TreadleError as error:
@@ -64,9 +64,9 @@ def run(arguments: argparse.Namespace) -> int:
         return 130
 
 
-async def _run(arguments: argparse.Namespace, prompt: str) -> int:
+async def _run(arguments: argparse.Namespace, prompt: str, cwd: str) -> int:
     lines = Lines(sys.stdout, color=_wants_color(arguments.color))
-    async with AppServer(overrides=arguments.config_overrides, cwd=os.path.abspath(arguments.cd)) as server:
+    async with AppServer(overrides=arguments.config_overrides, cwd=cwd) as server:
         return await _Exec(server, lines).turn(arguments, prompt)
 
 

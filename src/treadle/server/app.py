@@ -11,18 +11,18 @@ import logging
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
-
-from msgspec import Raw
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from treadle.agent.departures import Departures
-from treadle.agent.journal import Event
-from treadle.agent.services import Ask
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.server.client import Client
 from treadle.server.tasks import Tasks
 
 if TYPE_CHECKING:
+    from msgspec import Raw
+
+    from treadle.agent.event import Event
+    from treadle.agent.services import Ask
     from treadle.agent.state import Settings
     from treadle.config import Config, ConfigError, ConfigWarning, Login
     from treadle.execution import Environment
@@ -35,6 +35,12 @@ if TYPE_CHECKING:
     from treadle.transport import Channel
 
 logger = logging.getLogger(__name__)
+
+
+class Watch(Protocol):
+    """Something that goes on for a client. It must not stay in the table of its client when it has ended."""
+
+    def cancel(self) -> object: ...
 
 
 class AppServer:
@@ -67,7 +73,7 @@ class AppServer:
         self._environment: asyncio.Task[Environment] | None = None
         self._next_ask = 0
         self._relief = asyncio.Event()
-        self._watches: dict[Any, Any] = {}
+        self._watches: dict[Client, dict[str, Watch]] = {}
 
     # --- life ---
 
@@ -140,16 +146,15 @@ class AppServer:
         self.clients.pop(client, None)
         if self._threads is not None:
             self._threads.client_gone(client)
-        for watch in self._watches.pop(client, {}).values():
+        for watch in tuple(self._watches.pop(client, {}).values()):
             watch.cancel()
         self.relieved()
 
-    def watches(self, client: Client) -> dict[str, asyncio.Task[None]]:
+    def watches(self, client: Client) -> dict[str, Watch]:
         """What a client watches or runs outside of any thread, by its own name for it; it ends with the client."""
         if client.closed:
             raise RpcError(INVALID_REQUEST, "the connection is closed")
-        watches: dict[str, asyncio.Task[None]] = self._watches.setdefault(client, {})
-        return watches
+        return self._watches.setdefault(client, {})
 
     def answered(self, client: Client, ask_id: int, answer: Raw | RpcError) -> None:
         if self._threads is not None:

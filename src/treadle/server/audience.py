@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from treadle.agent.journal import Event
+from treadle.agent.event import Event
 from treadle.agent.services import Ask
 
 if TYPE_CHECKING:

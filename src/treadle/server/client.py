@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Raw
 
-from treadle.agent.journal import Event
-from treadle.agent.services import Ask
-from treadle.errors import INTERNAL_ERROR, INVALID_REQUEST, OVERLOADED, RpcError
+from treadle.errors import INTERNAL_ERROR, INVALID_REQUEST, OVERLOADED, RpcError, TreadleError
 from treadle.protocol.app.base import decode
 from treadle.server import refusals
 from treadle.server.quirks import NONE, Quirks
 from treadle.server.routes import EXPERIMENTAL_NOTIFICATIONS, ROUTES, Route
-from treadle.store.model import StoreError
 
 if TYPE_CHECKING:
+    from treadle.agent.event import Event
+    from treadle.agent.services import Ask
     from treadle.server.app import AppServer
 
 logger = logging.getLogger(__name__)
@@ -182,10 +181,10 @@ def wire_error(error: Exception, method: str) -> RpcError:
     """The one place where an exception becomes an error on the wire."""
     if isinstance(error, RpcError):
         return error
+    from treadle.store.model import StoreError
+
     if isinstance(error, StoreError):
         return RpcError(INTERNAL_ERROR, error.message, {"kind": error.kind})
-    from treadle.errors import TreadleError
-
     if isinstance(error, TreadleError):
         return RpcError(INVALID_REQUEST, str(error))
     logger.error("%s failed", method, exc_info=error)

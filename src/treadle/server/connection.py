@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct, structs
 
-from treadle.agent.journal import Event
-from treadle.agent.services import Ask
+from treadle.agent.event import Event
 from treadle.errors import MalformedMessage, RpcError
 from treadle.rpc import Failure, Reply, Request, decode_lenient, encode_failure
 from treadle.server.client import Client
-from treadle.transport import Channel
 
 if TYPE_CHECKING:
+    from treadle.agent.services import Ask
     from treadle.server.app import AppServer
+    from treadle.transport import Channel
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from treadle.agent.journal import Event
+from treadle.agent.event import Event
 from treadle.agent.services import Ask
 from treadle.errors import INVALID_REQUEST, OVERLOADED, RpcError
 from treadle.protocol.app.base import encode

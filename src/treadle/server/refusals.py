@@ -8,7 +8,6 @@ from typing import Any, Final
 import msgspec
 
 from treadle.errors import INVALID_REQUEST, RpcError
-from treadle.protocol.app.settings import GranularAskForApproval
 from treadle.server.routes import EXPERIMENTAL_METHODS, ROUTES
 
 _MISSING: Final = re.compile(r"Object missing required field `([^`]+)`( - at .*)?")
@@ -40,7 +39,8 @@ def refuse_experimental(method: str, params: Any) -> None:
     for member, shown in _EXPERIMENTAL_MEMBERS:
         if getattr(params, member, None) is not None:
             raise _needs_capability(f"{method}.{shown}")
-    if isinstance(getattr(params, "approval_policy", None), GranularAskForApproval):
+    # Anything but a word is the granular policy.
+    if not isinstance(getattr(params, "approval_policy", None), str | None):
         raise _needs_capability("askForApproval.granular")
 
 

@@ -70,8 +70,8 @@ _HANDLERS: Final = {
 
 # Methods of ours, and their params, which the protocol package does not have.
 _OURS: Final = {
-    "thread/events/list": "treadle.server.extensions:ThreadEventsListParams",
-    "thread/messages/search": "treadle.server.extensions:MessageSearchParams",
+    "thread/events/list": "treadle.server.thread_events:ThreadEventsListParams",
+    "thread/messages/search": "treadle.server.thread_events:MessageSearchParams",
 }
 _PARAMS_OPTIONAL: Final = frozenset({"account/logout", "configRequirements/read"})
 EXPERIMENTAL_METHODS: Final = frozenset({"thread/settings/update"})

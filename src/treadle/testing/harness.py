@@ -24,7 +24,7 @@ from typing import Any, Final, Self, TypeAlias
 
 import msgspec
 
-from treadle.agent.journal import Event
+from treadle.agent.event import Event
 from treadle.agent.services import Ask
 from treadle.errors import RpcError
 from treadle.protocol.app.base import convert, encode

@@ -25,8 +25,8 @@ from treadle.agent.approvals import (
     warn_unreviewed,
 )
 from treadle.agent.confinement import can_protect, sandbox_for
+from treadle.agent.event import Growth
 from treadle.agent.items import OpenItem
-from treadle.agent.journal import Growth
 from treadle.agent.turn import Turn
 from treadle.errors import ExecError
 from treadle.protocol.app.approvals import (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from treadle.agent.event import Event
 from treadle.agent.ids import now_ms
-from treadle.agent.journal import Event
 from treadle.errors import INVALID_REQUEST, RpcError, TreadleError
 from treadle.protocol.app.accounts import (
     AccountLoginCompletedNotification,

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from treadle._version import __version__
+from treadle.agent.event import Event
 from treadle.agent.ids import now_ms
-from treadle.agent.journal import Event
 from treadle.errors import INVALID_REQUEST, RpcError
-from treadle.protocol.app.notifications import ConfigWarningNotification, TextPosition, TextRange
 from treadle.server.client import Call
 from treadle.server.extensions import ANNOUNCED, OurInitializeResponse
 from treadle.server.quirks import quirks_of
+
+if TYPE_CHECKING:
+    from treadle.protocol.app.notifications import ConfigWarningNotification
 
 _HEADER_VALUE: Final = re.compile(r"[\x20-\x7e]+")
 
@@ -67,6 +69,8 @@ def _tell_config_problems(call: Call) -> None:
 
 
 def _warning(problem: Any) -> ConfigWarningNotification:
+    from treadle.protocol.app.notifications import ConfigWarningNotification, TextPosition, TextRange
+
     place = None
     if problem.line is not None:
         position = TextPosition(line=problem.line, column=problem.column or 1)

@@ -22,12 +22,12 @@ from treadle.protocol.app.thread_notifications import ThreadRevertedNotification
 from treadle.server import refusals
 from treadle.server.app import AppServer
 from treadle.server.client import Call
-from treadle.server.extensions import (
+from treadle.server.pages import make_cursor, read_cursor, turns_with_items
+from treadle.server.thread_events import (
     MessageSearchHit,
     MessageSearchResponse,
     ThreadEventsListResponse,
 )
-from treadle.server.pages import make_cursor, read_cursor, turns_with_items
 from treadle.store.model import CutTurns, ItemRecord, Store, TurnRecord
 
 DEFAULT_LIMIT: Final = 25

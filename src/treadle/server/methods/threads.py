@@ -8,8 +8,8 @@ from typing import Any, Final
 from msgspec import UnsetType, structs
 
 from treadle.agent.context import project_instructions
+from treadle.agent.event import Event
 from treadle.agent.ids import new_id, now_ms
-from treadle.agent.journal import Event
 from treadle.agent.state import Settings, State, read_state
 from treadle.agent.thread import Thread, wire_thread
 from treadle.agent.turn import usage_notification
@@ -44,9 +44,9 @@ from treadle.protocol.app.turns import Turn as WireTurn
 from treadle.server import refusals
 from treadle.server.app import AppServer
 from treadle.server.client import Call
-from treadle.server.extensions import OurResumeResponse
 from treadle.server.methods.turns import setting_changes
 from treadle.server.pages import make_cursor, turns_with_items
+from treadle.server.thread_events import OurResumeResponse
 from treadle.store.model import (
     CopyTurns,
     Counters,

@@ -1,0 +1,48 @@
+"""`Event`: a notification about a thread, and how it looks on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+from msgspec import Struct
+
+
+class _Frame(Struct):
+    method: str
+    params: Struct
+    emittedAtMs: int
+    seq: int
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Event:
+    """A notification. `seq` is its number, or for a delta the number of the event that it follows."""
+
+    __slots__ = ("_frame", "at_ms", "method", "params", "seq")
+
+    def __init__(self, method: str, params: Struct, seq: int, at_ms: int) -> None:
+        self.method = method
+        self.params = params
+        self.seq = seq
+        self.at_ms = at_ms
+        self._frame: bytes | None = None
+
+    @property
+    def frame(self) -> bytes:
+        """The message, encoded once for everyone."""
+        if self._frame is None:
+            self._frame = _encode(_Frame(self.method, self.params, self.at_ms, self.seq))
+        return self._frame
+
+
+class Growth:
+    """What deltas of one item and kind have in common: `make` builds the params of a delta."""
+
+    __slots__ = ("make", "method")
+
+    def __init__(self, method: str, make: Callable[[str], Struct]) -> None:
+        self.method = method
+        self.make = make
