@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Install the real programs that the interop tests talk to, into a cache folder outside the repository.
+"""Install the real programs and libraries that the interop tests talk to, into a cache folder outside the repository.
 
     python scripts/install_peers.py [NAME...]        # all of them without a name
 
-Prints the path of each program, one per line, on standard output; progress goes to standard error. Exit codes:
+Prints the path of each, one per line, on standard output; progress goes to standard error. Exit codes:
 0 installed, 1 the installation failed, 2 wrong usage, 3 the package registry does not answer.
 
 The folder is `$TREADLE_PEERS`, else `$XDG_CACHE_HOME/treadle/peers`, else `~/.cache/treadle/peers`. To add a program,
-add a line to `PEERS`; to add another kind of registry, add a function to `_COMMANDS`.
+add a line to `PEERS`; to add another kind of registry, add a function to `_COMMANDS`. A library is never installed into
+the environment of this project: a child process gets its folder on its path.
 """
 
 from __future__ import annotations
@@ -35,21 +36,39 @@ PAUSES: Final = (3.0, 15.0)
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """One program: what to install, and where the program then is inside its folder."""
+    """One program or library: what to install, and where it then is inside its folder.
+
+    Nothing is resolved: `requires` names everything else that is needed, pinned.
+    """
 
     name: str
     registry: Literal["pypi"]
     package: str
     version: str
     program: str
+    requires: tuple[str, ...] = ()
+    module: str | None = None
 
     @property
     def folder(self) -> str:
-        return f"{self.name}-{self.version}"
+        # A library may bring compiled modules, which fit one version of Python only.
+        return f"{self.name}-{self.version}" + (f"-{sys.implementation.cache_tag}" if self.module else "")
 
 
+_SDK_REQUIRES: Final = (
+    "pydantic==2.14.3",
+    "pydantic-core==2.50.4",
+    "annotated-types==0.8.0",
+    "typing-extensions==4.16.0",
+    "typing-inspection==0.4.5",
+    "packaging==26.2",
+)
 PEERS: Final = {
-    peer.name: peer for peer in (Peer("codex", "pypi", "openai-codex-cli-bin", "0.163.0", "codex_cli_bin/bin/codex"),)
+    peer.name: peer
+    for peer in (
+        Peer("codex", "pypi", "openai-codex-cli-bin", "0.163.0", "codex_cli_bin/bin/codex"),
+        Peer("codex-sdk", "pypi", "openai-codex", "0.163.0", "openai_codex", _SDK_REQUIRES, module="openai_codex"),
+    )
 }
 
 
@@ -69,7 +88,10 @@ def cache_folder() -> Path:
 
 
 def ensure(peer: Peer, *, pauses: Sequence[float] = PAUSES) -> Path:
-    """The path of the program, installed first if need be. Safe to call from several processes at once."""
+    """The path of the program, or of the library's package, installed first if need be.
+
+    Safe to call from several processes at once.
+    """
     folder = cache_folder() / peer.folder
     program = folder / peer.program
     if program.exists():
@@ -80,7 +102,7 @@ def ensure(peer: Peer, *, pauses: Sequence[float] = PAUSES) -> Path:
             return program
         partial = folder.with_name(f".{peer.folder}.partial")
         _install_with_retries(peer, partial, pauses)
-        _check(partial / peer.program)
+        _check(peer, partial)
         # A folder without its program is the remains of something that was never ours to keep.
         shutil.rmtree(folder, ignore_errors=True)
         partial.rename(folder)
@@ -118,7 +140,7 @@ def _pip_command(peer: Peer, target: Path) -> list[str]:
     return [
         *(python, "-m", "pip", "install", "--target", str(target), "--no-deps", "--only-binary", ":all:"),
         *("--no-cache-dir", "--no-input", "--disable-pip-version-check", "--progress-bar", "off"),
-        *("--retries", "1", "--timeout", "30", f"{peer.package}=={peer.version}"),
+        *("--retries", "1", "--timeout", "30", *peer.requires, f"{peer.package}=={peer.version}"),
     ]
 
 
@@ -158,11 +180,21 @@ def _run(command: list[str]) -> tuple[int, str]:
     return child.returncode, output
 
 
-def _check(program: Path) -> None:
+def _check(peer: Peer, folder: Path) -> None:
+    program = folder / peer.program
     if not program.exists():
         raise InstallFailed(f"the package was installed but has no {program.name}; its layout has changed")
-    program.chmod(0o755)
-    status, output = _run([str(program), "--version"])
+    if peer.module is None:
+        program.chmod(0o755)
+        command = [str(program), "--version"]
+    else:
+        command = [
+            sys.executable,
+            "-c",
+            f"import sys; sys.path.insert(0, sys.argv[1]); import {peer.module}",
+            str(folder),
+        ]
+    status, output = _run(command)
     if status != 0:
         raise InstallFailed(f"{program.name} does not run on this machine (exit {status}):\n{_tail(output)}")
 

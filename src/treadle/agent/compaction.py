@@ -100,7 +100,9 @@ def _begin_anew(turn: Turn, summary: str) -> None:
     kept = kept_messages(thread.history.items)
     thread.history.replace([])
     start = thread.counters.history + 1
-    writes = thread.remember([*kept, developer_message(f"{SUMMARY_PREFIX}\n\n{summary}")], turn.number)
+    # In the role of who wrote it: it may repeat what a web page or a file said, and that must not become an order.
+    told = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": summary}]}
+    writes = thread.remember([*kept, developer_message(SUMMARY_PREFIX), told], turn.number)
     thread.journal.write(*writes, Compaction(thread.id, turn.number, start))
     turn.tell_context_size(thread.history.tokens)
 

@@ -13,7 +13,7 @@ from treadle.agent.compaction import compact, context_is_full
 from treadle.agent.context import Context, build_context
 from treadle.agent.sampling import Sampling, sample
 from treadle.agent.turn import Turn
-from treadle.llm import ModelRequest
+from treadle.llm import ModelError, ModelRequest
 
 
 async def converse(turn: Turn) -> None:
@@ -50,7 +50,22 @@ async def _ask(turn: Turn, context: Context, toolbox: Toolbox) -> Sampling:
         await toolbox.drain()  # of a response that broke off
         return model_request(turn, context)
 
-    return await sample(turn, request, lambda: Sampling(turn, toolbox.start))
+    try:
+        return await sample(turn, request, lambda: Sampling(turn, toolbox.start))
+    except ModelError as error:
+        if error.kind == "contextWindowExceeded":
+            _note_full_context(turn)
+        raise
+
+
+def _note_full_context(turn: Turn) -> None:
+    """Whatever the provider has counted: the next turn begins with a compaction."""
+    from treadle.config import model_facts
+
+    thread = turn.thread
+    turn.tell_context_size(
+        model_facts(thread.settings.model, thread.services.config_for(thread.settings)).usable_window
+    )
 
 
 def model_request(turn: Turn, context: Context) -> ModelRequest:

@@ -60,7 +60,8 @@ def repaired(items: Sequence[Raw]) -> list[Raw]:
     called = {view.call_id for view in views if view.type in _OUTPUT_OF}
     result: list[Raw] = []
     for item, view in zip(items, views, strict=True):
-        if view.type in _OUTPUT_OF.values() and view.call_id not in called:
+        # One without a call id at all was told by a program, not asked for by the model.
+        if view.type in _OUTPUT_OF.values() and view.call_id is not None and view.call_id not in called:
             continue
         result.append(item)
         if view.type in _OUTPUT_OF and view.call_id not in answered:

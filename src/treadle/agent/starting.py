@@ -40,12 +40,13 @@ async def start_turn(
             thread.change_settings(changes)
         finally:
             thread.release()
-        thread.turn.steer(said)
+        if not said.is_empty:
+            thread.turn.steer(said)
         return thread.turn
     turn = await _make(thread, converse, "regular", changes, ticket)
     turn.output_schema = output_schema
     turn.not_before = not_before
-    if said.inputs:
+    if not said.is_empty:
         turn.steer(said)
     turn.start()
     return turn

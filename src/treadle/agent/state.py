@@ -96,5 +96,9 @@ class State(Struct, frozen=True, kw_only=True):
         return encode(self)
 
 
+def read_usage(data: bytes | None) -> Usage:
+    return Usage() if data is None else decode(data, Usage)
+
+
 def read_state(data: bytes) -> State:
     return decode(data, State)

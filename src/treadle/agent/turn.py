@@ -25,7 +25,7 @@ from treadle.llm import ModelError, TokenUsage
 from treadle.protocol.app.base import convert, encode
 from treadle.protocol.app.inputs import UserInput
 from treadle.protocol.app.item_notifications import ItemCompletedNotification, ItemStartedNotification
-from treadle.protocol.app.items import Item, UserMessageThreadItem
+from treadle.protocol.app.items import FunctionCallOutputThreadItem, Item, UserMessageThreadItem
 from treadle.protocol.app.notifications import ErrorNotification, WarningNotification
 from treadle.protocol.app.thread_notifications import (
     ThreadStatusChangedNotification,
@@ -35,6 +35,7 @@ from treadle.protocol.app.thread_notifications import (
 )
 from treadle.protocol.app.turn_errors import CodexErrorInfo, TurnError
 from treadle.protocol.app.turns import Turn as WireTurn
+from treadle.protocol.app.turns import TurnToolOutput
 from treadle.store.model import DropItem, ItemRecord, PruneEvents, StoreError, TurnRecord, Write
 
 if TYPE_CHECKING:
@@ -58,10 +59,15 @@ ABORTED_NOTE: Final = (
 
 
 class Said(Struct, frozen=True):
-    """Input that waits to be handed to the model."""
+    """Input that waits to be handed to the model: what the user said, or what a program has to tell."""
 
     inputs: tuple[UserInput, ...]
     client_id: str | None = None
+    tool_output: TurnToolOutput | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.inputs and self.tool_output is None
 
 
 class Turn:
@@ -235,12 +241,24 @@ class Turn:
         await thread.load_history()
         while self.pending:
             said = self.pending.popleft()
+            if said.tool_output is not None:
+                self._take_tool_output(said.tool_output)
+                continue
             writes = thread.remember(await model_items(said.inputs, thread.settings.cwd), self.number)
             if not thread.record.listed:
                 preview = thread.record.preview or text_of(said.inputs)[:MAX_PREVIEW]
                 writes.append(thread.save(preview=preview, listed=True))
             item = UserMessageThreadItem(id=new_id(), content=said.inputs, client_id=said.client_id)
             self.show_item(item, *writes)
+
+    def _take_tool_output(self, told: TurnToolOutput) -> None:
+        item = FunctionCallOutputThreadItem(
+            id=f"fco_{new_id()}", name=told.name, output=told.output, namespace=told.namespace
+        )
+        output = {"type": "function_call_output", "name": told.name, "output": told.output}
+        if told.namespace is not None:
+            output["namespace"] = told.namespace
+        self.show_item(item, *self.thread.remember([output], self.number))
 
     def close_ears(self) -> bool:
         """Whether something was said meanwhile; if not, nothing can be said any more."""
@@ -402,6 +420,7 @@ class Turn:
             completed_at=wire.completed_at,
             duration_ms=wire.duration_ms,
             error=None if self.error is None else encode(self.error),
+            usage=None if self.status == "inProgress" else encode(self.thread.state.usage),
         )
 
     def wire(self) -> WireTurn:

@@ -84,6 +84,11 @@ class Threads:
         self._audiences.pop(thread.id, None)
         self._warm.pop(thread.id, None)
 
+    def drop(self, thread: Thread) -> None:
+        """Forget a thread that could not be kept."""
+        self._loaded.pop(thread.id, None)
+        self._audiences.pop(thread.id, None)
+
     def subscribe(self, client: Client, thread: Thread) -> None:
         if not client.closed:
             self._audiences[thread.id].subscribers[client] = None

@@ -79,7 +79,8 @@ class Loaded(Struct, frozen=True):
 
 
 class TurnRecord(Struct, frozen=True, kw_only=True):
-    """Times are Unix seconds. `error` is JSON. A turn that runs in a server that is gone reads as `interrupted`."""
+    """Times are Unix seconds. `error` is JSON, and so is `usage`: what the thread had used when the turn ended. A turn
+    that runs in a server that is gone reads as `interrupted`."""
 
     thread_id: str
     number: int
@@ -89,6 +90,7 @@ class TurnRecord(Struct, frozen=True, kw_only=True):
     completed_at: int | None = None
     duration_ms: int | None = None
     error: bytes | None = None
+    usage: bytes | None = None
 
 
 class ItemRecord(Struct, frozen=True, kw_only=True):

@@ -42,7 +42,7 @@ from treadle.protocol.exec import EnvPolicy, Sandbox
 from treadle.tools.arguments import ExecCommandArguments, WriteStdinArguments, parse
 from treadle.tools.command.actions import command_actions
 from treadle.tools.command.report import CommandReport, new_chunk_id, report_text
-from treadle.tools.command.safety import canonical, is_known_safe, proposed_prefix
+from treadle.tools.command.safety import canonical, is_known_safe
 from treadle.tools.command.sessions import CommandSession, CommandSpec
 from treadle.tools.command.shell import shell_argv, shown
 
@@ -130,7 +130,6 @@ class Command:
             return "decline"
         ask = self._thread.open_ask("item/commandExecution/requestApproval")
         opened = self._open()
-        prefix = proposed_prefix(self._arguments.cmd)
         ask.params = CommandExecutionRequestApprovalParams(
             thread_id=self._thread.id,
             turn_id=self._turn.id,
@@ -141,7 +140,6 @@ class Command:
             command_actions=self._item.command_actions,
             cwd=self._cwd,
             environment_id="local",
-            proposed_execpolicy_amendment=prefix,
             available_decisions=("accept", "acceptForSession", "decline", "cancel"),
         )
         return read_verdict(await wait_for(self._thread, ask), CommandExecutionRequestApprovalResponse)

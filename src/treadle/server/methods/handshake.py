@@ -17,6 +17,9 @@ from treadle.server.quirks import quirks_of
 if TYPE_CHECKING:
     from treadle.protocol.app.notifications import ConfigWarningNotification
 
+# The Codex release whose protocol this is. SDKs read it where a Codex server has its own version, and refuse what they
+# think is too old.
+PROTOCOL_VERSION: Final = "0.166.0"
 _HEADER_VALUE: Final = re.compile(r"[\x20-\x7e]+")
 
 
@@ -52,7 +55,7 @@ def user_agent(name: str, version: str) -> str:
     system = os.uname()
     place = f"{system.sysname} {system.release}; {system.machine}"
     shown = version if _HEADER_VALUE.fullmatch(version) else "unknown"
-    return f"{name}/{__version__} ({place}) treadle ({name}; {shown})"
+    return f"{name}/{PROTOCOL_VERSION} ({place}) treadle/{__version__} ({name}; {shown})"
 
 
 def _platform() -> str:

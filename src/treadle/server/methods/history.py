@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, structs
 
+from treadle.agent.state import read_usage
 from treadle.agent.thread import Thread
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.base import Empty
@@ -211,6 +212,9 @@ async def _cut(thread: Thread, first: int, refusal: str) -> None:
         raise RpcError(INVALID_REQUEST, refusal)
     await thread.acquire()
     try:
+        before = await thread.store.turns(thread.id, after=first, limit=1, descending=True)
+        usage = read_usage(before[0].usage if before else None)
+        thread.state = structs.replace(thread.state, usage=usage)
         thread.journal.write(CutTurns(thread.id, first), thread.save())
         await thread.journal.flush()
         loaded = await thread.store.load(thread.id)

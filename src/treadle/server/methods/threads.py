@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os.path
+from collections.abc import Sequence
 from typing import Any, Final
 
 from msgspec import UnsetType, structs
@@ -10,7 +11,7 @@ from msgspec import UnsetType, structs
 from treadle.agent.context import project_instructions
 from treadle.agent.event import Event
 from treadle.agent.ids import new_id, now_ms
-from treadle.agent.state import Settings, State, read_state
+from treadle.agent.state import Settings, State, read_state, read_usage
 from treadle.agent.thread import Thread, wire_thread
 from treadle.agent.turn import usage_notification
 from treadle.config import Config
@@ -43,7 +44,7 @@ from treadle.protocol.app.threads import GitInfo, NotLoadedThreadStatus
 from treadle.protocol.app.turns import Turn as WireTurn
 from treadle.server import refusals
 from treadle.server.app import AppServer
-from treadle.server.client import Call
+from treadle.server.client import Call, wire_error
 from treadle.server.methods.turns import setting_changes
 from treadle.server.pages import make_cursor, turns_with_items
 from treadle.server.thread_events import OurResumeResponse
@@ -161,12 +162,10 @@ async def start(call: Call) -> None:
     store = server.memory if params.ephemeral else await server.store()
     common = await _common(server, settings)
     record = _record(call, state)
-    await store.commit([record])
     thread = server.threads.add(Loaded(record, Counters(), 0), store, ephemeral=bool(params.ephemeral))
     server.threads.subscribe(call.client, thread)
-    wire = thread.wire()
-    call.reply(ThreadStartResponse(thread=wire, **common))
-    await _announce_started(thread)
+    thread.journal.write(record)
+    _announce(call, thread, ThreadStartResponse(thread=thread.wire(), **common))
 
 
 def _record(call: Call, state: State, **more: Any) -> ThreadRecord:
@@ -186,11 +185,22 @@ def _record(call: Call, state: State, **more: Any) -> ThreadRecord:
     )
 
 
-async def _announce_started(thread: Thread) -> None:
-    async with thread.lock:
-        await thread.acquire()
-        thread.journal.emit("thread/started", ThreadStartedNotification(thread=thread.wire()))
-        thread.release()
+def _announce(call: Call, thread: Thread, result: Any, news: Sequence[Event] = ()) -> None:
+    """The answer, what the client should know, then `thread/started`, all in place. Nobody else knows the thread yet,
+    so it need not be claimed. A thread that cannot be kept is none."""
+
+    def deliver() -> None:
+        failure = thread.journal.failure
+        if failure is not None:
+            call.server.threads.drop(thread)
+            call.fail(wire_error(failure, "thread/start"))
+            return
+        call.reply(result)
+        for event in news:
+            call.client.tell(event)
+
+    thread.journal.after(deliver)
+    thread.journal.emit("thread/started", ThreadStartedNotification(thread=thread.wire()))
 
 
 # --- resume ----------------------------------------------------------------------------------------------------------
@@ -302,15 +312,15 @@ async def fork(call: Call) -> None:
     server.threads.check_open()
     source_id = refusals.check_thread_id(params.thread_id)
     source, store = await _source(server, source_id)
-    last_turn = None
+    state = read_state(source.state)
+    last_turn, usage = None, state.usage
     if params.last_turn_id is not None:
         found = await store.turn(source_id, params.last_turn_id)
         if found is None:
             raise RpcError(INVALID_REQUEST, f"turn not found: {params.last_turn_id}")
-        last_turn = found.number
-    state = read_state(source.state)
+        last_turn, usage = found.number, read_usage(found.usage)
     settings = _overridden(server, state.settings, params)
-    state = State(settings=settings, usage=state.usage, git_info=state.git_info, thread_source=params.thread_source)
+    state = State(settings=settings, usage=usage, git_info=state.git_info, thread_source=params.thread_source)
     record = _record(
         call, state, name=source.name, preview=source.preview, listed=source.listed, forked_from_id=source_id
     )
@@ -324,10 +334,7 @@ async def fork(call: Call) -> None:
     thread = server.threads.add(loaded, target, ephemeral=target is server.memory)
     server.threads.subscribe(call.client, thread)
     turns = () if params.exclude_turns else await _recent_turns(thread)
-    call.reply(ThreadForkResponse(thread=thread.wire(turns), **common))
-    for event in _news(thread):
-        call.client.tell(event)
-    await _announce_started(thread)
+    _announce(call, thread, ThreadForkResponse(thread=thread.wire(turns), **common), _news(thread))
 
 
 async def _source(server: AppServer, thread_id: str) -> tuple[ThreadRecord, Store]:

@@ -54,13 +54,15 @@ async def start(call: Call) -> None:
         thread = server.threads.find(params.thread_id)
         server.threads.check_open()
         check_input(params.input)
+        if params.tool_output is not None and params.input:
+            raise RpcError(INVALID_REQUEST, "`toolOutput` cannot be combined with nonempty `input`")
     except BaseException:
         ticket.leave()
         raise
     async with thread.lock:
         turn = await start_turn(
             thread,
-            Said(params.input, params.client_user_message_id),
+            Said(params.input, params.client_user_message_id, params.tool_output),
             setting_changes(params, thread.settings.cwd),
             output_schema=params.output_schema,
             ticket=ticket,

@@ -37,6 +37,7 @@ CREATE TABLE turns (
     completed_at INTEGER,
     duration_ms INTEGER,
     error BLOB,
+    usage BLOB,
     PRIMARY KEY (thread_id, number)
 ) WITHOUT ROWID;
 
