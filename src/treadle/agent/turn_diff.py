@@ -33,7 +33,8 @@ class TurnDiff:
             self._files[change.path] = _Changed(known.origin, known.old, change.new)
 
     def text(self, cwd: str) -> str:
-        parts = [_diff(path, changed, cwd) for path, changed in sorted(self._files.items())]
+        files = sorted(self._files.items(), key=lambda entry: entry[1].origin)
+        parts = [_diff(path, changed, cwd) for path, changed in files]
         text = "".join(parts)
         return text if len(text) <= MAX_CHARS else text[:MAX_CHARS] + "\n[the rest of the diff is left out]\n"
 

@@ -13,7 +13,11 @@ from treadle.server.routes import EXPERIMENTAL_METHODS, ROUTES
 _MISSING: Final = re.compile(r"Object missing required field `([^`]+)`( - at .*)?")
 _WORD: Final = re.compile(r"Invalid (?:enum )?value (.+?)( - at .*)?")
 # Members of params that need the capability, as the refusal names them.
-_EXPERIMENTAL_MEMBERS: Final = (("dynamic_tools", "dynamicTools"), ("collaboration_mode", "collaborationMode"))
+_EXPERIMENTAL_MEMBERS: Final = (
+    ("dynamic_tools", "dynamicTools"),
+    ("collaboration_mode", "collaborationMode"),
+    ("permissions", "permissions"),
+)
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}|[0-9a-fA-F]{32}")
 _SHOWN: Final = 200
 

@@ -52,6 +52,7 @@ _HANDLERS: Final = {
     "configRequirements/read": "configuration.read_requirements",
     "permissionProfile/list": "configuration.list_permission_profiles",
     "experimentalFeature/list": "configuration.list_features",
+    "experimentalFeature/enablement/set": "configuration.set_features",
     "command/exec": "commands.execute",
     "command/exec/write": "commands.write",
     "command/exec/resize": "commands.resize",
@@ -66,6 +67,10 @@ _HANDLERS: Final = {
     "fs/watch": "files.watch",
     "fs/unwatch": "files.unwatch",
     "fuzzyFileSearch": "search.search_files",
+    "skills/list": "skills.list_skills",
+    "skills/config/write": "skills.write_config",
+    "hooks/list": "skills.list_hooks",
+    "mcpServerStatus/list": "skills.list_mcp_servers",
 }
 
 # Methods of ours, and their params, which the protocol package does not have.

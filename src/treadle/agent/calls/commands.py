@@ -10,7 +10,7 @@ import asyncio
 import os
 from typing import Final
 
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from treadle.agent.approvals import (
     FAILED,
@@ -135,7 +135,7 @@ class Command:
             turn_id=self._turn.id,
             item_id=self._item.id,
             started_at_ms=opened.item.started_at_ms or 0,
-            reason=reason,
+            reason=UNSET if reason is None else reason,
             command=self._item.command,
             command_actions=self._item.command_actions,
             cwd=self._cwd,

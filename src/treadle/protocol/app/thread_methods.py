@@ -57,6 +57,8 @@ class ThreadStartParams(Params, frozen=True, kw_only=True):
     session_start_source: ThreadStartSource | None = None
     thread_source: str | None = None
     dynamic_tools: tuple[DynamicToolSpec, ...] | None = None
+    permissions: str | None = None
+    """The id of a permission profile, instead of `sandbox`. Experimental in Codex, as in the others that have it."""
 
 
 class ThreadStartResponse(Wire, frozen=True, kw_only=True):
@@ -89,6 +91,7 @@ class ThreadResumeParams(Params, frozen=True, kw_only=True):
     personality: Personality | None = None
     sandbox: SandboxMode | None = None
     service_tier: str | UnsetType | None = UNSET
+    permissions: str | None = None
 
 
 class ThreadResumeResponse(Wire, frozen=True, kw_only=True):
@@ -126,6 +129,7 @@ class ThreadForkParams(Params, frozen=True, kw_only=True):
     sandbox: SandboxMode | None = None
     service_tier: str | UnsetType | None = UNSET
     thread_source: str | None = None
+    permissions: str | None = None
 
 
 class ThreadForkResponse(Wire, frozen=True, kw_only=True):

@@ -71,6 +71,7 @@ class TurnStartParams(Params, frozen=True, kw_only=True):
     turn_trigger: str | None = None
     collaboration_mode: CollaborationMode | None = None
     """Experimental in Codex."""
+    permissions: str | None = None
 
 
 class TurnStartResponse(Wire, frozen=True, kw_only=True):

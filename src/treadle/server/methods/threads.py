@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os.path
 from collections.abc import Sequence
 from typing import Any, Final
@@ -10,6 +11,7 @@ from msgspec import UnsetType, structs
 
 from treadle.agent.context import project_instructions
 from treadle.agent.event import Event
+from treadle.agent.git_info import read_git_info
 from treadle.agent.ids import new_id, now_ms
 from treadle.agent.state import Settings, State, read_state, read_usage
 from treadle.agent.thread import Thread, wire_thread
@@ -45,7 +47,7 @@ from treadle.protocol.app.turns import Turn as WireTurn
 from treadle.server import refusals
 from treadle.server.app import AppServer
 from treadle.server.client import Call, wire_error
-from treadle.server.methods.turns import setting_changes
+from treadle.server.methods.turns import sandbox_mode, setting_changes
 from treadle.server.pages import make_cursor, turns_with_items
 from treadle.server.thread_events import OurResumeResponse
 from treadle.store.model import (
@@ -81,7 +83,7 @@ def _new_settings(server: AppServer, params: Any) -> Settings:
         cwd=_directory(params.cwd, server.cwd),
         approval_policy=params.approval_policy or config.approval_policy,
         approvals_reviewer=params.approvals_reviewer or config.approvals_reviewer,
-        sandbox=_sandbox(params.sandbox, config),
+        sandbox=_sandbox(params, config),
         effort=config.model_reasoning_effort,
         summary=config.model_reasoning_summary,
         personality=getattr(params, "personality", None) or config.personality,
@@ -97,7 +99,8 @@ def _directory(cwd: str | None, base: str) -> str:
     return os.path.normpath(os.path.join(base, cwd)) if cwd else base
 
 
-def _sandbox(mode: str | None, config: Config) -> SandboxPolicy:
+def _sandbox(params: Any, config: Config) -> SandboxPolicy:
+    mode = params.sandbox if params.permissions is None else sandbox_mode(params.permissions)
     if mode is None or mode == config.sandbox_mode:
         return config.sandbox_policy()
     if mode == "read-only":
@@ -128,8 +131,8 @@ def _overridden(server: AppServer, settings: Settings, params: Any) -> Settings:
     }
     if params.cwd is not None:
         changes["cwd"] = _directory(params.cwd, server.cwd)
-    if params.sandbox is not None:
-        changes["sandbox"] = _sandbox(params.sandbox, config)
+    if params.sandbox is not None or params.permissions is not None:
+        changes["sandbox"] = _sandbox(params, config)
     if not isinstance(params.service_tier, UnsetType):
         changes["service_tier"] = params.service_tier
     return structs.replace(settings, **changes)
@@ -158,7 +161,8 @@ async def start(call: Call) -> None:
     params, server = call.params, call.server
     server.threads.check_open()
     settings = _new_settings(server, params)
-    state = State(settings=settings, thread_source=params.thread_source)
+    git_info = await asyncio.to_thread(read_git_info, settings.cwd)
+    state = State(settings=settings, git_info=git_info, thread_source=params.thread_source)
     store = server.memory if params.ephemeral else await server.store()
     common = await _common(server, settings)
     record = _record(call, state)

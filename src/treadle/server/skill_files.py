@@ -1,0 +1,163 @@
+"""Skills on disk: a folder with a `SKILL.md`, found below `.agents/skills` of a project and below the home.
+
+It owns where they are looked for and how their front matter is read: the few forms of YAML that people write there.
+Which are enabled is not its business.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+FILE_NAME: Final = "SKILL.md"
+FOLDER: Final = os.path.join(".agents", "skills")
+MAX_FOLDERS: Final = 2000
+MAX_DEPTH: Final = 6
+MAX_NAME: Final = 64
+MAX_DESCRIPTION: Final = 1024
+# The front matter is at the beginning; what is written below it is not read here.
+MAX_HEAD: Final = 64 << 10
+
+Scope = Literal["repo", "user"]
+
+
+class Skill(NamedTuple):
+    name: str
+    description: str
+    short_description: str | None
+    path: str
+    scope: Scope
+
+
+class BrokenSkill(NamedTuple):
+    path: str
+    message: str
+
+
+def find_skills(cwd: str, home: Path) -> tuple[list[Skill], list[BrokenSkill]]:
+    """Those of the project first, then those of the user, each by name. A folder that is not there has none."""
+    skills: dict[str, Skill] = {}
+    broken: dict[str, BrokenSkill] = {}
+    for root, scope in _roots(cwd, home):
+        for path in _files(root):
+            try:
+                skills.setdefault(path, read_skill(path, scope))
+            except (OSError, ValueError) as error:
+                message = error.strerror if isinstance(error, OSError) else str(error)
+                broken.setdefault(path, BrokenSkill(path, message or "it cannot be read"))
+    ordered = sorted(skills.values(), key=lambda skill: (skill.scope, skill.name, skill.path))
+    return ordered, sorted(broken.values())
+
+
+def _roots(cwd: str, home: Path) -> Iterator[tuple[str, Scope]]:
+    for folder in project_folders(cwd):
+        yield os.path.join(folder, FOLDER), "repo"
+    yield str(home / "skills"), "user"
+
+
+def project_folders(cwd: str) -> list[str]:
+    """From the repository's root down to `cwd`; without a repository `cwd` alone."""
+    here = Path(cwd)
+    folders = [here, *here.parents]
+    for index, folder in enumerate(folders):
+        if (folder / ".git").exists():
+            return [str(above) for above in reversed(folders[: index + 1])]
+    return [cwd]
+
+
+def _files(root: str) -> Iterator[str]:
+    """Links to folders are followed, each folder once; hidden ones are passed over."""
+    pending, seen = [(root, 0)], set[str]()
+    while pending and len(seen) < MAX_FOLDERS:
+        folder, depth = pending.pop()
+        real = os.path.realpath(folder)
+        if real in seen:
+            continue
+        seen.add(real)
+        try:
+            with os.scandir(folder) as entries:
+                names = sorted(entry.name for entry in entries)
+        except OSError:
+            continue
+        if FILE_NAME in names:
+            yield os.path.join(real, FILE_NAME)
+        if depth < MAX_DEPTH:
+            pending += [(os.path.join(folder, name), depth + 1) for name in names if not name.startswith(".")]
+
+
+def read_skill(path: str, scope: Scope) -> Skill:
+    """Raises `ValueError`, which says what is wrong with the file, or `OSError`."""
+    if not os.path.isfile(path):
+        raise ValueError("it is not a regular file")
+    with open(path, encoding="utf-8", errors="replace") as file:
+        fields = front_matter(file.read(MAX_HEAD))
+    name = " ".join(fields.get("name", "").split()) or os.path.basename(os.path.dirname(path))
+    description = " ".join(fields.get("description", "").split())
+    short = " ".join(fields.get("metadata.short-description", "").split())
+    if not description:
+        raise ValueError("missing field `description`")
+    for label, text, most in (("name", name, MAX_NAME), ("description", description, MAX_DESCRIPTION)):
+        if len(text) > most:
+            raise ValueError(f"invalid {label}: exceeds maximum length of {most} characters")
+    return Skill(name, description, short or None, path, scope)
+
+
+# --- front matter ----------------------------------------------------------------------------------------------------
+
+
+def front_matter(text: str) -> dict[str, str]:
+    """The texts between the first two lines of `---`; a member of a member has a dotted name."""
+    lines = text.removeprefix("\ufeff").splitlines()
+    if not lines or lines[0].rstrip() != "---":
+        raise ValueError("missing YAML frontmatter delimited by ---")
+    end = next((index for index, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), None)
+    if end is None:
+        raise ValueError("missing YAML frontmatter delimited by ---")
+    return _members(lines[1:end], "")
+
+
+def _members(lines: list[str], prefix: str) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    at = 0
+    while at < len(lines):
+        line = lines[at]
+        at += 1
+        key, colon, value = line.partition(":")
+        if not colon or not key.strip() or line.lstrip().startswith(("#", "- ")):
+            continue
+        below = _block(lines, at, _indent(line))
+        at += len(below)
+        name, value = prefix + key.strip().strip("\"'"), value.strip()
+        if value[:1] in ("|", ">"):
+            fields[name] = _block_text(below, folded=value[0] == ">")
+        elif value and not value.startswith("#"):
+            fields[name] = _scalar(" ".join([value, *(more.strip() for more in below)]))
+        elif not prefix:
+            fields |= _members(below, f"{name}.")
+    return fields
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
+
+
+def _block(lines: list[str], start: int, indent: int) -> list[str]:
+    """The lines that belong to the one before: they are further in, or blank."""
+    end = start
+    while end < len(lines) and (not lines[end].strip() or _indent(lines[end]) > indent):
+        end += 1
+    return lines[start:end]
+
+
+def _block_text(lines: list[str], *, folded: bool) -> str:
+    return (" " if folded else "\n").join(line.strip() for line in lines).strip()
+
+
+def _scalar(text: str) -> str:
+    if text.startswith('"') and (end := text.rfind('"')) > 0:
+        return text[1:end].replace('\\"', '"').replace("\\n", "\n").replace("\\\\", "\\")
+    if text.startswith("'") and (end := text.rfind("'")) > 0:
+        return text[1:end].replace("''", "'")
+    return text.partition(" #")[0].rstrip()
