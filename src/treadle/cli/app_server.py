@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import logging
 import os
 import sys
+from typing import TYPE_CHECKING
 
-from treadle.cli.process import exit_soon, read_token, refuse, start_logging, stop_on_signals, take_stdio
+from treadle.cli.process import refuse
 from treadle.errors import TreadleError
-from treadle.server.app import AppServer
-from treadle.transport import Address, AddressError, Channel
+
+if TYPE_CHECKING:
+    from treadle.cli.first_answer import Opening
+    from treadle.server.app import AppServer
+    from treadle.transport import Address, Channel
 
 _NAME = "app-server"
 _EXAMPLES = """\
@@ -55,28 +57,46 @@ def _level_of(rust_log: str) -> str:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    start_logging(arguments.log_level)
+    overrides = tuple(arguments.config_overrides)
     try:
-        token = read_token(arguments.token_file) if arguments.token_file else None
-        overrides = tuple(arguments.config_overrides)
         if arguments.listen in ("stdio://", "stdio"):
-            return asyncio.run(_serve_stdio(overrides))
-        return asyncio.run(_serve(arguments.listen, token, overrides))
-    except AddressError as error:
-        return refuse(_NAME, f"--listen {error}")
+            return _run_stdio(arguments.log_level, overrides)
+        return _run_listening(arguments, overrides)
     except TreadleError as error:
         return refuse(_NAME, str(error))
 
 
-async def _serve_stdio(overrides: tuple[str, ...]) -> int:
+def _run_stdio(log_level: str, overrides: tuple[str, ...]) -> int:
     """For one client, and as long as it is there: a turn that runs when it leaves is interrupted."""
+    from treadle.cli.first_answer import answer_first
+    from treadle.cli.process import take_stdio
+    from treadle.config.home import find_home
+
+    home = find_home(os.environ)
+    reader, writer = take_stdio()
+    opening = answer_first(reader, writer, str(home))
+
+    import asyncio
+
+    from treadle.cli.process import start_logging
+
+    start_logging(log_level)
+    return asyncio.run(_serve_stdio(opening, reader, writer, overrides))
+
+
+async def _serve_stdio(opening: Opening, reader: int, writer: int, overrides: tuple[str, ...]) -> int:
+    import asyncio
+
+    from treadle.cli.process import exit_soon, stop_on_signals
+    from treadle.server.app import AppServer
     from treadle.transport.stdio import stdio_channel
 
     stop = stop_on_signals()
-    reader, writer = take_stdio()
     async with AppServer(overrides=overrides) as server:
         channel = await stdio_channel(reader, writer, "stdio")
-        server.accept(channel, must_not_lose=True)
+        if opening.unread:
+            channel.data_received(opening.unread)
+        server.accept(channel, must_not_lose=True, identity=opening.identity)
         closed = asyncio.ensure_future(channel.wait_closed())
         stopped = asyncio.ensure_future(stop.wait())
         await asyncio.wait((closed, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -86,16 +106,33 @@ async def _serve_stdio(overrides: tuple[str, ...]) -> int:
     return 0
 
 
+def _run_listening(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> int:
+    import asyncio
+
+    from treadle.cli.process import read_token, start_logging
+    from treadle.transport import AddressError
+
+    start_logging(arguments.log_level)
+    token = read_token(arguments.token_file) if arguments.token_file else None
+    try:
+        return asyncio.run(_serve(arguments.listen, token, overrides))
+    except AddressError as error:
+        return refuse(_NAME, f"--listen {error}")
+
+
 async def _serve(listen_on: str, token: str | None, overrides: tuple[str, ...]) -> int:
     """Until the first signal; then turns that run are waited for, until a second one."""
+    import logging
+
+    from treadle.cli.process import exit_soon, stop_on_signals
+    from treadle.server.app import AppServer
     from treadle.transport.listen import listen
 
     stop = stop_on_signals()
     async with AppServer(overrides=overrides) as server:
         address = _address(listen_on, server)
-        listener = await listen(
-            address, lambda channel: _accept(server, channel), token=token, health_paths=("/readyz", "/healthz")
-        )
+        health = ("/readyz", "/healthz")
+        listener = await listen(address, lambda channel: _accept(server, channel), token=token, health_paths=health)
         print(listener.url, flush=True)
         print(f"treadle app-server listens on {listener.url}", file=sys.stderr)
         server.warm_up()
@@ -108,6 +145,8 @@ async def _serve(listen_on: str, token: str | None, overrides: tuple[str, ...]) 
 
 
 def _address(listen_on: str, server: AppServer) -> Address:
+    from treadle.transport import Address
+
     if listen_on == "unix://":
         folder = server.home_path / "app-server-control"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import os
-import signal
 import sys
+from typing import TYPE_CHECKING
 
 from treadle.errors import TreadleError
+
+if TYPE_CHECKING:
+    import asyncio
 
 EXIT_PATIENCE_S = 2.0
 
 
 def start_logging(level: str) -> None:
+    import logging
+
     logging.basicConfig(
         level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
@@ -47,11 +50,16 @@ def take_stdio() -> tuple[int, int]:
 
 def exit_soon() -> None:
     """Python waits for its worker threads, and one may hang in a file system: not for ever."""
+    import asyncio
+
     asyncio.get_running_loop().call_later(EXIT_PATIENCE_S, os._exit, 0)
 
 
 def stop_on_signals() -> asyncio.Event:
     """The first SIGTERM or SIGINT ends the server and its processes in order; a second one at once."""
+    import asyncio
+    import signal
+
     stop = asyncio.Event()
 
     def requested() -> None:

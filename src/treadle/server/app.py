@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from treadle.execution import Environment
     from treadle.llm import Model
     from treadle.server.connection import ChannelClient
+    from treadle.server.handshake import Identity
     from treadle.server.local import LocalClient
     from treadle.server.models import Models
     from treadle.server.threads import Threads
@@ -125,12 +126,22 @@ class AppServer:
 
     # --- clients ---
 
-    def accept(self, channel: Channel, *, must_not_lose: bool = False) -> ChannelClient:
-        """Serve a client at the other end of a channel."""
+    def accept(
+        self,
+        channel: Channel,
+        *,
+        must_not_lose: bool = False,
+        identity: Identity | None = None,
+    ) -> ChannelClient:
+        """Serve a client at the other end of a channel; `identity` is that of one whose handshake is done already."""
         from treadle.server.connection import ChannelClient
 
         client = ChannelClient(self, channel, must_not_lose=must_not_lose)
         self.clients[client] = None
+        if identity is not None:
+            from treadle.server.methods.handshake import welcome
+
+            welcome(self, client, identity)
         client.start()
         return client
 

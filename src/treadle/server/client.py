@@ -18,13 +18,14 @@ from msgspec import Raw
 from treadle.errors import INTERNAL_ERROR, INVALID_REQUEST, OVERLOADED, RpcError, TreadleError
 from treadle.protocol.app.base import decode
 from treadle.server import refusals
-from treadle.server.quirks import NONE, Quirks
+from treadle.server.quirks import NONE, Quirks, quirks_of
 from treadle.server.routes import EXPERIMENTAL_NOTIFICATIONS, ROUTES, Route
 
 if TYPE_CHECKING:
     from treadle.agent.event import Event
     from treadle.agent.services import Ask
     from treadle.server.app import AppServer
+    from treadle.server.handshake import Identity
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +71,13 @@ class Client(ABC):
         self.quirks: Quirks = NONE
         self.calls = 0
         self.closed = False
+
+    def identify(self, identity: Identity) -> None:
+        """The handshake is done."""
+        self.name, self.version = identity.name, identity.version
+        self.experimental, self.opted_out = identity.experimental, identity.opted_out
+        self.quirks = quirks_of(identity.name)
+        self.initialized = True
 
     # --- out ---
 

@@ -10,6 +10,8 @@ import os
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
+from msgspec import UNSET, structs
+
 from treadle.config import ConfigWriteError, Written, config_view, read_document, write_values
 from treadle.config.overrides import lookup, split_key
 from treadle.errors import INVALID_REQUEST, RpcError
@@ -51,7 +53,8 @@ async def read(call: Call) -> ConfigReadResponse:
     document = await asyncio.to_thread(read_document, server.home_path)
     if document.text != server.config.layers.text:
         await reload(server)
-    return config_view(server.config, document, include_layers=call.params.include_layers)
+    view = config_view(server.config, document, include_layers=call.params.include_layers)
+    return view if call.params.include_layers else structs.replace(view, layers=UNSET)
 
 
 async def reload(server: AppServer) -> None:
