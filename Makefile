@@ -18,8 +18,8 @@ $(READY): pyproject.toml scripts/make_venv.py
 	@$(PYTHON) scripts/make_venv.py $(VENV)
 	@touch $@
 
-run: $(READY) ## start an exec-server, run commands on it and show what happens
-	@$(BIN)/python examples/round_trip.py
+run: $(READY) ## run a turn on the offline model and show what happens
+	@$(BIN)/python scripts/run_demo.py $(BIN)/treadle
 
 test: $(READY) ## run the test suite (without the real peer programs)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not interop"
@@ -34,10 +34,10 @@ format: $(READY) ## format the code and fix what can be fixed
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-interop: $(READY) ## tests against the real codex, installed into a cache folder
+interop: $(READY) ## tests against the real codex and its SDK, installed into a cache folder
 	@$(BIN)/python -m pytest -n 2 -m interop tests/interop
 
-bench: $(READY) ## compare with the real codex exec-server and print a table of ratios
+bench: $(READY) ## compare with the real codex and print tables of ratios
 	@$(BIN)/python -m bench
 
 clean: ## remove the virtual environment and caches

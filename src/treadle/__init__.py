@@ -13,8 +13,10 @@ from treadle._version import __version__
 if TYPE_CHECKING:
     from treadle.errors import ExecError, ExecTimeout, TreadleError
     from treadle.execution import Environment, ExecParams
+    from treadle.server import AppServer
 
 _HOME = {
+    "AppServer": "treadle.server",
     "Environment": "treadle.execution",
     "ExecError": "treadle.errors",
     "ExecParams": "treadle.execution",
@@ -22,7 +24,7 @@ _HOME = {
     "TreadleError": "treadle.errors",
 }
 
-__all__ = ["Environment", "ExecError", "ExecParams", "ExecTimeout", "TreadleError", "__version__"]
+__all__ = ["AppServer", "Environment", "ExecError", "ExecParams", "ExecTimeout", "TreadleError", "__version__"]
 
 
 def __getattr__(name: str) -> object:

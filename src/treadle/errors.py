@@ -7,7 +7,10 @@
     ├── ExecError          the execution layer refused or failed (`code`, `message`)
     │   └── ExecTimeout    a command took too long; also a `TimeoutError` (`output`)
     ├── ModelError         a model gave no response, or not to its end (`treadle.llm`)
-    └── PatchError         a patch that a model wrote cannot be applied (`treadle.tools.patch`)
+    ├── ToolInputError     a model called a tool wrongly (`treadle.tools`)
+    ├── PatchError         a patch that a model wrote cannot be applied (`treadle.tools.patch`)
+    ├── ConfigError        the settings cannot be used (`treadle.config`)
+    └── StoreError         threads cannot be read or written (`treadle.store`)
 
 A package may have narrower ones beside the code that raises them (`ListenError`, `AddressError`, …).
 

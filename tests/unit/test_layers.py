@@ -122,7 +122,15 @@ def test_server_loads_only_what_it_needs_to_start(transport: str) -> None:
 
 
 def test_public_names_of_the_package() -> None:
-    assert treadle.__all__ == ["Environment", "ExecError", "ExecParams", "ExecTimeout", "TreadleError", "__version__"]
+    assert treadle.__all__ == [
+        "AppServer",
+        "Environment",
+        "ExecError",
+        "ExecParams",
+        "ExecTimeout",
+        "TreadleError",
+        "__version__",
+    ]
     assert dir(treadle) == sorted(treadle.__all__)
     with pytest.raises(AttributeError, match="no_such_name"):
         treadle.no_such_name  # noqa: B018

@@ -116,7 +116,7 @@ def kept_messages(items: Any) -> list[Raw]:
         if message.type != "message" or message.role != "user":
             continue
         room -= len(bytes(item))
-        if room < 0:
+        if room < 0 and kept:  # the newest may be what the turn is about, and is kept however long it is
             break
         kept.append(item)
     return kept[::-1]

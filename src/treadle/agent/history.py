@@ -40,6 +40,11 @@ class History:
         return self._items
 
     @property
+    def size(self) -> int:
+        """Bytes of JSON."""
+        return self._bytes
+
+    @property
     def tokens(self) -> int:
         """An estimate: there is no tokenizer here."""
         return self._bytes // 4

@@ -52,7 +52,8 @@ class Thread:
         self.lock = asyncio.Lock()  # requests for this thread are handled one after the other
         self.turn: Turn | None = None
         self.asks: dict[int, Ask] = {}
-        self.accepted: set[tuple[str, ...]] = set()  # commands that need not be asked for again
+        # Commands that need not be asked for again, and whether they may run outside of the sandbox.
+        self.accepted: set[tuple[bool | str, ...]] = set()
         self.accepted_paths: set[str] = set()  # files that patches may change without being asked for again
         self.history: History | None = None
         self.used_at = now_ms()

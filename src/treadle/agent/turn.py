@@ -240,11 +240,14 @@ class Turn:
         thread = self.thread
         await thread.load_history()
         while self.pending:
-            said = self.pending.popleft()
+            said = self.pending[0]  # until it was read: an interrupt meanwhile must not lose it
             if said.tool_output is not None:
                 self._take_tool_output(said.tool_output)
+                self.pending.popleft()
                 continue
-            writes = thread.remember(await model_items(said.inputs, thread.settings.cwd), self.number)
+            items = await model_items(said.inputs, thread.settings.cwd)
+            self.pending.popleft()
+            writes = thread.remember(items, self.number)
             if not thread.record.listed:
                 preview = thread.record.preview or text_of(said.inputs)[:MAX_PREVIEW]
                 writes.append(thread.save(preview=preview, listed=True))
@@ -268,10 +271,11 @@ class Turn:
         return False
 
     async def settle(self) -> None:
-        """Wait until the turn may end."""
+        """Wait until the turn may end; it can still be steered and interrupted meanwhile."""
         delay = self.not_before - asyncio.get_running_loop().time()
         if delay > 0:
             await asyncio.sleep(delay)
+        await self._wait_beside()
 
     # --- the task ---
 
@@ -292,9 +296,7 @@ class Turn:
         try:
             self._begin()
             if not self._aborting:
-                await self._work(self)
-            if self._beside:
-                await asyncio.wait(self._beside)
+                await self._work_through()
             self.status = "interrupted" if self._aborting else "completed"
         except asyncio.CancelledError:
             if not self._aborting:
@@ -302,10 +304,6 @@ class Turn:
             task = asyncio.current_task()
             assert task is not None
             task.uncancel()
-            for beside in self._beside:
-                beside.cancel()
-            if self._beside:
-                await asyncio.wait(self._beside)
             self.status = "interrupted"
         except StoreError as error:
             failure = error
@@ -315,6 +313,9 @@ class Turn:
             logger.exception("turn %s failed", self.id)
             self._fail(TurnError(message=f"internal error: {type(error).__name__}: {error}", codex_error_info="other"))
         self._ending = True
+        for beside in self._beside:
+            beside.cancel()
+        await self._wait_beside()
         try:
             if failure is None:
                 await self._end()
@@ -322,6 +323,18 @@ class Turn:
             failure = error
         if failure is not None:
             self._end_unkept(failure)
+
+    async def _work_through(self) -> None:
+        """A command of the user goes on when the model fails, and belongs to the turn as long as it does."""
+        try:
+            await self._work(self)
+        except ModelError:
+            await self._wait_beside()
+            raise
+
+    async def _wait_beside(self) -> None:
+        while self._beside:
+            await asyncio.wait(self._beside)
 
     def _fail(self, error: TurnError) -> None:
         self.status = "failed"
@@ -344,6 +357,7 @@ class Turn:
             for opened in tuple(self._open.values()):  # commands that go on in the background
                 self.complete_item(opened.so_far())
         thread.journal.write(*self._leftovers())
+        self._open.clear()  # a command that goes on is nobody's news any more
         for reply in self._replies:
             thread.journal.after(reply)
         self._completed_ms = now_ms()

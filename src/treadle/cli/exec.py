@@ -60,6 +60,9 @@ def run(arguments: argparse.Namespace) -> int:
         return refuse(_NAME, error.message)
     except TreadleError as error:
         return refuse(_NAME, str(error))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left in the buffer has nowhere to go
+        return 1
     except KeyboardInterrupt:
         return 130
 
@@ -116,7 +119,12 @@ class _Exec:
 
     def _told(self, event: Event) -> None:
         params: Any = event.params
-        self._lines.show(event.method, params)
+        try:
+            self._lines.show(event.method, params)
+        except BrokenPipeError as error:  # whoever read our output has seen enough
+            if not self._done.done():
+                self._done.set_exception(error)
+            return
         if event.method == "turn/completed" and not self._done.done():
             self._done.set_result(params.turn)
 

@@ -75,7 +75,7 @@ def _write(writer: int, data: bytes) -> None:
 
 
 class _quick_exit:
-    """Until the server is there, a signal that asks for the end is followed at once: there is nothing to put in order."""
+    """Until the server is there, a signal that asks for the end is followed at once: nothing has to be put in order."""
 
     def __enter__(self) -> None:
         self._before = [(number, signal.signal(number, _leave)) for number in (signal.SIGTERM, signal.SIGINT)]

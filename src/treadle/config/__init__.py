@@ -85,7 +85,8 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
+        value = globals()[name] = getattr(import_module(_HOME[name]), name)  # the next look-up does not come here
+        return value
     raise AttributeError(f"module 'treadle.config' has no attribute {name!r}")
 
 

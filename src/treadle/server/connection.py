@@ -1,7 +1,7 @@
 """`ChannelClient`: a client at the other end of a channel, in JSON.
 
 It owns the reading of frames and the queue for a client that does not keep up: deltas are joined in it, and a client
-that still falls behind without end is cut off, except on stdio, where the agent waits instead.
+that still falls behind without end is cut off, except on stdio, where the agent waits instead, and its requests do.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 HIGH_BYTES: Final = 4 << 20
 MAX_BYTES: Final = 64 << 20
 MAX_WAITING: Final = 32_768
+# Deltas are joined up to about this size: some clients take no longer messages than a mebibyte.
+MAX_JOINED: Final = 256 << 10
 
 _encode = msgspec.json.Encoder().encode
 
@@ -49,8 +51,9 @@ class ChannelClient(Client):
         super().__init__(server)
         self.must_not_lose = must_not_lose
         self._channel = channel
-        self._waiting: deque[Event | bytes] = deque()
+        self._waiting: deque[Event | _Joined | bytes] = deque()
         self._waiting_bytes = 0
+        self._deaf = False
 
     def start(self) -> None:
         self._channel.attach(self)
@@ -83,10 +86,13 @@ class ChannelClient(Client):
         while self._waiting and self._channel.writable:
             entry = self._waiting.popleft()
             frame = entry if isinstance(entry, bytes) else entry.frame
-            self._waiting_bytes -= len(frame)
+            self._waiting_bytes -= entry.size if isinstance(entry, _Joined) else len(frame)
             self._channel.send(frame)
         if not self.congested:
             self.server.relieved()
+            if self._deaf:
+                self._deaf = False
+                self._channel.resume()
 
     # --- out ---
 
@@ -120,27 +126,61 @@ class ChannelClient(Client):
             return
         self._waiting.append(entry)
         self._waiting_bytes += size
-        too_much = self._waiting_bytes > MAX_BYTES or len(self._waiting) > MAX_WAITING
-        if too_much and not self.must_not_lose:
+        self._check_room()
+
+    def _check_room(self) -> None:
+        if self._waiting_bytes <= MAX_BYTES and len(self._waiting) <= MAX_WAITING:
+            return
+        if not self.must_not_lose:
             logger.warning("%s does not read what it is told; the connection is cut", self._channel.peer)
             self._channel.abort()
+        elif not self._deaf:
+            # It asks and does not take the answers: nothing more is read until it does.
+            self._deaf = True
+            self._channel.pause()
 
     def _join(self, event: Event) -> bool:
         """Put a delta to the one before it, when both are of the same item."""
         last = self._waiting[-1] if self._waiting else None
-        if not isinstance(last, Event) or last.method != event.method or not event.method.endswith("elta"):
+        if last is None or isinstance(last, bytes) or not hasattr(event.params, "delta"):
             return False
-        joined = join_deltas(last.params, event.params)
-        if joined is None:
+        joined = last if isinstance(last, _Joined) else _Joined(last)
+        if not joined.add(event):
             return False
-        self._waiting_bytes -= len(last.frame)
-        self._waiting[-1] = merged = Event(event.method, joined, event.seq, event.at_ms)
-        self._waiting_bytes += len(merged.frame)
+        self._waiting[-1] = joined
+        self._waiting_bytes += len(event.params.delta)  # type: ignore[attr-defined]
+        self._check_room()
         return True
 
 
-def join_deltas(first: Any, second: Any) -> Any:
-    """Two deltas of one item as one; None when they do not belong together."""
-    if structs.replace(first, delta="") != structs.replace(second, delta=""):
-        return None
-    return structs.replace(second, delta=first.delta + second.delta)
+class _Joined:
+    """Deltas of one item that will be told as one. They are put together once, at the end: a reader that is far behind
+    must not make everyone else wait. `size` is about that of the message."""
+
+    __slots__ = ("_last", "_likeness", "_texts", "size")
+
+    def __init__(self, first: Event) -> None:
+        self._last = first
+        self._likeness: Any = None  # the params but for the text
+        self._texts: list[str] = []
+        self.size = len(first.frame)
+
+    def add(self, event: Event) -> bool:
+        """False when the delta is not of the same item and kind, or this is long already."""
+        if event.method != self._last.method or self.size > MAX_JOINED:
+            return False
+        if not self._texts:
+            self._likeness = structs.replace(self._last.params, delta="")
+            self._texts.append(self._last.params.delta)  # type: ignore[attr-defined]
+        if structs.replace(event.params, delta="") != self._likeness:
+            return False
+        self._last = event
+        self._texts.append(event.params.delta)  # type: ignore[attr-defined]
+        self.size += len(event.params.delta)  # type: ignore[attr-defined]
+        return True
+
+    @property
+    def frame(self) -> bytes:
+        last = self._last
+        params = structs.replace(self._likeness, delta="".join(self._texts))
+        return Event(last.method, params, last.seq, last.at_ms).frame

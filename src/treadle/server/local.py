@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ from treadle.server.routes import ROUTES
 
 if TYPE_CHECKING:
     from treadle.server.app import AppServer
+
+logger = logging.getLogger(__name__)
 
 
 class LocalClient(Client):
@@ -78,10 +81,18 @@ class LocalClient(Client):
     # --- out ---
 
     def send_event(self, event: Event) -> None:
-        self._on_event(event)
+        self._guard(self._on_event, event)
 
     def send_ask(self, ask: Ask) -> None:
-        self._on_ask(ask)
+        self._guard(self._on_ask, ask)
+
+    def _guard(self, listener: Callable[[Any], None], news: Any) -> None:
+        """A listener that fails loses its connection; nobody else notices."""
+        try:
+            listener(news)
+        except Exception:
+            logger.exception("a client in this process failed to take what it was told; it is disconnected")
+            self.close()
 
     def send_reply(self, request_id: Any, result: Any) -> None:
         waiter = self._waiters.get(request_id)

@@ -68,6 +68,10 @@ def no_rollout(thread_id: str) -> RpcError:
     return RpcError(INVALID_REQUEST, f"no rollout found for thread id {thread_id}")
 
 
+def no_metadata(thread_id: str) -> RpcError:
+    return RpcError(INVALID_REQUEST, f"ephemeral thread does not support metadata updates: {thread_id}")
+
+
 def archived(thread_id: str) -> RpcError:
     text = f"session {thread_id} is archived. Run thread/unarchive for it first."
     return RpcError(INVALID_REQUEST, text)

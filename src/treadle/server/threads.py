@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 # A thread without listeners is unloaded after this long, looked at once a minute.
 IDLE_MS: Final = 30 * 60 * 1000
 LOOK_S: Final = 60.0
+DRAIN_LOOK_S: Final = 0.2
 # Histories of idle threads that are kept for their next turn: the last ones used, together at most this much.
 KEPT_HISTORY_BYTES: Final = 64 << 20
 
@@ -39,7 +40,8 @@ class Threads:
         self._loaded: dict[str, Thread] = {}
         self._audiences: dict[str, ThreadAudience] = {}
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}  # of threads that are being loaded, with the users
-        self._warm: OrderedDict[str, Thread] = OrderedDict()
+        self._warm: OrderedDict[str, tuple[int, Thread]] = OrderedDict()  # with the size that was counted
+        self._warm_bytes = 0
         server.spawn(self._watch_idle(), "unloading idle threads")
 
     def ids(self) -> list[str]:
@@ -54,6 +56,11 @@ class Threads:
         if thread is None:
             raise refusals.thread_not_found(thread_id)
         return thread
+
+    def check_loaded(self, thread: Thread) -> None:
+        """Under its lock: it may have been unloaded while the request waited for its turn."""
+        if self._loaded.get(thread.id) is not thread:
+            raise refusals.thread_not_found(thread.id)
 
     @asynccontextmanager
     async def alone(self, thread_id: str) -> AsyncIterator[None]:
@@ -82,7 +89,7 @@ class Threads:
         await thread.close()
         self._loaded.pop(thread.id, None)
         self._audiences.pop(thread.id, None)
-        self._warm.pop(thread.id, None)
+        self._warm_bytes -= self._warm.pop(thread.id, (0, None))[0]
 
     def drop(self, thread: Thread) -> None:
         """Forget a thread that could not be kept."""
@@ -123,13 +130,14 @@ class Threads:
 
     def keep_warm(self, thread: Thread) -> None:
         """Its history stays for the next turn, as long as others do not need the room."""
-        self._warm.pop(thread.id, None)
-        self._warm[thread.id] = thread
-        total = sum(other.history.tokens * 4 for other in self._warm.values() if other.history is not None)
-        while total > KEPT_HISTORY_BYTES and len(self._warm) > 1:
-            _, oldest = self._warm.popitem(last=False)
-            if oldest.turn is None and oldest.history is not None:
-                total -= oldest.history.tokens * 4
+        before, _ = self._warm.pop(thread.id, (0, None))
+        size = 0 if thread.history is None else thread.history.size
+        self._warm[thread.id] = (size, thread)
+        self._warm_bytes += size - before
+        while self._warm_bytes > KEPT_HISTORY_BYTES and len(self._warm) > 1:
+            _, (size, oldest) = self._warm.popitem(last=False)
+            self._warm_bytes -= size
+            if oldest.turn is None:
                 oldest.history = None
 
     async def _watch_idle(self) -> None:
@@ -140,10 +148,14 @@ class Threads:
     async def unload_idle(self, before: int) -> None:
         """Unload what nobody listens to and has not been used since `before`."""
         for thread in tuple(self._loaded.values()):
-            unused = thread.turn is None and not self._audiences[thread.id].subscribers and thread.used_at <= before
-            if unused and not thread.lock.locked():
-                async with thread.lock:
-                    await self._close_idle(thread)
+            if self._unused(thread, before):
+                async with self.alone(thread.id), thread.lock:
+                    if self._unused(thread, before):
+                        await self._close_idle(thread)
+
+    def _unused(self, thread: Thread, before: int) -> bool:
+        audience = self._audiences.get(thread.id)
+        return audience is not None and not audience.subscribers and thread.turn is None and thread.used_at <= before
 
     async def _close_idle(self, thread: Thread) -> None:
         await self.unload(thread)
@@ -153,9 +165,17 @@ class Threads:
 
     async def wait_idle(self) -> None:
         """Until no turn runs that somebody could still bring to an end."""
-        for thread in tuple(self._loaded.values()):
-            if thread.turn is not None and not (thread.asks and not self._audiences[thread.id].subscribers):
-                await thread.turn.wait()
+        turns = {thread: thread.turn for thread in self._loaded.values() if thread.turn is not None}
+        while going := [turn for thread, turn in turns.items() if thread.turn is turn and self._goes_on(thread)]:
+            ends = [asyncio.ensure_future(turn.wait()) for turn in going]
+            # A turn may come to wait for a client that has gone; that is looked for now and then.
+            await asyncio.wait(ends, timeout=DRAIN_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+            for end in ends:
+                end.cancel()
+
+    def _goes_on(self, thread: Thread) -> bool:
+        """Whether its turn can come to an end: not when it waits for an answer, and nobody is there to give it."""
+        return not thread.asks or bool(self._audiences[thread.id].subscribers)
 
     async def close(self) -> None:
         closing = [thread.close() for thread in self._loaded.values()]

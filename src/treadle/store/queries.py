@@ -290,6 +290,7 @@ def _turn(row: tuple[Any, ...]) -> TurnRecord:
         completed_at=row[5],
         duration_ms=row[6],
         error=row[7],
+        usage=row[8],
     )
 
 

@@ -86,7 +86,7 @@ class Command:
         escalated = self._arguments.sandbox_permissions == "require_escalated"
         sandbox = await self._sandbox()
         beyond = escalated and sandbox is not None
-        if self._key in self._thread.accepted:
+        if self._accepted(unconfined=beyond):
             return await self._execute(None if escalated else sandbox)
         match course(self._settings, Question(not is_known_safe(self._argv), beyond)):
             case "go":
@@ -100,13 +100,18 @@ class Command:
     async def _after(self, verdict: Verdict, sandbox: Sandbox | None) -> str:
         """Go on as the user said."""
         if verdict == "acceptForSession":
-            self._thread.accepted.add(self._key)
+            self._thread.accepted.add((sandbox is None, *self._key))
         if verdict in ("accept", "acceptForSession"):
             return await self._execute(sandbox)
         self._finish(status="failed" if verdict == "failed" else "declined")
         if verdict == "cancel":
             self._turn.interrupt()
         return FAILED if verdict == "failed" else self._declined()
+
+    def _accepted(self, *, unconfined: bool) -> bool:
+        """Whether it need not be asked for again. To run it in the sandbox is less than to run it without."""
+        accepted = self._thread.accepted
+        return (True, *self._key) in accepted or (not unconfined and (False, *self._key) in accepted)
 
     def _declined(self) -> str:
         return reviewer_text(self._settings) or REJECTED
@@ -144,6 +149,9 @@ class Command:
         )
         return read_verdict(await wait_for(self._thread, ask), CommandExecutionRequestApprovalResponse)
 
+    async def _ask_unconfined(self, reason: str) -> Verdict:
+        return "accept" if self._accepted(unconfined=True) else await self._ask(reason)
+
     # --- running ---
 
     async def _execute(self, sandbox: Sandbox | None) -> str:
@@ -178,8 +186,7 @@ class Command:
     async def _not_started(self, error: ExecError, sandbox: Sandbox | None) -> str:
         """It may be the sandbox itself that does not work here: then the user may do without, and nobody else."""
         if sandbox is not None and error.message.startswith("sandbox:") and self._may_retry():
-            verdict = await self._ask(f"{error.message}. Run it without a sandbox?")
-            return await self._after(verdict, None)
+            return await self._after(await self._ask_unconfined(f"{error.message}. Run it without a sandbox?"), None)
         self._open()
         self._finish(status="failed", aggregated_output=error.message)
         return f"the command could not be started: {error.message}"
@@ -190,7 +197,7 @@ class Command:
     async def _retry(self, session: CommandSession) -> str:
         """The sandbox seems to have stood in the way."""
         self._thread.sessions.forget(session)
-        verdict = await self._ask(RETRY_REASON)
+        verdict = await self._ask_unconfined(RETRY_REASON)
         if verdict in ("decline", "failed"):
             return self._report(session, True)  # as it ended, which is what the model has to work with
         return await self._after(verdict, None)
@@ -242,7 +249,7 @@ class Command:
         """In its turn for everyone to see; later only for those who read the thread."""
         opened = self._open()
         final = structs.replace(self._item, **changes)
-        if self._turn.open_item(self._item.id) is opened and self._turn.active:
+        if self._turn.open_item(self._item.id) is opened:
             self._turn.complete_item(final)
         else:
             self._turn.update_item(opened.number, structs.replace(final, started_at_ms=opened.item.started_at_ms))

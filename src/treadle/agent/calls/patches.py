@@ -24,7 +24,7 @@ from treadle.agent.approvals import (
     wait_for,
     warn_unreviewed,
 )
-from treadle.agent.confinement import can_protect, may_write, sandbox_for
+from treadle.agent.confinement import may_write, sandbox_for
 from treadle.agent.turn import Turn
 from treadle.errors import NOT_FOUND, ExecError
 from treadle.execution.files.base import Files
@@ -91,12 +91,13 @@ class _Patching:
         self._changes = changes
         self._files = files
         self._touched = {path for change in changes for path in (change.path, change.move_path) if path is not None}
+        shown = sorted(changes, key=lambda change: change.path)  # as clients know it; applied in the order of the patch
         self._item = FileChangeThreadItem(
-            id=call_id, changes=tuple(_shown(change) for change in changes), status="inProgress"
+            id=call_id, changes=tuple(_shown(change) for change in shown), status="inProgress"
         )
 
     async def run(self) -> str:
-        beyond = not await self._inside()
+        beyond = not self._inside()
         self._turn.start_item(self._item)
         if self._touched <= self._thread.accepted_paths:
             return await self._apply()
@@ -109,9 +110,9 @@ class _Patching:
             case "ask":
                 return await self._after(await self._ask(beyond))
 
-    async def _inside(self) -> bool:
-        protect = self._settings.sandbox.type != "workspaceWrite" or await can_protect()
-        sandbox = sandbox_for(self._settings.sandbox, self._settings.cwd, protect=protect)
+    def _inside(self) -> bool:
+        # What is protected stays so on every machine: we write these files ourselves.
+        sandbox = sandbox_for(self._settings.sandbox, self._settings.cwd)
         return all(may_write(sandbox, path) for path in self._touched)
 
     async def _ask(self, beyond: bool) -> Verdict:

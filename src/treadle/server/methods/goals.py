@@ -14,6 +14,7 @@ async def set_goal(call: Call) -> None:
     params, server = call.params, call.server
     thread = server.threads.find(params.thread_id)
     async with thread.lock:
+        call.server.threads.check_loaded(thread)
         await thread.acquire()
         try:
             goal = goals.set_goal(
@@ -47,6 +48,7 @@ async def get_goal(call: Call) -> ThreadGoalGetResponse:
 async def clear_goal(call: Call) -> None:
     thread = call.server.threads.find(call.params.thread_id)
     async with thread.lock:
+        call.server.threads.check_loaded(thread)
         await thread.acquire()
         try:
             cleared = goals.clear_goal(thread)

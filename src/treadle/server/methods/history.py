@@ -29,7 +29,7 @@ from treadle.server.thread_events import (
     MessageSearchResponse,
     ThreadEventsListResponse,
 )
-from treadle.store.model import CutTurns, ItemRecord, Store, TurnRecord
+from treadle.store.model import CutTurns, EventPage, ItemRecord, Store, TurnRecord
 
 DEFAULT_LIMIT: Final = 25
 MAX_LIMIT: Final = 500
@@ -140,20 +140,24 @@ async def _find_turn(store: Store, thread_id: str, turn_id: str) -> TurnRecord:
 
 
 async def list_events(call: Call) -> None:
-    """Answered in its place among the events: what is not in the response is told after it."""
+    """Answered in its place among the events: when there is no more, what is not in the response is told after it."""
     params, server = call.params, call.server
     thread_id = refusals.check_thread_id(params.thread_id)
     store = await _store_of(server, thread_id)
     page = await store.events(thread_id, params.after_seq, params.limit)
+    if not page.last_seq:
+        page = await _all_gone(store, thread_id)
     data = tuple(Raw(event.frame) for event in page.events)
-    reached = page.events[-1].seq if page.events else params.after_seq
+    reached = page.events[-1].seq if page.events else max(params.after_seq, page.first_seq - 1)
     thread = server.threads.get(thread_id)
     turn = None if thread is None else thread.turn
-    more = reached < page.last_seq
+    # What was told since the page was read is not in it: the client asks again.
+    last = page.last_seq if thread is None else max(page.last_seq, thread.journal.seq)
+    more = reached < last
     result = ThreadEventsListResponse(
         data=data,
         first_seq=page.first_seq,
-        last_seq=page.last_seq,
+        last_seq=last,
         has_more=more,
         open_items=() if turn is None or more else tuple(turn.open_items()),  # type: ignore[arg-type]
     )
@@ -161,6 +165,13 @@ async def list_events(call: Call) -> None:
         call.reply(result)
     else:
         thread.journal.after(lambda: call.reply(result))
+
+
+async def _all_gone(store: Store, thread_id: str) -> EventPage:
+    """No event is left, which is not the same as that there were none."""
+    loaded = await store.load(thread_id)
+    last = 0 if loaded is None else loaded.counters.seq
+    return EventPage([], last + 1 if last else 0, last)
 
 
 async def search(call: Call) -> MessageSearchResponse:
@@ -179,6 +190,7 @@ async def revert(call: Call) -> None:
     params, server = call.params, call.server
     thread = server.threads.find(params.thread_id)
     async with thread.lock:
+        call.server.threads.check_loaded(thread)
         turn = await _find_turn(thread.store, thread.id, params.before_turn_id)
         await _cut(thread, turn.number, "Cannot revert while a turn is in progress.")
         last = thread.counters.turn
@@ -199,6 +211,7 @@ async def rollback(call: Call) -> None:
     if params.num_turns < 1:
         raise RpcError(INVALID_REQUEST, "numTurns must be >= 1")
     async with thread.lock:
+        call.server.threads.check_loaded(thread)
         first = max(1, thread.counters.turn - params.num_turns + 1)
         await _cut(thread, first, "Cannot rollback while a turn is in progress.")
         records = await thread.store.turns(thread.id)
@@ -238,6 +251,7 @@ async def inject_items(call: Call) -> Empty:
         if not isinstance(item, dict) or not isinstance(item.get("type"), str):
             raise RpcError(INVALID_REQUEST, "items must be objects of the Responses API, each with a `type`")
     async with thread.lock:
+        call.server.threads.check_loaded(thread)
         await thread.acquire()
         try:
             await thread.load_history()

@@ -15,7 +15,7 @@ from treadle.agent.git_info import read_git_info
 from treadle.agent.ids import new_id, now_ms
 from treadle.agent.state import Settings, State, read_state, read_usage
 from treadle.agent.thread import Thread, wire_thread
-from treadle.agent.turn import usage_notification
+from treadle.agent.turn import Turn, usage_notification
 from treadle.config import Config
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.base import Empty
@@ -57,6 +57,7 @@ from treadle.store.model import (
     Loaded,
     Release,
     Store,
+    StoreError,
     ThreadRecord,
 )
 
@@ -213,19 +214,20 @@ def _announce(call: Call, thread: Thread, result: Any, news: Sequence[Event] = (
 async def resume(call: Call) -> None:
     params, server = call.params, call.server
     thread_id = refusals.check_thread_id(params.thread_id, "session")
-    async with server.threads.alone(thread_id):
+    async with server.threads.alone(thread_id):  # to the end: who unloads it waits
         thread = server.threads.get(thread_id)
         fresh = thread is None
         if thread is None:
             thread = await _load(call, thread_id)
-    common = await _common(server, thread.settings)
-    async with thread.lock:
-        turns = () if params.exclude_turns else await _recent_turns(thread)
-        if fresh:
-            thread.journal.announce(
-                "thread/status/changed", ThreadStatusChangedNotification(thread_id=thread.id, status=thread.status)
-            )
-        _reply_resumed(call, thread, common, turns)
+        common = await _common(server, thread.settings)
+        async with thread.lock:
+            running = thread.turn
+            turns = () if params.exclude_turns else await _recent_turns(thread)
+            if fresh:
+                thread.journal.announce(
+                    "thread/status/changed", ThreadStatusChangedNotification(thread_id=thread.id, status=thread.status)
+                )
+            _reply_resumed(call, thread, common, turns, running)
 
 
 async def _load(call: Call, thread_id: str) -> Thread:
@@ -239,6 +241,9 @@ async def _load(call: Call, thread_id: str) -> Thread:
     state = read_state(loaded.record.state)
     settings = _overridden(server, state.settings, call.params)
     if settings != state.settings:
+        loaded = await _claim(store, thread_id)
+        state = read_state(loaded.record.state)
+        settings = _overridden(server, state.settings, call.params)
         state = structs.replace(state, settings=settings)
         record = structs.replace(
             loaded.record,
@@ -248,8 +253,21 @@ async def _load(call: Call, thread_id: str) -> Thread:
             model_provider=settings.model_provider,
         )
         loaded = structs.replace(loaded, record=record)
-        await store.commit([record])
+        await store.commit([record, Release(thread_id)])
     return server.threads.add(loaded, store)
+
+
+async def _claim(store: Store, thread_id: str) -> Loaded:
+    """A thread that is not in memory, as it is, with the right to write it until `Release`: no other server works on
+    it. Under `alone`."""
+    try:
+        loaded = await store.claim(thread_id, -1)
+    except StoreError as error:
+        if error.kind == "missing":
+            raise refusals.no_rollout(thread_id) from None
+        raise
+    assert loaded is not None  # no thread has that fence
+    return loaded
 
 
 async def _recent_turns(thread: Thread) -> tuple[WireTurn, ...]:
@@ -260,10 +278,14 @@ async def _recent_turns(thread: Thread) -> tuple[WireTurn, ...]:
     return tuple(await turns_with_items(thread.store, thread.id, records))
 
 
-def _reply_resumed(call: Call, thread: Thread, common: dict[str, Any], turns: tuple[WireTurn, ...]) -> None:
-    """Nothing is awaited between the snapshot and the subscription, so that no event is missed or told twice."""
+def _reply_resumed(
+    call: Call, thread: Thread, common: dict[str, Any], turns: tuple[WireTurn, ...], running: Turn | None
+) -> None:
+    """Nothing is awaited between the snapshot and the subscription, so that no event is missed or told twice.
+
+    `running` was left out of the turns; it may have ended since.
+    """
     server = call.server
-    running = thread.turn
     if running is not None and not call.params.exclude_turns:
         turns = (*turns, running.snapshot())
     last = thread.counters.turn
@@ -369,46 +391,54 @@ async def _copy(source: Store, target: Store, source_id: str, record: ThreadReco
 async def archive(call: Call) -> None:
     server = call.server
     thread_id = refusals.check_thread_id(call.params.thread_id)
-    record, store, told = await _put_away(server, thread_id)
-    if record.archived:
+    thread = server.threads.get(thread_id)
+    if thread is not None and thread.ephemeral:  # it would be lost: only stored threads are found again
         raise refusals.no_rollout(thread_id)
-    await store.commit([structs.replace(record, archived=True)])
-    _tell_unloaded(server, told, thread_id)
-    call.reply(Empty())
-    server.broadcast(Event("thread/archived", ThreadArchivedNotification(thread_id=thread_id), told or 0, now_ms()))
-
-
-async def _put_away(server: AppServer, thread_id: str) -> tuple[ThreadRecord, Store, int | None]:
-    """Unload a thread; its record, its store, and the number of its last event when it was loaded."""
     async with server.threads.alone(thread_id):
-        thread = server.threads.get(thread_id)
-        if thread is None:
-            store = await server.store()
-            loaded = await store.load(thread_id)
-            if loaded is None:
-                raise refusals.no_rollout(thread_id)
-            return loaded.record, store, None
-        async with thread.lock:
-            await server.threads.unload(thread)
+        store = await _put_away(server, thread_id)
+        loaded = await _claim(store, thread_id)
+        record = structs.replace(loaded.record, archived=True)
+        await store.commit([Release(thread_id)] if loaded.record.archived else [record, Release(thread_id)])
+    if loaded.record.archived:
+        raise refusals.no_rollout(thread_id)
+    seq = loaded.counters.seq
+    if thread is not None:
+        _tell_unloaded(server, seq, thread_id)
+    call.reply(Empty())
+    server.broadcast(Event("thread/archived", ThreadArchivedNotification(thread_id=thread_id), seq, now_ms()))
+
+
+async def _put_away(server: AppServer, thread_id: str) -> Store:
+    """Unload a thread if it is loaded; where it is kept. Under `alone`."""
+    thread = server.threads.get(thread_id)
+    if thread is None:
+        return await server.store()
+    async with thread.lock:
+        if thread.turn is None:
+            await thread.acquire()  # it stays as it is when another server works on it
+            thread.release()
+        await server.threads.unload(thread)
+        if thread.journal.busy:
             await thread.journal.flush()
-            return thread.record, thread.store, thread.journal.seq
+        return thread.store
 
 
-def _tell_unloaded(server: AppServer, seq: int | None, thread_id: str) -> None:
-    if seq is not None:
-        params = ThreadStatusChangedNotification(thread_id=thread_id, status=NotLoadedThreadStatus())
-        server.broadcast(Event("thread/status/changed", params, seq, now_ms()))
+def _tell_unloaded(server: AppServer, seq: int, thread_id: str) -> None:
+    params = ThreadStatusChangedNotification(thread_id=thread_id, status=NotLoadedThreadStatus())
+    server.broadcast(Event("thread/status/changed", params, seq, now_ms()))
 
 
 async def unarchive(call: Call) -> None:
     server = call.server
     thread_id = refusals.check_thread_id(call.params.thread_id)
     store = await server.store()
-    loaded = await store.load(thread_id)
-    if loaded is None or not loaded.record.archived:
-        raise RpcError(INVALID_REQUEST, f"no archived rollout found for thread id {thread_id}")
-    record = structs.replace(loaded.record, archived=False, updated_at=now_ms())
-    await store.commit([record])
+    async with server.threads.alone(thread_id):
+        found = await store.load(thread_id)
+        if found is None or not found.record.archived:
+            raise RpcError(INVALID_REQUEST, f"no archived rollout found for thread id {thread_id}")
+        loaded = await _claim(store, thread_id)
+        record = structs.replace(loaded.record, archived=False, updated_at=now_ms())
+        await store.commit([record, Release(thread_id)])
     wire = wire_thread(record, read_state(record.state), NotLoadedThreadStatus(), home=server.home)
     call.reply(ThreadUnarchiveResponse(thread=wire))
     params = ThreadUnarchivedNotification(thread_id=thread_id)
@@ -418,11 +448,16 @@ async def unarchive(call: Call) -> None:
 async def delete(call: Call) -> None:
     server = call.server
     thread_id = refusals.check_thread_id(call.params.thread_id)
-    _, store, told = await _put_away(server, thread_id)
-    await store.commit([Release(thread_id), DeleteThread(thread_id)])
-    _tell_unloaded(server, told, thread_id)
+    async with server.threads.alone(thread_id):
+        was_loaded = server.threads.get(thread_id) is not None
+        store = await _put_away(server, thread_id)
+        loaded = await _claim(store, thread_id)
+        await store.commit([Release(thread_id), DeleteThread(thread_id)])
+    seq = loaded.counters.seq
+    if was_loaded:
+        _tell_unloaded(server, seq, thread_id)
     call.reply(Empty())
-    server.broadcast(Event("thread/deleted", ThreadDeletedNotification(thread_id=thread_id), told or 0, now_ms()))
+    server.broadcast(Event("thread/deleted", ThreadDeletedNotification(thread_id=thread_id), seq, now_ms()))
 
 
 async def unsubscribe(call: Call) -> ThreadUnsubscribeResponse:
@@ -444,14 +479,20 @@ async def set_name(call: Call) -> None:
     if not name:
         raise RpcError(INVALID_REQUEST, "thread name must not be empty")
     told = ThreadNameUpdatedNotification(thread_id=thread_id, thread_name=name)
-    thread = server.threads.get(thread_id)
-    if thread is None:
-        record, store = await _source(server, thread_id)
-        await store.commit([structs.replace(record, name=name, listed=True)])
-        call.reply(Empty())
-        server.broadcast(Event("thread/name/updated", told, 0, now_ms()))
-        return
+    async with server.threads.alone(thread_id):
+        thread = server.threads.get(thread_id)
+        if thread is None:
+            store = await server.store()
+            loaded = await _claim(store, thread_id)
+            record = structs.replace(loaded.record, name=name, listed=True)
+            await store.commit([record, Release(thread_id)])
+            call.reply(Empty())
+            server.broadcast(Event("thread/name/updated", told, loaded.counters.seq, now_ms()))
+            return
+    if thread.ephemeral:
+        raise refusals.no_metadata(thread_id)
     async with thread.lock:
+        call.server.threads.check_loaded(thread)
         await thread.acquire()
         try:
             thread.journal.write(thread.save(name=name, listed=True))
@@ -465,15 +506,24 @@ async def set_name(call: Call) -> None:
 async def update_metadata(call: Call) -> ThreadMetadataUpdateResponse:
     params, server = call.params, call.server
     thread_id = refusals.check_thread_id(params.thread_id)
-    thread = server.threads.get(thread_id)
-    if thread is None:
-        record, store = await _source(server, thread_id)
-        state = _with_git_info(read_state(record.state), params.git_info)
-        record = structs.replace(record, state=state.encoded())
-        await store.commit([record])
-        wire = wire_thread(record, state, NotLoadedThreadStatus(), home=server.home)
-        return ThreadMetadataUpdateResponse(thread=wire)
+    async with server.threads.alone(thread_id):
+        thread = server.threads.get(thread_id)
+        if thread is None:
+            store = await server.store()
+            loaded = await _claim(store, thread_id)
+            try:
+                state = _with_git_info(read_state(loaded.record.state), params.git_info)
+            except RpcError:
+                await store.commit([Release(thread_id)])
+                raise
+            record = structs.replace(loaded.record, state=state.encoded())
+            await store.commit([record, Release(thread_id)])
+            wire = wire_thread(record, state, NotLoadedThreadStatus(), home=server.home)
+            return ThreadMetadataUpdateResponse(thread=wire)
+    if thread.ephemeral:
+        raise refusals.no_metadata(thread_id)
     async with thread.lock:
+        call.server.threads.check_loaded(thread)
         await thread.acquire()
         try:
             thread.state = _with_git_info(thread.state, params.git_info)
@@ -498,6 +548,7 @@ async def update_settings(call: Call) -> None:
     params, server = call.params, call.server
     thread = server.threads.find(params.thread_id)
     async with thread.lock:
+        call.server.threads.check_loaded(thread)
         await thread.acquire()
         try:
             changes = setting_changes(params, thread.settings.cwd)

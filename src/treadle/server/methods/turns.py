@@ -90,6 +90,11 @@ async def start(call: Call) -> None:
         ticket.leave()
         raise
     async with thread.lock:
+        try:
+            server.threads.check_loaded(thread)
+        except RpcError:
+            ticket.leave()
+            raise
         turn = await start_turn(
             thread,
             Said(params.input, params.client_user_message_id, params.tool_output),
@@ -131,6 +136,7 @@ async def steer(call: Call) -> TurnSteerResponse:
     params = call.params
     thread = call.server.threads.find(params.thread_id)
     async with thread.lock:
+        call.server.threads.check_loaded(thread)
         if not params.input:
             raise RpcError(INVALID_REQUEST, "input must not be empty")
         check_input(params.input)
@@ -161,6 +167,7 @@ async def compact(call: Call) -> None:
     thread = server.threads.find(call.params.thread_id)
     server.threads.check_open()
     async with thread.lock:
+        call.server.threads.check_loaded(thread)
         call.reply(Empty())
         await start_compaction(thread)
 
@@ -172,5 +179,6 @@ async def shell_command(call: Call) -> None:
     if not params.command.strip():
         raise RpcError(INVALID_REQUEST, "command must not be empty")
     async with thread.lock:
+        call.server.threads.check_loaded(thread)
         call.reply(Empty())
         await start_shell_command(thread, params.command, params.timeout_ms)

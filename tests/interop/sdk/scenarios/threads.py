@@ -210,7 +210,7 @@ async def compacted(stage: Stage) -> Any:
         "tools": stage.model.requests()[1].tool_names,
         "answer": result.final_response,
         "question": "A long question." in last.input_texts("user"),
-        "old": last.input_texts("assistant"),
+        "old": [text for text in last.input_texts("assistant") if "SUMMARY" not in text],
         "summary": roles_of(last, "SUMMARY of it all"),
     }
 

@@ -1,0 +1,124 @@
+"""A model that answers at once, as a process of its own: it shares no interpreter with the client.
+
+The path of the request says how many deltas the answer has: `POST /d20/responses`. Everything but two ids is made
+before, and one write sends it. Started by `running_mock`; it prints its address and ends when its input does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from itertools import count
+from typing import Final
+
+DELTA: Final = "word "
+_ID: Final = b"00000000"
+_HEAD_END: Final = b"\r\n\r\n"
+_LENGTH: Final = b"content-length:"
+_NOT_HERE: Final = b"HTTP/1.1 404 Not Found\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
+_numbers: Final = count(1)
+
+
+@cache
+def _parts(deltas: int) -> tuple[bytes, ...]:
+    """The answer, cut where the number of the response goes."""
+    from treadle.testing.replies import frame, message_events, message_item, stream
+
+    number = _ID.decode()
+    item = message_item(f"msg_{number}", DELTA * deltas, None)
+    events = stream(f"resp_{number}", list(message_events(item, [DELTA] * deltas)), [item], None)
+    body = b"".join(map(frame, events))
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {len(body)}\r\n\r\n"
+    return tuple((head.encode() + body).split(_ID))
+
+
+def answer(path: bytes) -> bytes:
+    """The whole HTTP answer. Ids differ between answers, as they do in the world."""
+    folder, _, name = path.rpartition(b"/")
+    if name != b"responses":
+        return _NOT_HERE
+    return (b"%08d" % next(_numbers)).join(_parts(int(folder.rpartition(b"/d")[2])))
+
+
+class _Connection(asyncio.Protocol):
+    """Keep-alive, one request after another; a body must have a length."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._held += data
+        while (size := request_size(self._held)) is not None and len(self._held) >= size:
+            path = bytes(self._held[: self._held.index(b"\r\n")]).split(b" ")[1]
+            del self._held[:size]
+            self._transport.write(answer(path))
+
+
+def request_size(data: bytes | bytearray) -> int | None:
+    """Of the first request with its body; None while the head is not complete."""
+    end = data.find(_HEAD_END)
+    if end < 0:
+        return None
+    head = data[:end].lower()
+    at = head.find(_LENGTH)
+    length = int(head[at + len(_LENGTH) :].split(b"\r\n", 1)[0]) if at >= 0 else 0
+    return end + len(_HEAD_END) + length
+
+
+async def _serve() -> None:
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(_Connection, "127.0.0.1", 0, backlog=1024)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    ended = asyncio.Event()
+    loop.add_reader(sys.stdin.fileno(), ended.set)
+    await ended.wait()
+
+
+@contextmanager
+def running_mock() -> Iterator[str]:
+    """The address, without the part that says how many deltas."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", "bench.app_server.mock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    try:
+        yield f"http://127.0.0.1:{int(child.stdout.readline())}"
+    finally:
+        child.stdin.close()
+        child.stdout.close()
+        child.wait()
+
+
+def requests_per_second(url: str, requests: int = 5_000, body: int = 40_000) -> float:
+    """How fast it is, with bodies as large as a model's instructions and tools are."""
+    import socket
+
+    host, port = url.removeprefix("http://").split(":")
+    request = b"POST /d1/responses HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % body + bytes(body)
+    size = len(answer(b"/d1/responses"))
+    with socket.create_connection((host, int(port))) as connection:
+        began = time.perf_counter()
+        for _ in range(requests):
+            connection.sendall(request)
+            left = size
+            while left:
+                left -= len(connection.recv(left))
+        return requests / (time.perf_counter() - began)
+
+
+if __name__ == "__main__":
+    try:
+        asyncio.run(_serve())
+    except KeyboardInterrupt:
+        os._exit(130)

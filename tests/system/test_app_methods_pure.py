@@ -1,0 +1,98 @@
+"""What the methods are made of and can be tested with plain values: scores, ignore rules, front matter."""
+
+from __future__ import annotations
+
+import pytest
+
+from treadle.server.fuzzy import ignore_rules, match, split_query
+from treadle.server.skill_files import front_matter
+
+
+@pytest.mark.parametrize(
+    ("query", "path", "score"),
+    [
+        ("main", "dir_main", 104),
+        ("main", "m/a/i/n", 100),
+        ("main", "src/app/domain.py", 76),
+        ("MAIN", "ABC/Main.PY", 109),
+        ("mpy", "src/app/main.py", 76),
+        ("mpy", "src/app/domain.py", 58),
+        ("src main", "src/app/domain.py", 160),
+        ("s/a/m", "src/app/main.py", 108),
+        ("s/a/m", "src/app/domain.py", 95),
+        ("main.py", "src/app/domain.py", 148),
+        ("app/main", "src/app/main.py", 209),
+        ("readme", "README.md", 159),
+        ("y", "y.txt", 34),
+    ],
+)
+def test_scores_are_those_of_the_real_server(query: str, path: str, score: int) -> None:
+    found = match(split_query(query), path)
+    assert found is not None
+    assert found.score == score
+    assert "".join(path[index] for index in found.indices).lower() == query.replace(" ", "").lower()
+
+
+@pytest.mark.parametrize(("query", "path"), [("nm", "main"), ("mainn", "main"), ("a b", "a"), ("é", "e")])
+def test_letters_have_their_order(query: str, path: str) -> None:
+    assert match(split_query(query), path) is None
+
+
+def test_letters_that_grow_in_lower_case_keep_their_place() -> None:
+    found = match(["x"], "\u0130x")
+    assert found is not None
+    assert found.indices == (1,)
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "ignored"),
+    [
+        ("*.o", "a/b.o", True),
+        ("*.o", "a/b.obj", False),
+        ("/out", "out", True),
+        ("/out", "a/out", False),
+        ("a/b", "a/b", True),
+        ("a/b", "x/a/b", False),
+        ("a/**/b", "a/x/y/b", True),
+        ("**/b", "x/b", True),
+        ("a/**", "a/x", True),
+        ("[ab].c", "b.c", True),
+        ("[!ab].c", "b.c", False),
+        ("a?c", "abc", True),
+        (r"\#x", "#x", True),
+        ("# note", "# note", False),
+        ("", "a", False),
+    ],
+)
+def test_ignore_rules_fit_as_git_says(rule: str, path: str, ignored: bool) -> None:
+    assert any(pattern.fullmatch(path) for pattern, _, _ in ignore_rules(rule)) == ignored
+
+
+def test_ignore_rules_know_directories_and_exceptions() -> None:
+    assert [(negated, only) for _, negated, only in ignore_rules("a/\n!b\n")] == [(False, True), (True, False)]
+
+
+@pytest.mark.parametrize(
+    ("text", "description"),
+    [
+        ("description: plain # note", "plain"),
+        ('description: "with \\"quotes\\": and colon"', 'with "quotes": and colon'),
+        ("description: 'it''s'", "it's"),
+        ("description: >\n  two\n  lines", "two lines"),
+        ("description: |\n  two\n  lines", "two\nlines"),
+        ("description: goes\n  on here", "goes on here"),
+    ],
+)
+def test_front_matter_is_read_as_people_write_it(text: str, description: str) -> None:
+    assert front_matter(f"---\nname: x\n{text}\n---\nbody: no\n") == {"name": "x", "description": description}
+
+
+def test_front_matter_has_members_of_members() -> None:
+    text = "---\nmetadata:\n  short-description: short\n  list:\n    - a: b\n---\n"
+    assert front_matter(text)["metadata.short-description"] == "short"
+
+
+@pytest.mark.parametrize("text", ["", "name: x", "---\nname: x\n", "--- \nname: x\n--"])
+def test_front_matter_has_two_lines_around_it(text: str) -> None:
+    with pytest.raises(ValueError, match="frontmatter"):
+        front_matter(text)
