@@ -131,7 +131,10 @@ class Journal:
     def _schedule(self) -> None:
         if not self._scheduled and not self._under_way:
             self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._submit)
+            # Not in the next step of the loop but in the one after it: what a task that was just started has to add
+            # belongs into the same batch.
+            loop = asyncio.get_running_loop()
+            loop.call_soon(loop.call_soon, self._submit)
 
     def _submit(self) -> None:
         self._scheduled = False

@@ -1,0 +1,160 @@
+"""The server under test as a child process, and the connections to it: stdio, or WebSockets for several clients.
+
+Owns the process and the moving of lines. Knows nothing of what the lines say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+
+from interop.programs import _child as child_process
+from interop.replay.scenario import End, Places
+
+START_SECONDS: Final = 30.0
+END_SECONDS: Final = 30.0
+POLL_SECONDS: Final = 0.02
+MAX_MESSAGE: Final = 64 * 1024 * 1024
+
+
+class Receiver(Protocol):
+    """Who is told what the server sent; `None` is the end of a connection."""
+
+    def __call__(self, conn: str, text: str | None) -> None: ...
+
+
+class Wire(Protocol):
+    """The connections to one server."""
+
+    log: Path
+
+    async def send(self, conn: str, text: str) -> None: ...
+
+    async def hang_up(self, conn: str) -> None: ...
+
+    async def finish(self, end: End) -> None:
+        """Leave the server in the way of the recording, and take all that it still says."""
+
+
+@dataclass
+class _Stdio:
+    child: asyncio.subprocess.Process
+    reader: asyncio.Task[None]
+    log: Path
+
+    async def send(self, conn: str, text: str) -> None:
+        assert self.child.stdin is not None
+        with suppress(ConnectionError):  # the reader tells that the server has ended
+            self.child.stdin.write(text.encode() + b"\n")
+            await self.child.stdin.drain()
+
+    async def hang_up(self, conn: str) -> None:
+        assert self.child.stdin is not None
+        self.child.stdin.close()
+
+    async def finish(self, end: End) -> None:
+        if end == "kill":
+            with suppress(ProcessLookupError):
+                os.kill(self.child.pid, signal.SIGKILL)
+        else:
+            await self.hang_up("")
+        async with asyncio.timeout(END_SECONDS):
+            await self.reader
+
+
+@dataclass
+class _WebSockets:
+    url: str
+    receive: Receiver
+    log: Path
+    group: asyncio.TaskGroup
+    open: dict[str, ClientConnection] = field(default_factory=dict)
+
+    async def send(self, conn: str, text: str) -> None:
+        if conn not in self.open:
+            self.open[conn] = await connect(self.url, proxy=None, compression=None, max_size=MAX_MESSAGE)
+            self.group.create_task(self._read(conn))
+        with suppress(ConnectionClosed):
+            await self.open[conn].send(text)
+
+    async def hang_up(self, conn: str) -> None:
+        await self.open[conn].close()
+
+    async def finish(self, end: End) -> None:
+        for conn in list(self.open):
+            await self.hang_up(conn)
+
+    async def _read(self, conn: str) -> None:
+        with suppress(ConnectionClosed):
+            async for text in self.open[conn]:
+                self.receive(conn, text if isinstance(text, str) else text.decode())
+        self.receive(conn, None)
+
+
+@asynccontextmanager
+async def stdio_server(command: Sequence[str], places: Places, log: Path, receive: Receiver) -> AsyncIterator[Wire]:
+    """Run `<command> --listen stdio://`."""
+    whole = [*command, "--listen", "stdio://"]
+    async with child_process(whole, places.user_home, places.workspace, log) as child:
+        assert child.stdout is not None
+        reader = asyncio.create_task(_read_lines(child.stdout, lambda text: receive("", text)))
+        try:
+            yield _Stdio(child, reader, log)
+        finally:
+            reader.cancel()
+            await asyncio.wait([reader])
+
+
+@asynccontextmanager
+async def websocket_server(command: Sequence[str], places: Places, log: Path, receive: Receiver) -> AsyncIterator[Wire]:
+    """Run `<command> --listen ws://127.0.0.1:PORT`; a connection is opened with its first message."""
+    port = _free_port()
+    whole = [*command, "--listen", f"ws://127.0.0.1:{port}"]
+    async with child_process(whole, places.user_home, places.workspace, log), asyncio.TaskGroup() as group:
+        await _listening(port, log)
+        wire = _WebSockets(f"ws://127.0.0.1:{port}", receive, log, group)
+        try:
+            yield wire
+        finally:
+            await wire.finish("eof")
+
+
+async def _read_lines(stream: asyncio.StreamReader, receive: Callable[[str | None], None]) -> None:
+    while line := await stream.readline():
+        receive(line.decode())
+    receive(None)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def _listening(port: int, log: Path) -> None:
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            while True:
+                try:
+                    _, writer = await asyncio.open_connection("127.0.0.1", port)
+                except ConnectionRefusedError:
+                    await asyncio.sleep(POLL_SECONDS)
+                    continue
+                writer.close()
+                return
+    except TimeoutError:
+        raise AssertionError(f"the server did not listen within {START_SECONDS} s; it said:\n{_tail(log)}") from None
+
+
+def _tail(log: Path) -> str:
+    return log.read_text(errors="replace")[-2000:]
