@@ -53,7 +53,7 @@ def _base(settings: Settings, config: Config) -> str:
 
 async def _about(thread: Thread, config: Config) -> list[str]:
     from treadle.config import environment_text, goal_text, instructions_text, permissions_text
-    from treadle.tools.command.shell import shell_argv
+    from treadle.tools.command.shell import default_shell
 
     settings = thread.settings
     texts = [
@@ -61,7 +61,7 @@ async def _about(thread: Thread, config: Config) -> list[str]:
         permissions_text(settings.approval_policy, settings.sandbox, settings.cwd),
     ]
     texts += [instructions_text(file.path, file.text) for file in await project_instructions(settings.cwd, config)]
-    shell = shell_argv("")[0].rpartition("/")[2]
+    shell = default_shell().rpartition("/")[2]
     texts.append(environment_text(settings.cwd, shell=shell, date=time.strftime("%Y-%m-%d")))
     goal = thread.state.goal
     if goal is not None and goal.status == "active":

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import time
+from random import Random
 
 _last = 0
+# Unique, not secret: a system call for each id would cost more than the rest of it.
+_random = Random()
 
 
 def new_id() -> str:
@@ -14,8 +16,7 @@ def new_id() -> str:
     # 48 bits of milliseconds, then 12 bits below them, so that ids of one millisecond keep their order.
     stamp = max(time.time_ns() * 4096 // 1_000_000, _last + 1)
     _last = stamp
-    tail = int.from_bytes(os.urandom(8)) & 0x3FFF_FFFF_FFFF_FFFF
-    number = (stamp >> 12) << 80 | 7 << 76 | (stamp & 0xFFF) << 64 | 2 << 62 | tail
+    number = (stamp >> 12) << 80 | 7 << 76 | (stamp & 0xFFF) << 64 | 2 << 62 | _random.getrandbits(62)
     text = f"{number:032x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 

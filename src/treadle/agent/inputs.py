@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from treadle.errors import INVALID_PARAMS, INVALID_REQUEST, ExecError, RpcError
+from treadle.protocol.app.base import Unknown
 from treadle.protocol.app.inputs import (
     ImageUserInput,
     LocalImageUserInput,
@@ -36,7 +37,7 @@ def check_input(inputs: Sequence[UserInput]) -> None:
             raise RpcError(INVALID_REQUEST, "Invalid request: an image needs a `url` or a `fileId`")
 
 
-def text_of(inputs: Sequence[UserInput]) -> str:
+def text_of(inputs: Sequence[UserInput | Unknown]) -> str:
     """What was typed, for previews and for search."""
     return "\n".join(part.text for part in inputs if isinstance(part, TextUserInput))
 

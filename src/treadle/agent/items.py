@@ -11,12 +11,12 @@ from treadle.agent.event import Growth
 from treadle.agent.inputs import text_of
 from treadle.protocol.app.items import (
     AgentMessageThreadItem,
-    Item,
+    KnownItem,
     ReasoningThreadItem,
     UserMessageThreadItem,
 )
 
-SoFar: TypeAlias = Callable[[Item], Item]
+SoFar: TypeAlias = Callable[[KnownItem], KnownItem]
 
 
 class OpenItem:
@@ -24,7 +24,7 @@ class OpenItem:
 
     __slots__ = ("content", "growths", "item", "look", "number", "summary", "texts")
 
-    def __init__(self, number: int, item: Item) -> None:
+    def __init__(self, number: int, item: KnownItem) -> None:
         self.number = number
         self.item = item
         self.texts: list[str] = []
@@ -33,7 +33,7 @@ class OpenItem:
         self.growths: dict[tuple[str, int], Growth] = {}
         self.look: SoFar | None = None
 
-    def so_far(self) -> Item:
+    def so_far(self) -> KnownItem:
         if self.look is not None:
             return self.look(self.item)
         if isinstance(self.item, AgentMessageThreadItem):
@@ -47,10 +47,10 @@ class OpenItem:
         return self.item
 
 
-def search_text(item: Item) -> str | None:
+def search_text(item: KnownItem) -> str | None:
     """What full-text search finds an item by."""
     if isinstance(item, AgentMessageThreadItem):
         return item.text or None
     if isinstance(item, UserMessageThreadItem):
-        return text_of(item.content) or None  # type: ignore[arg-type]
+        return text_of(item.content) or None
     return None

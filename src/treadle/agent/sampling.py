@@ -41,7 +41,7 @@ from treadle.protocol.app.item_notifications import (
     ReasoningSummaryTextDeltaNotification,
     ReasoningTextDeltaNotification,
 )
-from treadle.protocol.app.items import AgentMessageThreadItem, Item, ReasoningThreadItem
+from treadle.protocol.app.items import AgentMessageThreadItem, KnownItem, ReasoningThreadItem
 from treadle.protocol.app.turn_errors import CodexErrorInfo, TurnError
 
 Call: TypeAlias = FunctionCallItem | CustomToolCallItem
@@ -154,7 +154,7 @@ class Sampling:
     def _growth(self, opened: OpenItem, kind: str, index: int) -> Growth:
         growth = opened.growths.get((kind, index))
         if growth is None:
-            growth = opened.growths[kind, index] = self._make_growth(opened.item.id, kind, index)  # type: ignore[attr-defined]
+            growth = opened.growths[kind, index] = self._make_growth(opened.item.id, kind, index)
         return growth
 
     def _make_growth(self, item_id: str, kind: str, index: int) -> Growth:
@@ -178,7 +178,7 @@ def _part(parts: list[list[str]], index: int) -> list[str]:
     return parts[index]
 
 
-def _shown(item: OutputItem) -> Item | None:
+def _shown(item: OutputItem) -> KnownItem | None:
     """The item that people see; calls are shown by what they do."""
     match item:
         case MessageItem():

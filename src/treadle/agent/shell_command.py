@@ -13,7 +13,7 @@ from treadle.agent.ids import new_id
 from treadle.agent.turn import Turn, Work, developer_message
 from treadle.errors import ExecError
 from treadle.protocol.app.item_notifications import CommandExecutionOutputDeltaNotification
-from treadle.protocol.app.items import CommandExecutionThreadItem, Item
+from treadle.protocol.app.items import CommandExecutionThreadItem, KnownItem
 from treadle.tools.command.sessions import CommandSession, CommandSpec
 from treadle.tools.command.shell import shell_argv, shown
 
@@ -68,7 +68,7 @@ async def run_shell_command(turn: Turn, command: str, timeout_ms: int | None) ->
     _complete(turn, item, session, command)
 
 
-def _so_far(item: Item, session: CommandSession) -> Item:
+def _so_far(item: KnownItem, session: CommandSession) -> KnownItem:
     return structs.replace(item, aggregated_output=session.aggregated or None)
 
 

@@ -25,7 +25,7 @@ from treadle.llm import ModelError, TokenUsage
 from treadle.protocol.app.base import convert, encode
 from treadle.protocol.app.inputs import UserInput
 from treadle.protocol.app.item_notifications import ItemCompletedNotification, ItemStartedNotification
-from treadle.protocol.app.items import FunctionCallOutputThreadItem, Item, UserMessageThreadItem
+from treadle.protocol.app.items import FunctionCallOutputThreadItem, KnownItem, UserMessageThreadItem
 from treadle.protocol.app.notifications import ErrorNotification, WarningNotification
 from treadle.protocol.app.thread_notifications import (
     ThreadStatusChangedNotification,
@@ -91,7 +91,7 @@ class Turn:
         self._diff: TurnDiff | None = None
         self._work = work
         self._open: dict[str, OpenItem] = {}
-        self._done: list[Item] = []
+        self._done: list[KnownItem] = []
         self._task: asyncio.Task[None] | None = None
         self._ending = False
         self._aborting = False
@@ -150,31 +150,31 @@ class Turn:
 
     # --- items ---
 
-    def start_item(self, item: Item) -> OpenItem:
+    def start_item(self, item: KnownItem) -> OpenItem:
         now = now_ms()
         item = structs.replace(item, started_at_ms=now)
-        opened = self._open[item.id] = OpenItem(self.thread.next_item(), item)  # type: ignore[attr-defined]
-        params = ItemStartedNotification(thread_id=self.thread.id, turn_id=self.id, item=item, started_at_ms=now)  # type: ignore[arg-type]
+        opened = self._open[item.id] = OpenItem(self.thread.next_item(), item)
+        params = ItemStartedNotification(thread_id=self.thread.id, turn_id=self.id, item=item, started_at_ms=now)
         self.thread.journal.emit("item/started", params, self._item_record(opened.number, item, is_open=True))
         return opened
 
-    def complete_item(self, item: Item, *writes: Write) -> None:
+    def complete_item(self, item: KnownItem, *writes: Write) -> None:
         """An item that was started; `item` is how it ended."""
-        opened = self._open.pop(item.id)  # type: ignore[attr-defined]
+        opened = self._open.pop(item.id)
         now = now_ms()
         item = structs.replace(item, started_at_ms=opened.item.started_at_ms, completed_at_ms=now)
         self._complete(opened.number, item, now, writes)
 
-    def show_item(self, item: Item, *writes: Write) -> None:
+    def show_item(self, item: KnownItem, *writes: Write) -> None:
         """An item that is over as soon as it begins."""
         now = now_ms()
         item = structs.replace(item, started_at_ms=now)
-        params = ItemStartedNotification(thread_id=self.thread.id, turn_id=self.id, item=item, started_at_ms=now)  # type: ignore[arg-type]
+        params = ItemStartedNotification(thread_id=self.thread.id, turn_id=self.id, item=item, started_at_ms=now)
         self.thread.journal.emit("item/started", params)
         self._complete(self.thread.next_item(), structs.replace(item, completed_at_ms=now), now, writes)
 
-    def _complete(self, number: int, item: Item, now: int, writes: Iterable[Write]) -> None:
-        params = ItemCompletedNotification(thread_id=self.thread.id, turn_id=self.id, item=item, completed_at_ms=now)  # type: ignore[arg-type]
+    def _complete(self, number: int, item: KnownItem, now: int, writes: Iterable[Write]) -> None:
+        params = ItemCompletedNotification(thread_id=self.thread.id, turn_id=self.id, item=item, completed_at_ms=now)
         self._done.append(item)
         self.thread.journal.emit("item/completed", params, self._item_record(number, item, is_open=False), *writes)
 
@@ -187,16 +187,16 @@ class Turn:
     def open_item(self, item_id: str) -> OpenItem | None:
         return self._open.get(item_id)
 
-    def open_items(self) -> list[Item]:
+    def open_items(self) -> list[KnownItem]:
         """What is under way, as far as it has come."""
         return [opened.so_far() for opened in self._open.values()]
 
-    def _item_record(self, number: int, item: Item, *, is_open: bool) -> ItemRecord:
+    def _item_record(self, number: int, item: KnownItem, *, is_open: bool) -> ItemRecord:
         return ItemRecord(
             thread_id=self.thread.id,
             number=number,
             turn=self.number,
-            id=item.id,  # type: ignore[attr-defined]
+            id=item.id,
             type=item.type,
             data=encode(item),
             text=None if is_open else search_text(item),
@@ -205,7 +205,7 @@ class Turn:
             completed_at_ms=item.completed_at_ms,
         )
 
-    def update_item(self, number: int, item: Item) -> None:
+    def update_item(self, number: int, item: KnownItem) -> None:
         """How an item that was left running has ended, for whoever reads the thread later; nobody is told."""
         self.thread.journal.write(self._item_record(number, item, is_open=False))
 

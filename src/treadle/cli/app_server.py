@@ -130,6 +130,7 @@ async def _serve(listen_on: str, token: str | None, overrides: tuple[str, ...]) 
 
     stop = stop_on_signals()
     async with AppServer(overrides=overrides) as server:
+        _ = server.home_path  # a home that cannot be one is told now, not to the first client
         address = _address(listen_on, server)
         health = ("/readyz", "/healthz")
         listener = await listen(address, lambda channel: _accept(server, channel), token=token, health_paths=health)
@@ -149,7 +150,10 @@ def _address(listen_on: str, server: AppServer) -> Address:
 
     if listen_on == "unix://":
         folder = server.home_path / "app-server-control"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise TreadleError(f"cannot make {folder} for the socket: {error.strerror}; use unix://PATH") from None
         return Address.parse(f"unix://{folder}/app-server-control.sock")
     return Address.parse(listen_on)
 

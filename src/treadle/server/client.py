@@ -23,6 +23,7 @@ from treadle.server.routes import EXPERIMENTAL_NOTIFICATIONS, ROUTES, Route
 
 if TYPE_CHECKING:
     from treadle.agent.event import Event
+    from treadle.agent.journal import Journal
     from treadle.agent.services import Ask
     from treadle.server.app import AppServer
     from treadle.server.handshake import Identity
@@ -55,6 +56,16 @@ class Call:
         if not self._answered:
             self._answered = True
             self.client.send_failure(self.request_id, error)
+
+    def reply_when_kept(self, journal: Journal, result: Any) -> None:
+        """When everything so far is kept, and before anything that is emitted from now on is told."""
+        journal.after(lambda: self._reply_kept(journal, result))
+
+    def _reply_kept(self, journal: Journal, result: Any) -> None:
+        if journal.failure is None:
+            self.reply(result)
+        else:
+            self.fail(wire_error(journal.failure, "a write"))
 
 
 class Client(ABC):

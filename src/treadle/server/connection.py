@@ -148,7 +148,7 @@ class ChannelClient(Client):
         if not joined.add(event):
             return False
         self._waiting[-1] = joined
-        self._waiting_bytes += len(event.params.delta)  # type: ignore[attr-defined]
+        self._waiting_bytes += len(event.params.delta)
         self._check_room()
         return True
 
@@ -169,14 +169,16 @@ class _Joined:
         """False when the delta is not of the same item and kind, or this is long already."""
         if event.method != self._last.method or self.size > MAX_JOINED:
             return False
+        first: Any = self._last.params
+        delta: Any = event.params
         if not self._texts:
-            self._likeness = structs.replace(self._last.params, delta="")
-            self._texts.append(self._last.params.delta)  # type: ignore[attr-defined]
-        if structs.replace(event.params, delta="") != self._likeness:
+            self._likeness = structs.replace(first, delta="")
+            self._texts.append(first.delta)
+        if structs.replace(delta, delta="") != self._likeness:
             return False
         self._last = event
-        self._texts.append(event.params.delta)  # type: ignore[attr-defined]
-        self.size += len(event.params.delta)  # type: ignore[attr-defined]
+        self._texts.append(delta.delta)
+        self.size += len(delta.delta)
         return True
 
     @property

@@ -37,7 +37,7 @@ from treadle.protocol.app.item_notifications import (
     CommandExecutionOutputDeltaNotification,
     TerminalInteractionNotification,
 )
-from treadle.protocol.app.items import CommandExecutionThreadItem, Item
+from treadle.protocol.app.items import CommandExecutionThreadItem, KnownItem
 from treadle.protocol.exec import EnvPolicy, Sandbox
 from treadle.tools.arguments import ExecCommandArguments, WriteStdinArguments, parse
 from treadle.tools.command.actions import command_actions
@@ -231,7 +231,7 @@ class Command:
             )
         self._thread.journal.grow(growth, text)
 
-    def _so_far(self, item: Item) -> Item:
+    def _so_far(self, item: KnownItem) -> KnownItem:
         assert self._session is not None
         output = self._session.aggregated or None
         return structs.replace(self._item, started_at_ms=item.started_at_ms, aggregated_output=output)

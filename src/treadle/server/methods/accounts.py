@@ -24,7 +24,9 @@ def read(call: Call) -> GetAccountResponse:
     server = call.server
     provider = server.config.provider
     needs_login = provider is not None and provider.requires_openai_auth
-    return GetAccountResponse(account=server.login.account(), requires_openai_auth=needs_login)
+    # A provider with a key of its own has no use for the login.
+    account = None if provider is not None and not needs_login else server.login.account()
+    return GetAccountResponse(account=account, requires_openai_auth=needs_login)
 
 
 def start_login(call: Call) -> None:

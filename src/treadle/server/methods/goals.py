@@ -21,8 +21,7 @@ async def set_goal(call: Call) -> None:
                 thread, objective=params.objective, status=params.status, token_budget=params.token_budget
             )
             thread.journal.write(thread.save())
-            await thread.journal.flush()
-            call.reply(ThreadGoalSetResponse(goal=goal))
+            call.reply_when_kept(thread.journal, ThreadGoalSetResponse(goal=goal))
             goals.tell_goal(thread)
         finally:
             thread.release()
@@ -53,8 +52,7 @@ async def clear_goal(call: Call) -> None:
         try:
             cleared = goals.clear_goal(thread)
             thread.journal.write(thread.save())
-            await thread.journal.flush()
-            call.reply(ThreadGoalClearResponse(cleared=cleared))
+            call.reply_when_kept(thread.journal, ThreadGoalClearResponse(cleared=cleared))
             if cleared:
                 goals.tell_cleared(thread)
         finally:

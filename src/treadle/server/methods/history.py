@@ -159,7 +159,7 @@ async def list_events(call: Call) -> None:
         first_seq=page.first_seq,
         last_seq=last,
         has_more=more,
-        open_items=() if turn is None or more else tuple(turn.open_items()),  # type: ignore[arg-type]
+        open_items=() if turn is None or more else tuple(turn.open_items()),
     )
     if thread is None:
         call.reply(result)

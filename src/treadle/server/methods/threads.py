@@ -397,7 +397,8 @@ async def archive(call: Call) -> None:
     async with server.threads.alone(thread_id):
         store = await _put_away(server, thread_id)
         loaded = await _claim(store, thread_id)
-        record = structs.replace(loaded.record, archived=True)
+        # Where else would it be found again?
+        record = structs.replace(loaded.record, archived=True, listed=True)
         await store.commit([Release(thread_id)] if loaded.record.archived else [record, Release(thread_id)])
     if loaded.record.archived:
         raise refusals.no_rollout(thread_id)
@@ -437,7 +438,8 @@ async def unarchive(call: Call) -> None:
         if found is None or not found.record.archived:
             raise RpcError(INVALID_REQUEST, f"no archived rollout found for thread id {thread_id}")
         loaded = await _claim(store, thread_id)
-        record = structs.replace(loaded.record, archived=False, updated_at=now_ms())
+        listed = loaded.record.name is not None or loaded.counters.turn > 0
+        record = structs.replace(loaded.record, archived=False, listed=listed, updated_at=now_ms())
         await store.commit([record, Release(thread_id)])
     wire = wire_thread(record, read_state(record.state), NotLoadedThreadStatus(), home=server.home)
     call.reply(ThreadUnarchiveResponse(thread=wire))
@@ -496,8 +498,7 @@ async def set_name(call: Call) -> None:
         await thread.acquire()
         try:
             thread.journal.write(thread.save(name=name, listed=True))
-            await thread.journal.flush()
-            call.reply(Empty())
+            call.reply_when_kept(thread.journal, Empty())
             thread.journal.emit("thread/name/updated", told)
         finally:
             thread.release()
@@ -553,8 +554,7 @@ async def update_settings(call: Call) -> None:
         try:
             changes = setting_changes(params, thread.settings.cwd)
             thread.journal.write(thread.save())
-            await thread.journal.flush()
-            call.reply(Empty())
+            call.reply_when_kept(thread.journal, Empty())
             thread.change_settings(changes)
         finally:
             thread.release()

@@ -22,7 +22,7 @@ from treadle.protocol.app.settings import (
     WorkspaceWriteSandboxPolicy,
 )
 from treadle.protocol.app.turns import TurnStartResponse, TurnSteerResponse
-from treadle.server.client import Call, wire_error
+from treadle.server.client import Call
 
 # params of turn/start and thread/settings/update -> settings of a thread
 _SETTINGS = {
@@ -104,26 +104,12 @@ async def start(call: Call) -> None:
             not_before=_not_before(call),
         )
         server.threads.keep_warm(thread)
-        _reply_when_kept(call, thread, turn)
+        call.reply_when_kept(thread.journal, TurnStartResponse(turn=turn.fresh()))
 
 
 def _not_before(call: Call) -> float:
     quirk = call.client.quirks.turn_min_s
     return asyncio.get_running_loop().time() + quirk if quirk else 0.0
-
-
-def _reply_when_kept(call: Call, thread: Thread, turn: Turn) -> None:
-    """What was promised is in the store, and what follows comes after."""
-    result = TurnStartResponse(turn=turn.fresh())
-    thread.journal.after(lambda: _reply(call, thread, result))
-
-
-def _reply(call: Call, thread: Thread, result: Any) -> None:
-    failure = thread.journal.failure
-    if failure is None:
-        call.reply(result)
-    else:
-        call.fail(wire_error(failure, "turn/start"))
 
 
 def _active(thread: Thread, what: str) -> Turn:

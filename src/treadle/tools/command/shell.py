@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
+from functools import cache
 from typing import Final
 
 _BASH: Final = "/bin/bash"
@@ -22,9 +23,12 @@ def shell_argv(cmd: str, shell: str | None = None, login: bool = True) -> tuple[
 
     For another machine pass the shell that its environment tells (`Environment.info.shell.path`).
     """
-    if not shell:
-        shell = _BASH if os.access(_BASH, os.X_OK) else _SH
-    return (shell, "-lc" if login else "-c", cmd)
+    return (shell or default_shell(), "-lc" if login else "-c", cmd)
+
+
+@cache
+def default_shell() -> str:
+    return _BASH if os.access(_BASH, os.X_OK) else _SH
 
 
 def shown(argv: Iterable[str]) -> str:
