@@ -1,0 +1,116 @@
+"""What the model is told before the conversation, and in which role."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from system.agent.scene import gate, roles, scene, shell
+from treadle.testing import RecordedRequest
+
+pytestmark = pytest.mark.anyio
+
+
+def _developer(request: RecordedRequest) -> str:
+    return "\n".join(request.input_texts("developer"))
+
+
+async def test_the_user_role_is_the_users(tmp_path: Path) -> None:
+    async with scene(tmp_path, settings={"developer_instructions": "from the file"}) as stage:
+        (stage.workspace / ".git").mkdir()
+        (stage.workspace / "AGENTS.md").write_text("rules of the root")
+        inner = stage.workspace / "inner"
+        inner.mkdir()
+        (inner / "AGENTS.md").write_text("rules of the inside")
+        stage.model.enqueue_assistant_message("a")
+        thread = await stage.start(cwd=str(inner))
+        await stage.run(thread, "hello")
+        request = stage.model.single_request()
+        assert request.input_texts("user") == ["hello"]
+        assert roles(request)[-1] == "user"
+        assert set(roles(request)[:-1]) == {"developer"}
+        text = _developer(request)
+        assert text.index("from the file") < text.index("rules of the root") < text.index("rules of the inside")
+        assert f"<cwd>{inner}</cwd>" in text
+        assert "instructions" not in request.json or not request.json["instructions"]
+
+
+async def test_instructions_of_a_thread(tmp_path: Path) -> None:
+    async with scene(tmp_path) as stage:
+        stage.model.enqueue_assistant_message("a")
+        thread = await stage.start(baseInstructions="be terse", developerInstructions="and kind")
+        await stage.run(thread)
+        first, second, *_ = stage.model.single_request().input_texts("developer")
+        assert first == "be terse"
+        assert second == "and kind"
+
+
+async def test_the_context_is_that_of_the_turn_and_not_part_of_the_history(tmp_path: Path) -> None:
+    async with scene(tmp_path) as stage:
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        (elsewhere / "AGENTS.md").write_text("other rules")
+        for _ in range(2):
+            stage.model.enqueue_assistant_message("a")
+        thread = await stage.start()
+        await stage.run(thread)
+        await stage.run(thread, cwd=str(elsewhere), sandboxPolicy={"type": "readOnly"})
+        first, second = stage.model.requests()
+        assert "other rules" not in _developer(first)
+        assert "other rules" in _developer(second)
+        assert _developer(second).count("<environment_context>") == 1
+        assert f"<cwd>{stage.workspace}</cwd>" not in _developer(second)
+        assert _developer(second) != _developer(first)
+
+
+async def test_what_programs_say_is_not_said_by_the_user(tmp_path: Path) -> None:
+    """A shell command and an interrupt are noted as developer messages."""
+    async with scene(tmp_path) as stage:
+        thread = await stage.start()
+        await stage.client.request("thread/shellCommand", {"threadId": thread, "command": "echo from the shell"})
+        await stage.client.wait_for("turn/completed")
+        stage.model.enqueue_assistant_message("never", gate=gate())
+        turn = await stage.begin(thread, "one")
+        await stage.model.arrived(1)
+        await stage.interrupt(thread, turn)
+        await stage.end(turn)
+        stage.model.enqueue_assistant_message("a")
+        await stage.run(thread, "two")
+        request = stage.model.requests()[-1]
+        assert request.input_texts("user") == ["one", "two"]
+        assert "from the shell" in _developer(request)
+        assert "<turn_aborted>" in _developer(request)
+
+
+async def test_the_history_is_the_same_after_a_restart(tmp_path: Path) -> None:
+    async with scene(tmp_path) as stage:
+        stage.model.enqueue_function_call("exec_command", shell("echo x"), call_id="c1")
+        stage.model.enqueue_assistant_message("a")
+        thread = await stage.start()
+        await stage.run(thread, "one")
+        before = stage.model.requests()[-1].input
+    async with scene(tmp_path) as stage:
+        stage.model.enqueue_assistant_message("b")
+        await stage.client.request("thread/resume", {"threadId": thread})
+        await stage.run(thread, "two")
+        after = stage.model.requests()[-1].input
+        assert after[: len(before)] == before
+        assert [item.get("role") for item in after[len(before) :]] == ["assistant", "user"]
+
+
+async def test_injected_items_are_in_the_next_request(tmp_path: Path) -> None:
+    async with scene(tmp_path) as stage:
+        item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "from before"}]}
+        lonely = {"type": "function_call", "name": "x", "arguments": "{}", "call_id": "c9"}
+        thread = await stage.start()
+        await stage.client.request("thread/inject_items", {"threadId": thread, "items": [item]})
+        stage.model.enqueue_assistant_message("a")
+        await stage.run(thread, "now")
+        assert stage.model.requests()[-1].input_texts("user") == ["from before", "now"]
+        await stage.client.request("thread/inject_items", {"threadId": thread, "items": [lonely]})
+        await stage.server.threads.unload(stage.server.threads.find(thread))
+        await stage.client.request("thread/resume", {"threadId": thread})
+        stage.model.enqueue_assistant_message("a")
+        await stage.run(thread, "then")
+        assert "c9" in stage.model.requests()[-1].tool_outputs

@@ -1,0 +1,160 @@
+"""A thread without a server: a store in memory, a model that plays events, an audience that remembers."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from treadle.agent.departures import Departures
+from treadle.agent.event import Event
+from treadle.agent.services import Ask
+from treadle.agent.state import Settings, State
+from treadle.agent.thread import Thread
+from treadle.config import Config, load_config
+from treadle.execution import Environment
+from treadle.llm import Model, ModelError, ModelEvent, ModelRequest
+from treadle.protocol.app.settings import DangerFullAccessSandboxPolicy
+from treadle.store.memory import MemoryStore
+from treadle.store.model import Loaded, ThreadRecord
+
+THREAD = "0199a213-81a0-7e00-8000-00000000000a"
+RETRIES = 2
+
+
+class PlayedStream:
+    def __init__(self, events: Sequence[ModelEvent | ModelError]) -> None:
+        self._events: Iterator[ModelEvent | ModelError] = iter(events)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ModelEvent:
+        await asyncio.sleep(0)
+        event = next(self._events, None)
+        if event is None:
+            raise StopAsyncIteration
+        if isinstance(event, ModelError):
+            raise event
+        return event
+
+    async def aclose(self) -> None:
+        self._events = iter(())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class PlayedModel:
+    """Every request gets the next of `responses`."""
+
+    def __init__(self, *responses: Sequence[ModelEvent | ModelError]) -> None:
+        self.asked: list[ModelRequest] = []
+        self._responses = iter(responses)
+
+    def stream(self, request: ModelRequest) -> PlayedStream:
+        self.asked.append(request)
+        return PlayedStream(next(self._responses))
+
+    async def close(self) -> None:
+        pass
+
+
+class Ears:
+    """An audience."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.asks: list[Ask] = []
+
+    def tell(self, event: Event) -> None:
+        self.events.append(event)
+
+    def ask(self, ask: Ask) -> None:
+        self.asks.append(ask)
+
+    async def keep_up(self) -> None:
+        pass
+
+    @property
+    def told(self) -> list[dict[str, Any]]:
+        return [json.loads(event.frame) for event in self.events]
+
+
+class BareServices:
+    user_agent = "test/1"
+
+    def __init__(self, home: Path, model: Model) -> None:
+        self._home = home
+        self._model = model
+        self._ids = itertools.count()
+        provider = f'model_providers.x={{base_url="http://127.0.0.1:9/v1", stream_max_retries={RETRIES}}}'
+        self._config = load_config(home, overrides=[provider]).config
+        self.departures = Departures()
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def home(self) -> str:
+        return str(self._home)
+
+    def config_for(self, settings: Settings) -> Config:
+        return self._config
+
+    def model_for(self, settings: Settings) -> Model:
+        return self._model
+
+    async def environment(self) -> Environment:
+        raise AssertionError("no commands here")
+
+    def next_request_id(self) -> int:
+        return next(self._ids)
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+
+def settings(**changes: Any) -> Settings:
+    values: dict[str, Any] = {
+        "model": "m",
+        "model_provider": "x",
+        "cwd": "/",
+        "approval_policy": "never",
+        "sandbox": DangerFullAccessSandboxPolicy(),
+    }
+    return Settings(**{**values, **changes})
+
+
+@asynccontextmanager
+async def bare_thread(tmp_path: Path, model: Model | None = None) -> AsyncIterator[tuple[Thread, Ears]]:
+    store = MemoryStore()
+    state = State(settings=settings())
+    record = ThreadRecord(
+        id=THREAD,
+        created_at=0,
+        updated_at=0,
+        recency_at=0,
+        cwd="/",
+        model="m",
+        model_provider="x",
+        source="cli",
+        state=state.encoded(),
+    )
+    await store.commit([record])
+    loaded = await store.load(THREAD)
+    assert isinstance(loaded, Loaded)
+    ears = Ears()
+    yield Thread(BareServices(tmp_path, model or PlayedModel()), store, ears, loaded), ears
+    await store.close()

@@ -1,0 +1,95 @@
+"""The table of policies, and how answers are read: what is not clearly a yes is a no."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from treadle.agent.approvals import Question, course, read_verdict, refusal, reviewer_text
+from treadle.errors import RpcError
+from treadle.protocol.app.approvals import (
+    CommandExecutionRequestApprovalResponse,
+    FileChangeRequestApprovalResponse,
+)
+from treadle.protocol.app.base import convert
+from treadle.protocol.app.settings import AskForApproval
+from unit.agent.bare_thread import settings
+
+GRANULAR = {"sandbox_approval": True, "rules": True, "mcp_elicitations": True}
+# policy, untrusted, beyond -> course
+TABLE = [
+    ("never", False, False, "go"),
+    ("never", True, False, "go"),
+    ("never", False, True, "refuse"),
+    ("never", True, True, "refuse"),
+    ("on-request", False, False, "go"),
+    ("on-request", True, False, "go"),
+    ("on-request", False, True, "ask"),
+    ("on-request", True, True, "ask"),
+    ("untrusted", False, False, "go"),
+    ("untrusted", True, False, "ask"),
+    ("untrusted", False, True, "ask"),
+    ("untrusted", True, True, "ask"),
+    ({"granular": GRANULAR}, True, False, "go"),
+    ({"granular": GRANULAR}, True, True, "ask"),
+    ({"granular": {**GRANULAR, "sandbox_approval": False}}, True, False, "go"),
+    ({"granular": {**GRANULAR, "sandbox_approval": False}}, True, True, "refuse"),
+]
+
+
+@pytest.mark.parametrize(("policy", "untrusted", "beyond", "expected"), TABLE)
+def test_what_a_policy_says(policy: Any, untrusted: bool, beyond: bool, expected: str) -> None:
+    given = settings(approval_policy=convert(policy, AskForApproval))
+    assert course(given, Question(untrusted, beyond)) == expected
+
+
+@pytest.mark.parametrize("wanted", [CommandExecutionRequestApprovalResponse, FileChangeRequestApprovalResponse])
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ({"decision": "accept"}, "accept"),
+        ({"decision": "acceptForSession"}, "acceptForSession"),
+        ({"decision": "decline"}, "decline"),
+        ({"decision": "cancel"}, "cancel"),
+        ({"decision": "ACCEPT"}, "failed"),
+        ({"decision": None}, "failed"),
+        ({"decision": True}, "failed"),
+        ({}, "failed"),
+        ([], "failed"),
+        ("accept", "failed"),
+        (None, "failed"),
+    ],
+)
+def test_how_an_answer_is_read(answer: Any, expected: str, wanted: type[Any]) -> None:
+    assert read_verdict(Raw(json.dumps(answer).encode()), wanted) == expected
+
+
+def test_an_error_and_rubbish_are_no() -> None:
+    assert read_verdict(RpcError(1, "x"), CommandExecutionRequestApprovalResponse) == "failed"
+    assert read_verdict(Raw(b"{"), CommandExecutionRequestApprovalResponse) == "failed"
+
+
+@pytest.mark.parametrize(
+    ("decision", "expected"),
+    [
+        ({"acceptWithExecpolicyAmendment": {"execpolicy_amendment": ["ls"]}}, "acceptForSession"),
+        (
+            {"applyNetworkPolicyAmendment": {"network_policy_amendment": {"host": "example.org", "action": "allow"}}},
+            "decline",
+        ),
+    ],
+)
+def test_rules_for_later_are_read_with_care(decision: Any, expected: str) -> None:
+    answer = Raw(json.dumps({"decision": decision}).encode())
+    assert read_verdict(answer, CommandExecutionRequestApprovalResponse) == expected
+
+
+def test_the_model_is_told_why() -> None:
+    assert "approval policy is never" in refusal(settings())
+    granular = convert({"granular": GRANULAR}, AskForApproval)
+    assert "approval policy is granular" in refusal(settings(approval_policy=granular))
+    assert reviewer_text(settings()) is None
+    assert "auto_review" in (reviewer_text(settings(approvals_reviewer="auto_review")) or "")

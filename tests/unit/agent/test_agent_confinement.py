@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from treadle.agent.confinement import PROTECTED, may_write, sandbox_for
+from treadle.protocol.app.settings import (
+    DangerFullAccessSandboxPolicy,
+    ReadOnlySandboxPolicy,
+    WorkspaceWriteSandboxPolicy,
+)
+from treadle.protocol.exec import FileSystemPermissions, Permissions, Sandbox, SandboxEntry, SandboxPath
+
+CLOSED = WorkspaceWriteSandboxPolicy(exclude_slash_tmp=True, exclude_tmpdir_env_var=True)
+
+
+def _can(policy: WorkspaceWriteSandboxPolicy | ReadOnlySandboxPolicy, cwd: Path, path: Path) -> bool:
+    return may_write(sandbox_for(policy, str(cwd)), str(path))
+
+
+def test_full_access_is_no_sandbox(tmp_path: Path) -> None:
+    assert sandbox_for(DangerFullAccessSandboxPolicy(), str(tmp_path)) is None
+    assert may_write(None, "/etc/passwd")
+
+
+def test_read_only_writes_nothing(tmp_path: Path) -> None:
+    sandbox = sandbox_for(ReadOnlySandboxPolicy(), str(tmp_path))
+    assert sandbox is not None
+    assert sandbox.permissions.network == "restricted"
+    assert not may_write(sandbox, str(tmp_path / "a"))
+    assert not may_write(sandbox, "/tmp/a")
+
+
+def test_workspace_write_writes_below_its_roots(tmp_path: Path) -> None:
+    ws, more = tmp_path / "ws", tmp_path / "more"
+    for directory in (ws, more):
+        directory.mkdir()
+    wider = WorkspaceWriteSandboxPolicy(
+        writable_roots=(str(more),), exclude_slash_tmp=True, exclude_tmpdir_env_var=True
+    )
+    assert _can(CLOSED, ws, ws / "new/deep/a")
+    assert not _can(CLOSED, ws, more / "a")
+    assert _can(wider, ws, more / "a")
+    assert not _can(wider, ws, tmp_path / "a")
+    assert not _can(wider, ws, ws / "../a")
+    assert not _can(CLOSED, ws, tmp_path / "ws-not")
+
+
+def test_temporary_directories_unless_excluded(tmp_path: Path) -> None:
+    assert _can(WorkspaceWriteSandboxPolicy(), tmp_path, Path("/tmp/elsewhere"))
+    assert not _can(CLOSED, tmp_path / "ws", Path("/tmp/elsewhere"))
+
+
+@pytest.mark.parametrize("name", PROTECTED)
+def test_what_we_read_orders_from_is_protected(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    assert not _can(CLOSED, tmp_path, tmp_path / name / "config")
+    assert _can(CLOSED, tmp_path, tmp_path / f"{name}ignore")
+    unprotected = sandbox_for(CLOSED, str(tmp_path), protect=False)
+    assert may_write(unprotected, str(tmp_path / name / "config"))
+
+
+def test_links_are_followed_first(tmp_path: Path) -> None:
+    ws, outside = tmp_path / "ws", tmp_path / "outside"
+    for directory in (ws, outside, ws / ".git"):
+        directory.mkdir()
+    os.symlink(outside, ws / "link")
+    os.symlink(ws / ".git", ws / "innocent")
+    os.symlink(ws, tmp_path / "door")
+    assert not _can(CLOSED, ws, ws / "link/a")
+    assert not _can(CLOSED, ws, ws / "innocent/config")
+    assert _can(CLOSED, tmp_path / "door", ws / "a")
+
+
+def test_what_cannot_be_understood_is_no(tmp_path: Path) -> None:
+    entry = SandboxEntry(path=SandboxPath(type="odd"), access="write")
+    files = FileSystemPermissions(type="restricted", entries=(entry,))
+    sandbox = Sandbox(permissions=Permissions(type="managed", network="restricted", file_system=files))
+    assert not may_write(sandbox, str(tmp_path))
+    assert not _can(CLOSED, tmp_path, tmp_path / "a\0b")
+
+
+def test_the_network_is_closed_unless_it_is_opened(tmp_path: Path) -> None:
+    for policy, expected in ((CLOSED, "restricted"), (WorkspaceWriteSandboxPolicy(network_access=True), "enabled")):
+        sandbox = sandbox_for(policy, str(tmp_path))
+        assert sandbox is not None
+        assert sandbox.permissions.network == expected

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from treadle.agent.history import ABORTED, History, repaired
+from treadle.store.model import HistoryRecord
+
+KINDS = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
+
+entries = st.lists(
+    st.one_of(
+        st.builds(lambda: {"type": "message", "role": "user", "content": "x"}),
+        st.builds(
+            lambda kind, call_id: {"type": kind, "call_id": call_id},
+            st.sampled_from(sorted(KINDS)),
+            st.sampled_from("abcdef"),
+        ),
+        st.builds(
+            lambda kind, call_id: {"type": kind, "call_id": call_id, "output": "o"},
+            st.sampled_from(sorted(KINDS.values())),
+            st.sampled_from("abcdef"),
+        ),
+    ),
+    max_size=12,
+    unique_by=lambda entry: (entry["type"], entry.get("call_id"), id(entry) if entry["type"] == "message" else 0),
+)
+
+
+def _raw(entry: Any) -> Raw:
+    return Raw(json.dumps(entry).encode())
+
+
+def _plain(items: list[Raw]) -> list[Any]:
+    return [json.loads(bytes(item)) for item in items]
+
+
+@given(entries)
+def test_every_call_has_an_output_and_every_output_a_call(given_entries: list[Any]) -> None:
+    result = _plain(repaired([_raw(entry) for entry in given_entries]))
+    calls = {entry["call_id"] for entry in result if entry["type"] in KINDS}
+    outputs = {entry["call_id"] for entry in result if entry["type"] in KINDS.values()}
+    assert calls == outputs
+    assert [entry for entry in result if entry["type"] == "message"] == [
+        entry for entry in given_entries if entry["type"] == "message"
+    ]
+    assert [entry for entry in result if entry["type"] in KINDS] == [
+        entry for entry in given_entries if entry["type"] in KINDS
+    ]
+
+
+@given(entries)
+def test_repairing_twice_changes_nothing_more(given_entries: list[Any]) -> None:
+    once = repaired([_raw(entry) for entry in given_entries])
+    assert _plain(repaired(once)) == _plain(once)
+
+
+def test_a_missing_output_stands_behind_its_call() -> None:
+    items = [{"type": "custom_tool_call", "call_id": "a"}, {"type": "message"}]
+    result = _plain(repaired([_raw(item) for item in items]))
+    assert result == [items[0], {"type": "custom_tool_call_output", "call_id": "a", "output": ABORTED}, items[1]]
+
+
+def test_what_cannot_be_read_stays() -> None:
+    odd = [
+        Raw(b'{"type": 7}'),
+        Raw(b'"text"'),
+        _raw({"type": "function_call_output", "name": "program", "output": "x"}),
+    ]
+    assert [bytes(item) for item in repaired(odd)] == [bytes(item) for item in odd]
+
+
+def test_tokens_are_estimated_from_the_bytes() -> None:
+    history = History([HistoryRecord("t", 1, 1, b'{"type":"message"}')])
+    assert history.tokens == 18 // 4
+    history.add(Raw(b"x" * 400))
+    assert history.tokens == 418 // 4
+    assert len(history) == 2
+    history.replace([Raw(b"x" * 40)])
+    assert history.tokens == 10

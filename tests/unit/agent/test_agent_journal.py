@@ -1,0 +1,242 @@
+"""What was emitted first is told first, and nothing before it is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Struct
+
+from treadle.agent.event import Event, Growth
+from treadle.agent.journal import MERGE_BEYOND, Journal
+from treadle.store.model import Done, EventRecord, HistoryRecord, StoreError, Write
+
+pytestmark = pytest.mark.anyio
+
+NOTE = HistoryRecord("t", 1, 1, b"{}")
+
+
+class Params(Struct):
+    n: int = 0
+    text: str = ""
+
+
+class SlowStore:
+    """Commits when it is told to."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[Write]] = []
+        self.waiting: list[Done] = []
+
+    def submit(self, writes: Sequence[Write], done: Done) -> None:
+        self.batches.append(list(writes))
+        self.waiting.append(done)
+
+    def finish(self, error: StoreError | None = None) -> None:
+        self.waiting.pop(0)(error)
+
+
+class Bench:
+    def __init__(self, seq: int = 0) -> None:
+        self.store = SlowStore()
+        self.told: list[Event] = []
+        self.journal = Journal("t", self.store, self.told.append, seq)  # type: ignore[arg-type]
+
+    @property
+    def methods(self) -> list[str]:
+        return [event.method for event in self.told]
+
+    async def turn_of_the_loop(self) -> None:
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+
+GROWTH = Growth("delta", lambda text: Params(text=text))
+
+
+async def test_nothing_is_told_before_it_is_kept() -> None:
+    bench = Bench()
+    bench.journal.emit("a", Params(), NOTE)
+    bench.journal.emit("b", Params())
+    await bench.turn_of_the_loop()
+    assert bench.told == []
+    (batch,) = bench.store.batches
+    assert [type(write) for write in batch] == [HistoryRecord, EventRecord, EventRecord]
+    bench.store.finish()
+    assert bench.methods == ["a", "b"]
+    assert [event.seq for event in bench.told] == [1, 2]
+
+
+async def test_the_frame_that_is_kept_is_the_one_that_is_told() -> None:
+    bench = Bench(seq=41)
+    bench.journal.emit("a", Params(n=1))
+    await bench.turn_of_the_loop()
+    (record,) = bench.store.batches[0]
+    assert isinstance(record, EventRecord)
+    bench.store.finish()
+    assert record.frame == bench.told[0].frame
+    frame = json.loads(record.frame)
+    assert (frame["method"], frame["seq"], frame["params"]["n"]) == ("a", 42, 1)
+    assert isinstance(frame["emittedAtMs"], int)
+
+
+async def test_one_batch_is_under_way_at_a_time() -> None:
+    bench = Bench()
+    bench.journal.emit("a", Params())
+    await bench.turn_of_the_loop()
+    bench.journal.emit("b", Params())
+    bench.journal.emit("c", Params())
+    await bench.turn_of_the_loop()
+    assert len(bench.store.batches) == 1
+    bench.store.finish()
+    assert bench.methods == ["a"]
+    assert len(bench.store.batches) == 2
+    bench.store.finish()
+    assert bench.methods == ["a", "b", "c"]
+
+
+async def test_a_delta_with_nothing_before_it_is_told_at_once() -> None:
+    bench = Bench(seq=5)
+    bench.journal.grow(GROWTH, "x")
+    assert [(event.method, event.seq) for event in bench.told] == [("delta", 5)]
+    assert not bench.journal.busy
+
+
+async def test_a_delta_waits_for_what_it_follows() -> None:
+    bench = Bench()
+    bench.journal.emit("a", Params())
+    bench.journal.grow(GROWTH, "x")
+    bench.journal.emit("b", Params())
+    bench.journal.grow(GROWTH, "y")
+    await bench.turn_of_the_loop()
+    assert bench.told == []
+    bench.store.finish()
+    assert [(event.method, event.seq) for event in bench.told] == [("a", 1), ("delta", 1), ("b", 2), ("delta", 2)]
+
+
+async def test_deltas_are_joined_when_many_wait() -> None:
+    bench = Bench()
+    bench.journal.emit("a", Params())
+    texts = [chr(97 + n % 26) for n in range(10 * MERGE_BEYOND)]
+    for text in texts:
+        bench.journal.grow(GROWTH, text)
+    other = Growth("delta", lambda text: Params(text=text))
+    bench.journal.grow(other, "!")
+    await bench.turn_of_the_loop()
+    bench.store.finish()
+    assert len(bench.told) <= MERGE_BEYOND + 4
+    assert "".join(json.loads(event.frame)["params"]["text"] for event in bench.told) == "".join(texts) + "!"
+    assert json.loads(bench.told[-1].frame)["params"]["text"] == "!", "another item's deltas stay apart"
+
+
+async def test_after_runs_in_its_place() -> None:
+    bench = Bench()
+    seen: list[list[str]] = []
+    bench.journal.after(lambda: seen.append(bench.methods))
+    assert seen == [[]], "at once, when nothing waits"
+    bench.journal.emit("a", Params())
+    bench.journal.after(lambda: seen.append(bench.methods))
+    bench.journal.emit("b", Params())
+    await bench.turn_of_the_loop()
+    assert len(seen) == 1
+    bench.store.finish()
+    assert seen[1] == ["a"]
+
+
+async def test_after_waits_for_a_write_that_nobody_is_told_of() -> None:
+    bench = Bench()
+    seen: list[str] = []
+    bench.journal.write(NOTE)
+    bench.journal.after(lambda: seen.append("kept"))
+    await bench.turn_of_the_loop()
+    assert seen == []
+    bench.store.finish()
+    assert seen == ["kept"]
+
+
+async def test_a_failure_tells_nothing_more_until_reset() -> None:
+    bench = Bench()
+    done: list[str] = []
+    bench.journal.emit("a", Params())
+    bench.journal.after(lambda: done.append("after"))
+    await bench.turn_of_the_loop()
+    bench.journal.emit("b", Params())
+    bench.store.finish(StoreError("disk full", "full"))
+    assert bench.told == []
+    assert done == ["after"], "whoever waits is not left waiting"
+    with pytest.raises(StoreError, match="disk full"):
+        bench.journal.emit("c", Params())
+    with pytest.raises(StoreError, match="disk full"):
+        bench.journal.write(NOTE)
+    with pytest.raises(StoreError, match="disk full"):
+        await bench.journal.flush()
+    bench.journal.grow(GROWTH, "x")
+    assert bench.told == []
+    bench.journal.announce("sorry", Params())
+    assert bench.methods == ["sorry"]
+    bench.journal.reset(0)
+    bench.journal.emit("d", Params())
+    await bench.turn_of_the_loop()
+    bench.store.finish()
+    assert [(event.method, event.seq) for event in bench.told] == [("sorry", 2), ("d", 1)]
+
+
+async def test_flush_waits_until_everything_is_told() -> None:
+    bench = Bench()
+    bench.journal.emit("a", Params())
+    flushing = asyncio.ensure_future(bench.journal.flush())
+    await bench.turn_of_the_loop()
+    assert not flushing.done()
+    bench.store.finish()
+    await flushing
+    assert bench.methods == ["a"]
+    await bench.journal.flush()
+
+
+steps = st.lists(st.sampled_from(["emit", "grow", "write", "after", "loop", "finish"]), max_size=60)
+
+
+@given(steps)
+def test_the_order_is_that_of_the_calls(todo: list[str]) -> None:
+    asyncio.run(_play(todo))
+
+
+async def _play(todo: list[str]) -> None:
+    bench = Bench()
+    journal, store = bench.journal, bench.store
+    expected: list[Any] = []
+    seen: list[Any] = []
+    journal._listener = lambda event: seen.append((event.method, event.seq))
+    numbers = iter(range(1000))
+    for step in todo:
+        number = next(numbers)
+        match step:
+            case "emit":
+                journal.emit(f"e{number}", Params())
+                expected.append((f"e{number}", journal.seq))
+            case "grow":
+                journal.grow(Growth(f"d{number}", lambda text: Params(text=text)), "x")
+                expected.append((f"d{number}", journal.seq))
+            case "write":
+                journal.write(NOTE)
+            case "after":
+                journal.after(lambda number=number: seen.append(number))  # type: ignore[misc]
+                expected.append(number)
+            case "loop":
+                await bench.turn_of_the_loop()
+            case "finish":
+                if store.waiting:
+                    store.finish()
+        assert len(store.waiting) <= 1
+        kept = sum(isinstance(write, EventRecord) for batch in store.batches for write in batch)
+        assert sum(isinstance(entry, tuple) and entry[0][0] == "e" for entry in seen) <= kept
+    while journal.busy:
+        await bench.turn_of_the_loop()
+        if store.waiting:
+            store.finish()
+    assert seen == expected
