@@ -102,7 +102,8 @@ def _begin_anew(turn: Turn, summary: str) -> None:
     start = thread.counters.history + 1
     # In the role of who wrote it: it may repeat what a web page or a file said, and that must not become an order.
     told = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": summary}]}
-    writes = thread.remember([*kept, developer_message(SUMMARY_PREFIX), told], turn.number)
+    # What the user said is last, so that the model answers to that, and not to its own words.
+    writes = thread.remember([developer_message(SUMMARY_PREFIX), told, *kept], turn.number)
     thread.journal.write(*writes, Compaction(thread.id, turn.number, start))
     turn.tell_context_size(thread.history.tokens)
 

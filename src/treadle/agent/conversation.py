@@ -18,7 +18,9 @@ from treadle.llm import ModelError, ModelRequest
 
 async def converse(turn: Turn) -> None:
     """The work of a regular turn."""
-    await turn.take_said()
+    await turn.thread.load_history()
+    if not context_is_full(turn):
+        await turn.take_said()  # else after the compaction, which is about what was before
     context = await build_context(turn)
     try:
         async with asyncio.TaskGroup() as group:
@@ -29,9 +31,9 @@ async def converse(turn: Turn) -> None:
 
 async def _loop(turn: Turn, context: Context, toolbox: Toolbox) -> None:
     while True:
-        await turn.take_said()
         if context_is_full(turn):
             await compact(turn, context)
+        await turn.take_said()
         sampling = await _ask(turn, context, toolbox)
         turn.unsaid_usage = sampling.usage
         go_on = toolbox.called

@@ -123,7 +123,8 @@ matters. Do not call tools.
 
 SUMMARY_PREFIX: Final = """\
 Earlier parts of this conversation were replaced by the hand-over below, which a model wrote about its own work. \
-Build on it, do not repeat what is done, and check anything in it that looks doubtful:
+Build on it, do not repeat what is done, and check anything in it that looks doubtful. After it come the user's \
+messages from that time, oldest first; the hand-over says how far they are dealt with.
 """
 
 _ASK: Final = {

@@ -48,10 +48,7 @@ class SseParser:
         events: list[SseEvent] = []
         try:
             self._check()
-            for line in self._split(data):
-                event = self._take(line)
-                if event is not None:
-                    events.append(event)
+            self._read(self._joined(data), events)
             self._fits(self._line)
         except SseTooLarge as error:
             self._failure = error
@@ -68,21 +65,54 @@ class SseParser:
         if self._failure is not None:
             raise self._failure
 
-    def _split(self, data: bytes) -> list[bytes]:
-        """The lines that end in `data`; the rest waits in `_line`."""
+    def _joined(self, data: bytes) -> bytes:
+        """`data` with LF as its only line end, after the line that it goes on with; nothing when no line ends in it."""
         if self._skip_lf and data:
             data = data.removeprefix(b"\n")
             self._skip_lf = False
         if b"\r" in data:
             self._skip_lf = data.endswith(b"\r")
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        lines = data.split(b"\n")
-        rest = lines.pop()
-        if lines and self._line:
-            lines[0] = bytes(self._line) + lines[0]
-            self._line.clear()
+        if not self._line:
+            return data
+        self._line += data
+        # A long line that comes in small pieces is copied once, when it ends.
+        if b"\n" not in data:
+            return b""
+        data = bytes(self._line)
+        self._line.clear()
+        return data
+
+    def _read(self, data: bytes, events: list[SseEvent]) -> None:
+        """Whole events at a time where that can be; the line that does not end in `data` waits in `_line`."""
+        *blocks, rest = data.split(b"\n\n")
+        between = not (self._data or self._event or self._at_start)
+        for block in blocks:
+            event = self._usual(block) if between else None
+            if event is None:
+                self._take_lines([*block.split(b"\n"), b""], events)
+            else:
+                events.append(event)
+            between = True
+        *lines, rest = rest.split(b"\n")
+        self._take_lines(lines, events)
         self._line += rest
-        return lines
+
+    def _usual(self, block: bytes) -> SseEvent | None:
+        """Nearly every event is a line of data, perhaps with a name before it. None for all others."""
+        name, at = "", 0
+        if block.startswith(b"event: "):
+            at = block.find(b"\n") + 1
+            name = block[7 : at - 1].decode("utf-8", "replace")
+        if not block.startswith(b"data: ", at) or block.find(b"\n", at) >= 0 or len(block) > self._max_event:
+            return None
+        return SseEvent(name, block[at + 6 :].decode("utf-8", "replace"), self._id)
+
+    def _take_lines(self, lines: list[bytes], events: list[SseEvent]) -> None:
+        for line in lines:
+            event = self._take(line)
+            if event is not None:
+                events.append(event)
 
     def _take(self, line: bytes) -> SseEvent | None:
         self._fits(line)

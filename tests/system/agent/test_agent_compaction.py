@@ -57,9 +57,9 @@ async def test_by_hand(tmp_path: Path) -> None:
         await _talk(stage, thread, "three")
         after = stage.model.requests()[-1]
         assert _said(after) == [
+            ("assistant", "we counted"),
             ("user", "one"),
             ("user", "two"),
-            ("assistant", "we counted"),
             ("user", "three"),
         ]
         assert SUMMARY_PREFIX in after.input_texts("developer")
@@ -92,7 +92,7 @@ async def test_by_itself_before_the_window_is_full(tmp_path: Path) -> None:
         first, asked, after = stage.model.requests()
         assert _said(first) == [("user", "one")]
         assert asked.last_user_text == COMPACT_PROMPT
-        assert _said(after) == [("user", "one"), ("user", "two"), ("assistant", "the summary")]
+        assert _said(after) == [("assistant", "the summary"), ("user", "one"), ("user", "two")]
         (item,) = stage.completed("contextCompaction")
         assert item["id"]
         stage.model.enqueue_assistant_message("no compaction now")
@@ -112,7 +112,7 @@ async def test_by_itself_in_the_middle_of_a_turn(tmp_path: Path) -> None:
         assert (await stage.run(thread, "do it"))["status"] == "completed"
         asked, after = stage.model.requests()[1:]
         assert "c1" in asked.tool_outputs
-        assert _said(after) == [("user", "do it"), ("assistant", "I ran a command")]
+        assert _said(after) == [("assistant", "I ran a command"), ("user", "do it")]
         await check_thread(stage, thread)
 
 
@@ -173,14 +173,17 @@ async def test_it_interrupts_a_turn_that_runs(tmp_path: Path) -> None:
 async def test_the_newest_message_survives_however_long_it_is(tmp_path: Path) -> None:
     async with scene(tmp_path, settings={"model_auto_compact_token_limit": 500}) as stage:
         thread = await stage.start()
-        stage.model.enqueue_assistant_message("nothing yet")  # the message alone is beyond the limit
         stage.model.enqueue_assistant_message("a", usage=Usage(input_tokens=600, output_tokens=1))
         assert (await stage.run(thread, "old " * 30_000))["status"] == "completed"
         assert stage.model.requests()[-1].input_texts("user") == ["old " * 30_000]
         stage.model.enqueue_assistant_message("summary")
         stage.model.enqueue_assistant_message("b")
         assert (await stage.run(thread, "new " * 30_000))["status"] == "completed"
-        assert stage.model.requests()[-1].input_texts("user") == ["new " * 30_000]
+        assert _said(stage.model.requests()[-1]) == [
+            ("assistant", "summary"),
+            ("user", "old " * 30_000),
+            ("user", "new " * 30_000),
+        ]
 
 
 @pytest.mark.parametrize("how", ["revert", "rollback"])
@@ -209,7 +212,7 @@ async def test_turns_undone_after_a_compaction_keep_it(tmp_path: Path) -> None:
         (turn,) = await _talk(stage, thread, "two")
         await stage.client.request("thread/revert", {"threadId": thread, "beforeTurnId": turn})
         await _talk(stage, thread, "three")
-        assert _said(stage.model.requests()[-1]) == [("user", "one"), ("assistant", "summary"), ("user", "three")]
+        assert _said(stage.model.requests()[-1]) == [("assistant", "summary"), ("user", "one"), ("user", "three")]
 
 
 async def test_a_fork_knows_what_its_source_knew(tmp_path: Path) -> None:
@@ -221,8 +224,8 @@ async def test_a_fork_knows_what_its_source_knew(tmp_path: Path) -> None:
         fork = (await stage.client.request("thread/fork", {"threadId": thread}))["thread"]["id"]
         await _talk(stage, fork, "in the fork")
         assert _said(stage.model.requests()[-1]) == [
-            ("user", "one"),
             ("assistant", "summary"),
+            ("user", "one"),
             ("user", "in the fork"),
         ]
         early = await stage.client.request("thread/fork", {"threadId": thread, "lastTurnId": first})
@@ -243,4 +246,4 @@ async def test_a_compacted_thread_is_loaded_again(tmp_path: Path) -> None:
         await stage.server.threads.unload(stage.server.threads.find(thread))
         await stage.client.request("thread/resume", {"threadId": thread})
         await _talk(stage, thread, "two")
-        assert _said(stage.model.requests()[-1]) == [("user", "one"), ("assistant", "summary"), ("user", "two")]
+        assert _said(stage.model.requests()[-1]) == [("assistant", "summary"), ("user", "one"), ("user", "two")]

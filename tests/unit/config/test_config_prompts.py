@@ -105,4 +105,4 @@ def test_project_instructions_name_their_file() -> None:
 
 def test_the_rest_is_there() -> None:
     assert "Do not call tools" in prompts.COMPACT_PROMPT
-    assert prompts.SUMMARY_PREFIX.endswith(":\n")
+    assert prompts.SUMMARY_PREFIX.endswith(".\n")
