@@ -43,8 +43,7 @@ def context_is_full(turn: Turn) -> bool:
 
     thread = turn.thread
     facts = model_facts(thread.settings.model, thread.services.config_for(thread.settings))
-    estimate = 0 if thread.history is None else thread.history.tokens
-    return (thread.state.usage.last.total_tokens or estimate) >= facts.auto_compact_limit
+    return thread.state.usage.last.total_tokens >= facts.auto_compact_limit
 
 
 async def compact(turn: Turn, context: Context) -> None:

@@ -39,6 +39,8 @@ async def _loop(turn: Turn, context: Context, toolbox: Toolbox) -> None:
         go_on = toolbox.called
         await toolbox.drain()
         turn.tell_usage()
+        if sampling.usage is None:  # the provider does not count, so we estimate
+            turn.tell_context_size(turn.thread.history_tokens)
         if go_on:
             continue
         if not turn.pending:

@@ -116,6 +116,10 @@ class Thread:
             self.history = History(await self.store.history(self.id))
         return self.history
 
+    @property
+    def history_tokens(self) -> int:
+        return 0 if self.history is None else self.history.tokens
+
     # --- numbers ---
 
     def next_turn(self) -> int:
