@@ -221,6 +221,8 @@ async def resume(call: Call) -> None:
             thread = await _load(call, thread_id)
         common = await _common(server, thread.settings)
         async with thread.lock:
+            while thread.journal.busy:  # a turn that has just ended is in the store then
+                await thread.journal.flush()
             running = thread.turn
             turns = () if params.exclude_turns else await _recent_turns(thread)
             if fresh:

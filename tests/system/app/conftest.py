@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from system.app.app_program import Program, listening_server
+from treadle.testing import AppServerHarness
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Iterator[AppServerHarness]:
+    """A home, a workspace and a mock model."""
+    with AppServerHarness(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def shared_harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AppServerHarness]:
+    with AppServerHarness(tmp_path_factory.mktemp("app")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def shared_server(shared_harness: AppServerHarness) -> Iterator[Program]:
+    """One server on a WebSocket for the tests of a module; it must survive them without a traceback."""
+    with listening_server(shared_harness) as program:
+        yield program
+        assert program.process.poll() is None, f"the server ended: {program.stderr}"
+        assert "Traceback" not in program.stderr, program.stderr
+        assert program.stop() == 0
