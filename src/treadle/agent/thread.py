@@ -108,8 +108,13 @@ class Thread:
 
     def release(self) -> None:
         self._holds -= 1
-        if self._holds == 0 and self.journal.failure is None:
+        if self._holds > 0:
+            return
+        if self.journal.failure is None:
             self.journal.write(Release(self.id))
+        else:
+            # Beside the journal, which is broken. Where this fails too, the next claim of ours or our end releases it.
+            self.store.submit([Release(self.id)], lambda _: None)
 
     async def load_history(self) -> History:
         if self.history is None:

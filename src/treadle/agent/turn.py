@@ -95,6 +95,7 @@ class Turn:
         self._task: asyncio.Task[None] | None = None
         self._ending = False
         self._aborting = False
+        self._released = False
         self._replies: list[Callable[[], None]] = []
         self._ended = asyncio.Event()
         self._started_ms = 0
@@ -104,8 +105,8 @@ class Turn:
 
     def start(self) -> None:
         """Under `thread.acquire`, which the end of the turn releases."""
-        self.thread.turn = self
         self.thread.journal.write(self._record())
+        self.thread.turn = self
         self._task = self.thread.services.spawn(self._run(), f"turn {self.id}")
 
     @property
@@ -370,8 +371,13 @@ class Turn:
         params = TurnCompletedNotification(thread_id=thread.id, turn=self.wire())
         saved = thread.save(recency_at=now_ms())
         thread.journal.emit("turn/completed", params, self._record(), saved, *self._prune())
-        thread.release()
+        self._release()
         await thread.journal.flush()
+
+    def _release(self) -> None:
+        if not self._released:
+            self._released = True
+            self.thread.release()
 
     def _end_unkept(self, failure: StoreError) -> None:
         """The store cannot keep the end of the turn: clients hear of it, and later readers find it interrupted."""
@@ -379,7 +385,8 @@ class Turn:
         self._fail(TurnError(message=f"the thread cannot be saved: {failure.message}", codex_error_info="other"))
         self._completed_ms = now_ms()
         thread.set_failed(True)
-        thread.turn = None
+        if thread.turn is self:
+            thread.turn = None
         thread.history = None
         for reply in self._replies:
             reply()
@@ -391,7 +398,7 @@ class Turn:
             "error", ErrorNotification(thread_id=thread.id, turn_id=self.id, error=self.error, will_retry=False)
         )
         thread.journal.announce("turn/completed", TurnCompletedNotification(thread_id=thread.id, turn=self.wire()))
-        thread.release()
+        self._release()
 
     def _account_goal(self) -> None:
         if self.thread.state.goal is not None:

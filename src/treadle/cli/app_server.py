@@ -132,8 +132,14 @@ async def _serve(listen_on: str, token: str | None, overrides: tuple[str, ...]) 
     async with AppServer(overrides=overrides) as server:
         _ = server.home_path  # a home that cannot be one is told now, not to the first client
         address = _address(listen_on, server)
-        health = ("/readyz", "/healthz")
-        listener = await listen(address, lambda channel: _accept(server, channel), token=token, health_paths=health)
+        listener = await listen(
+            address,
+            lambda channel: _accept(server, channel),
+            token=token,
+            health_paths=("/readyz", "/healthz"),
+            any_path=True,
+            text_only=True,
+        )
         print(listener.url, flush=True)
         print(f"treadle app-server listens on {listener.url}", file=sys.stderr)
         server.warm_up()

@@ -60,6 +60,7 @@ class Gate(Struct, frozen=True):
 
     token: str | None = None
     health_paths: tuple[str, ...] = ("/readyz",)
+    any_path: bool = False
 
     def answer(self, head: Head) -> tuple[bytes, bool]:
         """The response, and whether it upgrades the connection."""
@@ -74,7 +75,7 @@ class Gate(Struct, frozen=True):
             if method not in ("GET", "HEAD"):
                 return response(HTTPStatus.METHOD_NOT_ALLOWED, "use GET"), False
             return response(HTTPStatus.OK, ""), False
-        if path != "/":
+        if path != "/" and not self.any_path:
             places = " or ask ".join(("/", *self.health_paths))
             return response(HTTPStatus.NOT_FOUND, f"no such path; connect to {places}"), False
         return self._upgrade(method, head)

@@ -55,14 +55,19 @@ async def listen(
     *,
     token: str | None = None,
     health_paths: tuple[str, ...] = ("/readyz",),
+    any_path: bool = False,
+    text_only: bool = False,
 ) -> Listener:
-    """Listen and call `accept` with every channel that passes the handshake."""
-    gate = Gate(token, health_paths)
+    """Listen and call `accept` with every channel that passes the handshake.
+
+    `any_path`: a WebSocket may be opened at every path that is not for health. `text_only`: binary messages are ignored.
+    """
+    gate = Gate(token, health_paths, any_path)
     loop = asyncio.get_running_loop()
     pending: set[_Accepting] = set()
 
     def protocol() -> _Accepting:
-        return _Accepting(gate, accept, pending)
+        return _Accepting(gate, accept, pending, text_only)
 
     if address.scheme == "unix":
         sock = _unix_socket(address.path)
@@ -122,8 +127,11 @@ def _remove_stale(path: str) -> None:
 class _Accepting(asyncio.Protocol):
     """A connection until its handshake is done; then the channel takes the transport over."""
 
-    def __init__(self, gate: Gate, accept: Callable[[Channel], None], pending: set[_Accepting]) -> None:
+    def __init__(
+        self, gate: Gate, accept: Callable[[Channel], None], pending: set[_Accepting], text_only: bool
+    ) -> None:
         self._gate = gate
+        self._text_only = text_only
         self._accept = accept
         self._pending = pending
         self._buffer = b""
@@ -157,7 +165,9 @@ class _Accepting(asyncio.Protocol):
             return
         self._done()
         transport.write(answer)
-        channel = StreamChannel(WebSocketFramer(client=False), _peer_name(transport), keepalive=True)
+        channel = StreamChannel(
+            WebSocketFramer(client=False, text_only=self._text_only), _peer_name(transport), keepalive=True
+        )
         transport.set_protocol(channel)
         channel.connection_made(transport)
         if rest:

@@ -48,12 +48,16 @@ class FrameError(Exception):
 class WebSocketFramer:
     """One end of an open WebSocket connection.
 
-    `receive()` returns complete messages, text and binary alike. Replies that the protocol owes (pong, close) collect
+    `receive()` returns complete messages, text and binary alike unless it is `text_only`. Replies that the protocol owes (pong, close) collect
     in `outgoing`, which the shell writes and clears. After `ended` nothing more is read.
     """
 
-    def __init__(self, *, client: bool, max_frame: int = MAX_FRAME, max_message: int = MAX_MESSAGE) -> None:
+    def __init__(
+        self, *, client: bool, text_only: bool = False, max_frame: int = MAX_FRAME, max_message: int = MAX_MESSAGE
+    ) -> None:
         self._client = client
+        self._text_only = text_only
+        self._is_binary = False  # the message that is being received
         self._max_frame = max_frame
         self._max_message = max_message
         self._buffer = bytearray()
@@ -163,10 +167,17 @@ class WebSocketFramer:
             raise FrameError(CloseCode.PROTOCOL_ERROR, "continuation without a message to continue")
         elif opcode != Opcode.CONTINUATION and self._fragments is not None:
             raise FrameError(CloseCode.PROTOCOL_ERROR, "a new message before the last one was complete")
-        elif final and self._fragments is None:
-            messages.append(payload)
         else:
-            self._add_fragment(payload, final, messages)
+            if opcode != Opcode.CONTINUATION:
+                self._is_binary = opcode == Opcode.BINARY
+            if final and self._fragments is None:
+                self._add_message(payload, messages)
+            else:
+                self._add_fragment(payload, final, messages)
+
+    def _add_message(self, payload: bytes, messages: list[bytes]) -> None:
+        if not (self._is_binary and self._text_only):
+            messages.append(payload)
 
     def _add_fragment(self, payload: bytes, final: bool, messages: list[bytes]) -> None:
         if self._fragments is None:
@@ -175,7 +186,7 @@ class WebSocketFramer:
         if len(self._fragments) > self._max_message:
             raise FrameError(CloseCode.TOO_BIG, f"message is over the limit of {self._max_message} bytes")
         if final:
-            messages.append(bytes(self._fragments))
+            self._add_message(bytes(self._fragments), messages)
             self._fragments = None
 
     def _frame(self, opcode: Opcode, payload: bytes, *, final: bool = True) -> list[bytes]:
