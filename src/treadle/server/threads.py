@@ -19,7 +19,7 @@ from treadle.protocol.app.threads import NotLoadedThreadStatus
 from treadle.server import refusals
 from treadle.server.audience import ThreadAudience
 from treadle.server.client import Client
-from treadle.store.model import Loaded, Store
+from treadle.store.model import Loaded, Store, StoreError
 
 if TYPE_CHECKING:
     from treadle.server.app import AppServer
@@ -182,3 +182,16 @@ class Threads:
         for outcome in await asyncio.gather(*closing, return_exceptions=True):
             if isinstance(outcome, Exception):
                 logger.warning("a thread could not be closed in order: %s", outcome)
+
+
+async def claim_stored(store: Store, thread_id: str) -> Loaded:
+    """A thread that is not in memory, as it is, with the right to write it until `Release`: no other server works on
+    it. Under `Threads.alone`."""
+    try:
+        loaded = await store.claim(thread_id, -1)
+    except StoreError as error:
+        if error.kind == "missing":
+            raise refusals.no_rollout(thread_id) from None
+        raise
+    assert loaded is not None  # no thread has that fence
+    return loaded

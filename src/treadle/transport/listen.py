@@ -60,7 +60,8 @@ async def listen(
 ) -> Listener:
     """Listen and call `accept` with every channel that passes the handshake.
 
-    `any_path`: a WebSocket may be opened at every path that is not for health. `text_only`: binary messages are ignored.
+    `any_path`: a WebSocket may be opened at every path that is not for health. `text_only`: binary messages are
+    ignored.
     """
     gate = Gate(token, health_paths, any_path)
     loop = asyncio.get_running_loop()

@@ -48,8 +48,8 @@ class FrameError(Exception):
 class WebSocketFramer:
     """One end of an open WebSocket connection.
 
-    `receive()` returns complete messages, text and binary alike unless it is `text_only`. Replies that the protocol owes (pong, close) collect
-    in `outgoing`, which the shell writes and clears. After `ended` nothing more is read.
+    `receive()` returns complete messages, text and binary alike unless it is `text_only`. Replies that the protocol
+    owes (pong, close) collect in `outgoing`, which the shell writes and clears. After `ended` nothing more is read.
     """
 
     def __init__(

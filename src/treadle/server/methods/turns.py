@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
-
-from msgspec import UnsetType
 
 from treadle.agent.inputs import check_input
 from treadle.agent.starting import start_compaction, start_shell_command, start_turn
@@ -14,67 +10,9 @@ from treadle.agent.thread import Thread
 from treadle.agent.turn import Said, Turn
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.base import Empty
-from treadle.protocol.app.settings import (
-    DangerFullAccessSandboxPolicy,
-    ReadOnlySandboxPolicy,
-    SandboxMode,
-    SandboxPolicy,
-    WorkspaceWriteSandboxPolicy,
-)
 from treadle.protocol.app.turns import TurnStartResponse, TurnSteerResponse
 from treadle.server.client import Call
-
-# params of turn/start and thread/settings/update -> settings of a thread
-_SETTINGS = {
-    "approval_policy": "approval_policy",
-    "approvals_reviewer": "approvals_reviewer",
-    "cwd": "cwd",
-    "effort": "effort",
-    "model": "model",
-    "personality": "personality",
-    "sandbox_policy": "sandbox",
-    "summary": "summary",
-}
-
-
-PROFILES: Mapping[str, SandboxMode] = {
-    ":read-only": "read-only",
-    ":workspace": "workspace-write",
-    ":danger-full-access": "danger-full-access",
-}
-_POLICIES: Mapping[SandboxMode, SandboxPolicy] = {
-    "read-only": ReadOnlySandboxPolicy(),
-    "workspace-write": WorkspaceWriteSandboxPolicy(),
-    "danger-full-access": DangerFullAccessSandboxPolicy(),
-}
-
-
-def setting_changes(params: Any, cwd: str) -> dict[str, Any]:
-    """What a request changes for good. A relative directory is relative to where the thread is."""
-    changes = {
-        name: getattr(params, member) for member, name in _SETTINGS.items() if getattr(params, member) is not None
-    }
-    if getattr(params, "permissions", None) is not None:
-        changes["sandbox"] = _POLICIES[sandbox_mode(params.permissions)]
-    if "cwd" in changes:
-        changes["cwd"] = _absolute(changes["cwd"], cwd)
-    if not isinstance(params.service_tier, UnsetType):
-        changes["service_tier"] = params.service_tier
-    return changes
-
-
-def sandbox_mode(profile: str) -> SandboxMode:
-    """What a permission profile of ours stands for."""
-    mode = PROFILES.get(profile)
-    if mode is None:
-        raise RpcError(INVALID_REQUEST, f"permission profile `{profile}` not found; known are {', '.join(PROFILES)}")
-    return mode
-
-
-def _absolute(path: str, base: str) -> str:
-    import os.path
-
-    return os.path.normpath(os.path.join(base, path))
+from treadle.server.thread_settings import setting_changes
 
 
 async def start(call: Call) -> None:

@@ -1,0 +1,140 @@
+"""The settings of a thread, as requests give and change them.
+
+It owns what a request means for the settings that a thread runs with. It changes no thread itself.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import UnsetType, structs
+
+from treadle.agent.state import Settings
+from treadle.config import Config
+from treadle.errors import INVALID_REQUEST, RpcError
+from treadle.protocol.app.settings import (
+    DangerFullAccessSandboxPolicy,
+    ReadOnlySandboxPolicy,
+    SandboxMode,
+    SandboxPolicy,
+    WorkspaceWriteSandboxPolicy,
+)
+from treadle.server.app import AppServer
+
+# params of turn/start and thread/settings/update -> settings of a thread
+_SETTINGS = {
+    "approval_policy": "approval_policy",
+    "approvals_reviewer": "approvals_reviewer",
+    "cwd": "cwd",
+    "effort": "effort",
+    "model": "model",
+    "personality": "personality",
+    "sandbox_policy": "sandbox",
+    "summary": "summary",
+}
+
+
+PROFILES: Mapping[str, SandboxMode] = {
+    ":read-only": "read-only",
+    ":workspace": "workspace-write",
+    ":danger-full-access": "danger-full-access",
+}
+_POLICIES: Mapping[SandboxMode, SandboxPolicy] = {
+    "read-only": ReadOnlySandboxPolicy(),
+    "workspace-write": WorkspaceWriteSandboxPolicy(),
+    "danger-full-access": DangerFullAccessSandboxPolicy(),
+}
+
+
+def setting_changes(params: Any, cwd: str) -> dict[str, Any]:
+    """What a request changes for good. A relative directory is relative to where the thread is."""
+    changes = {
+        name: getattr(params, member) for member, name in _SETTINGS.items() if getattr(params, member) is not None
+    }
+    if getattr(params, "permissions", None) is not None:
+        changes["sandbox"] = _POLICIES[sandbox_mode(params.permissions)]
+    if "cwd" in changes:
+        changes["cwd"] = _directory(changes["cwd"], cwd)
+    if not isinstance(params.service_tier, UnsetType):
+        changes["service_tier"] = params.service_tier
+    return changes
+
+
+def sandbox_mode(profile: str) -> SandboxMode:
+    """What a permission profile of ours stands for."""
+    mode = PROFILES.get(profile)
+    if mode is None:
+        raise RpcError(INVALID_REQUEST, f"permission profile `{profile}` not found; known are {', '.join(PROFILES)}")
+    return mode
+
+
+def _config(server: AppServer, params: Any) -> Config:
+    return server.config if not params.config else server.config.with_thread_overrides(params.config)
+
+
+def new_settings(server: AppServer, params: Any) -> Settings:
+    config = _config(server, params)
+    provider = params.model_provider or config.model_provider
+    if provider not in config.providers and provider != "offline":
+        raise RpcError(INVALID_REQUEST, f"model provider `{provider}` not found; add it to config.toml")
+    return Settings(
+        model=params.model or config.model,
+        model_provider=provider,
+        cwd=_directory(params.cwd, server.cwd),
+        approval_policy=params.approval_policy or config.approval_policy,
+        approvals_reviewer=params.approvals_reviewer or config.approvals_reviewer,
+        sandbox=_sandbox(params, config),
+        effort=config.model_reasoning_effort,
+        summary=config.model_reasoning_summary,
+        personality=getattr(params, "personality", None) or config.personality,
+        service_tier=config.service_tier if isinstance(params.service_tier, UnsetType) else params.service_tier,
+        base_instructions=params.base_instructions,
+        developer_instructions=params.developer_instructions,
+        config=params.config,
+        dynamic_tools=getattr(params, "dynamic_tools", None) or (),
+    )
+
+
+def _directory(cwd: str | None, base: str) -> str:
+    return os.path.normpath(os.path.join(base, cwd)) if cwd else base
+
+
+def _sandbox(params: Any, config: Config) -> SandboxPolicy:
+    mode = params.sandbox if params.permissions is None else sandbox_mode(params.permissions)
+    if mode is None or mode == config.sandbox_mode:
+        return config.sandbox_policy()
+    if mode == "read-only":
+        return ReadOnlySandboxPolicy()
+    if mode == "danger-full-access":
+        return DangerFullAccessSandboxPolicy()
+    policy = structs.replace(config, sandbox_mode="workspace-write").sandbox_policy()
+    assert isinstance(policy, WorkspaceWriteSandboxPolicy)
+    return policy
+
+
+def overridden_settings(server: AppServer, settings: Settings, params: Any) -> Settings:
+    """A stored thread's settings with what the request gives instead."""
+    config = _config(server, params)
+    changes: dict[str, Any] = {
+        name: getattr(params, name)
+        for name in (
+            "model",
+            "model_provider",
+            "approval_policy",
+            "approvals_reviewer",
+            "base_instructions",
+            "developer_instructions",
+            "personality",
+            "config",
+        )
+        if getattr(params, name, None) is not None
+    }
+    if params.cwd is not None:
+        changes["cwd"] = _directory(params.cwd, server.cwd)
+    if params.sandbox is not None or params.permissions is not None:
+        changes["sandbox"] = _sandbox(params, config)
+    if not isinstance(params.service_tier, UnsetType):
+        changes["service_tier"] = params.service_tier
+    return structs.replace(settings, **changes)
