@@ -1,0 +1,79 @@
+"""Where a repository stands, compared with what git itself says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from treadle.agent.git_info import read_git_info
+
+WHO = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}
+
+
+def git(folder: Path, *words: str) -> str:
+    environment = {**os.environ, **WHO, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+    done = subprocess.run(["git", *words], cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    git(folder, "init", "-q", "-b", "trunk")
+    git(folder, "commit", "-q", "--allow-empty", "-m", "one")
+    return folder
+
+
+def test_commit_branch_and_origin(repository: Path) -> None:
+    git(repository, "remote", "add", "origin", "https://user:secret@example.com/a.git")
+    below = repository / "a" / "b"
+    below.mkdir(parents=True)
+    info = read_git_info(str(below))
+    assert info is not None
+    assert (info.sha, info.branch) == (git(repository, "rev-parse", "HEAD"), "trunk")
+    assert info.origin_url == "https://example.com/a.git"  # not the password
+
+
+def test_packed_references(repository: Path) -> None:
+    git(repository, "pack-refs", "--all")
+    info = read_git_info(str(repository))
+    assert info is not None
+    assert info.sha == git(repository, "rev-parse", "HEAD")
+
+
+def test_a_detached_head_has_no_branch(repository: Path) -> None:
+    git(repository, "checkout", "-q", "--detach")
+    info = read_git_info(str(repository))
+    assert info is not None
+    assert (info.sha, info.branch) == (git(repository, "rev-parse", "HEAD"), None)
+
+
+def test_a_worktree(repository: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    git(repository, "worktree", "add", "-q", "-b", "side", str(other))
+    info = read_git_info(str(other))
+    assert info is not None
+    assert (info.sha, info.branch) == (git(other, "rev-parse", "HEAD"), "side")
+
+
+def test_a_repository_without_commits(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q", "-b", "trunk")
+    info = read_git_info(str(tmp_path))
+    assert info is not None
+    assert (info.sha, info.branch) == (None, "trunk")
+
+
+def test_no_repository(tmp_path: Path) -> None:
+    assert read_git_info(str(tmp_path / "nowhere")) is None
+
+
+def test_a_reference_cannot_lead_out(repository: Path, tmp_path: Path) -> None:
+    (tmp_path / "outside").write_text("0" * 40)
+    (repository / ".git" / "HEAD").write_text("ref: refs/../../../outside\n")
+    info = read_git_info(str(repository))
+    assert info is not None
+    assert info.sha is None
