@@ -1,4 +1,7 @@
-"""`python -m bench`: run the measures round by round, the servers in turn, and print the table."""
+"""`python -m bench`: run the measures round by round, the servers in turn, and print the table.
+
+It owns the exec-server's; `python -m bench app-server` goes to `bench.app_server`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,12 @@ from bench.servers import BenchError, Server
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if words[:1] == ["app-server"]:
+        from bench.app_server.__main__ import main as measure_app_server
+
+        return measure_app_server(words[1:])
+    options = _parser().parse_args(words)
     rounds = options.rounds or (2 if options.quick else 5)
     measures = [measure for measure in MEASURES if not options.only or measure.name in options.only]
     taking_part = _servers(without_real=options.without_real)
@@ -43,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Measure our exec-server and the real one side by side. The real one is installed when missing.",
+        epilog="The app-server has its own measures: python -m bench app-server --help",
     )
     parser.add_argument("--rounds", type=_positive, metavar="N", help="how often each is measured (default 5, quick 2)")
     parser.add_argument("--quick", action="store_true", help="smaller amounts, fewer rounds: to see that it works")

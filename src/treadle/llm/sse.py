@@ -5,6 +5,7 @@ It owns line ends, fields and the limit on the size of an event. It knows nothin
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from msgspec import Struct
@@ -15,6 +16,9 @@ from treadle.errors import TreadleError
 MAX_EVENT: Final = 32 * 1024 * 1024
 
 _BOM: Final = b"\xef\xbb\xbf"
+# Nearly every event is one line of data, perhaps with a name before it: such an event is one match, with groups for the
+# two. Any other line is a match of its own, in the last group. Nothing that matches is empty but an empty line.
+_MATCHES: Final = re.compile(rb"(?:event: (.+)\n|)data: (.+)\n\n|(.*)\n").findall
 
 
 class SseTooLarge(TreadleError):
@@ -37,6 +41,7 @@ class SseParser:
         self._line = bytearray()  # the line that has not ended yet
         self._at_start = True
         self._skip_lf = False  # the last byte was a CR, which has ended a line: an LF now belongs to it
+        self._inside = True  # of an event: lines came since the last empty one, or none at all
         self._data: list[str] = []
         self._size = 0
         self._event = ""
@@ -45,9 +50,9 @@ class SseParser:
 
     def receive(self, data: bytes) -> list[SseEvent]:
         """The events that `data` completes. After an event that is too large it raises, now and from then on."""
+        self._check()
         events: list[SseEvent] = []
         try:
-            self._check()
             self._read(self._joined(data), events)
             self._fits(self._line)
         except SseTooLarge as error:
@@ -66,7 +71,7 @@ class SseParser:
             raise self._failure
 
     def _joined(self, data: bytes) -> bytes:
-        """`data` with LF as its only line end, after the line that it goes on with; nothing when no line ends in it."""
+        """`data` with LF as its only line end, after the line that it goes on with; nothing while that has no end."""
         if self._skip_lf and data:
             data = data.removeprefix(b"\n")
             self._skip_lf = False
@@ -76,43 +81,34 @@ class SseParser:
         if not self._line:
             return data
         self._line += data
-        # A long line that comes in small pieces is copied once, when it ends.
-        if b"\n" not in data:
+        if b"\n" not in data:  # so a long line in small pieces is copied once, at its end
             return b""
         data = bytes(self._line)
         self._line.clear()
         return data
 
     def _read(self, data: bytes, events: list[SseEvent]) -> None:
-        """Whole events at a time where that can be; the line that does not end in `data` waits in `_line`."""
-        *blocks, rest = data.split(b"\n\n")
-        between = not (self._data or self._event or self._at_start)
-        for block in blocks:
-            event = self._usual(block) if between else None
-            if event is None:
-                self._take_lines([*block.split(b"\n"), b""], events)
+        """The lines that end in `data`; the rest waits in `_line`."""
+        end = data.rfind(b"\n") + 1
+        if end < len(data):
+            self._line += data[end:]
+        small = end <= self._max_event
+        for name, value, line in _MATCHES(data, 0, end):
+            if not value:
+                event = self._take(line)
+            elif small and not self._inside:
+                event = SseEvent(name.decode("utf-8", "replace"), value.decode("utf-8", "replace"), self._id)
             else:
-                events.append(event)
-            between = True
-        *lines, rest = rest.split(b"\n")
-        self._take_lines(lines, events)
-        self._line += rest
-
-    def _usual(self, block: bytes) -> SseEvent | None:
-        """Nearly every event is a line of data, perhaps with a name before it. None for all others."""
-        name, at = "", 0
-        if block.startswith(b"event: "):
-            at = block.find(b"\n") + 1
-            name = block[7 : at - 1].decode("utf-8", "replace")
-        if not block.startswith(b"data: ", at) or block.find(b"\n", at) >= 0 or len(block) > self._max_event:
-            return None
-        return SseEvent(name, block[at + 6 :].decode("utf-8", "replace"), self._id)
-
-    def _take_lines(self, lines: list[bytes], events: list[SseEvent]) -> None:
-        for line in lines:
-            event = self._take(line)
+                event = self._take_lines(name, value)
             if event is not None:
                 events.append(event)
+
+    def _take_lines(self, name: bytes, value: bytes) -> SseEvent | None:
+        """A match of several lines, where something came before them, or that may be too large."""
+        if name:
+            self._take(b"event: " + name)
+        self._take(b"data: " + value)
+        return self._take(b"")
 
     def _take(self, line: bytes) -> SseEvent | None:
         self._fits(line)
@@ -121,6 +117,7 @@ class SseParser:
             line = line.removeprefix(_BOM)
         if not line:
             return self._dispatch()
+        self._inside = True
         name, _, value = line.partition(b":")
         self._field(name, value.removeprefix(b" "))
         return None
@@ -139,6 +136,7 @@ class SseParser:
         self._data.clear()
         self._size = 0
         self._event = ""
+        self._inside = False
         return event
 
     def _fits(self, line: bytes | bytearray) -> None:

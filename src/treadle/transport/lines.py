@@ -10,8 +10,7 @@ class LineFramer:
 
     def __init__(self, *, max_line: int = MAX_LINE) -> None:
         self._max_line = max_line
-        self._buffer = bytearray()
-        self._scanned = 0
+        self._line = bytearray()  # the one that has not ended yet
         self.outgoing: list[bytes] = []
         self.ended = False
         self.end_reason = ""
@@ -19,22 +18,28 @@ class LineFramer:
     def receive(self, data: bytes) -> list[bytes]:
         if self.ended:
             return []
-        self._buffer += data
+        *lines, rest = data.split(b"\n")
+        if lines and self._line:
+            self._line += lines[0]
+            lines[0] = bytes(self._line)
+            self._line.clear()
+        self._line += rest
         messages: list[bytes] = []
-        start = 0
-        while (end := self._buffer.find(b"\n", max(start, self._scanned))) >= 0:
-            if end - start > self._max_line:
-                break
-            line = bytes(self._buffer[start:end]).strip(b"\r \t")
-            if line:
-                messages.append(line)
-            start = end + 1
-        del self._buffer[:start]
-        self._scanned = len(self._buffer)
-        if self._scanned > self._max_line:
+        for line in lines:
+            if not self._fits(line):
+                return messages
+            message = line.strip(b"\r \t")
+            if message:
+                messages.append(message)
+        self._fits(self._line)
+        return messages
+
+    def _fits(self, line: bytes | bytearray) -> bool:
+        if len(line) > self._max_line:
             self.ended = True
             self.end_reason = f"a line is over the limit of {self._max_line} bytes"
-        return messages
+            self._line.clear()
+        return not self.ended
 
     def receive_eof(self) -> None:
         if not self.ended:

@@ -1,4 +1,8 @@
-"""Channels over asyncio byte streams: the thin shell around a framer."""
+"""Channels over asyncio byte streams: the thin shell around a framer.
+
+It owns what waits to be written. Frames that are sent in one step of the event loop leave in one write: for small
+frames the system call costs more than all that is done to make them.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,8 @@ from treadle.transport.channel import Channel
 # Output that may wait for a slow peer before `writable` turns false, and the mark at which it turns true again.
 HIGH_WATER = 512 << 10
 LOW_WATER = 128 << 10
+# So much is written without waiting for the end of the step: what a pipe holds. It keeps `writable` true to the facts.
+BATCH = 64 << 10
 # How long a polite close may take to flush before it becomes an abort.
 CLOSE_DEADLINE_S = 5.0
 # A ping goes out this often; a peer that shows no sign of life for three of them is taken for dead. A peer machine that
@@ -49,8 +55,12 @@ class StreamChannel(Channel, asyncio.Protocol):
         self._duplex = False
         self._congested = False
         self._paused = False
+        self._reads = False  # until there is a transport
         self._closing = False
         self._early: list[bytes] = []
+        self._batch: list[bytes] = []
+        self._batch_size = 0
+        self._flush_due = False
         self._keepalive = keepalive
         self.heard_at = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
@@ -63,20 +73,19 @@ class StreamChannel(Channel, asyncio.Protocol):
 
     @property
     def pending(self) -> int:
-        return self._writer.get_write_buffer_size() if self._writer is not None else 0
+        return self._batch_size + self._writer.get_write_buffer_size() if self._writer is not None else 0
 
     def send(self, frame: bytes) -> None:
         if self._writer is None or self._closing or self.closed or self._framer.ended:
             return
         self._frames_out += 1
-        self._writer.write(b"".join(self._framer.message(frame)))
+        self._put(self._framer.message(frame))
 
     def pause(self) -> None:
         if self._closing:
             return
         self._paused = True
-        if self._reader is not None and self._reader.is_reading():
-            self._reader.pause_reading()
+        self._read(False)
 
     def resume(self) -> None:
         self._paused = False
@@ -90,12 +99,12 @@ class StreamChannel(Channel, asyncio.Protocol):
             self._deliver(frame)
         if self._framer.ended:
             self.close()
-        elif self._reader is not None and not self._reader.is_closing() and not self._reader.is_reading():
-            self._reader.resume_reading()
+        else:
+            self._read(True)
 
     def probe(self) -> None:
         if self._writer is not None and not self._closing and not self.closed:
-            self._writer.write(b"".join(self._framer.ping()))
+            self._put(self._framer.ping())
 
     def close(self) -> None:
         if self._closing or self.closed:
@@ -107,7 +116,8 @@ class StreamChannel(Channel, asyncio.Protocol):
         if self._writer is None:
             self._finish(self._framer.end_reason)
             return
-        self._writer.write(b"".join(self._framer.close()))
+        self._put(self._framer.close())
+        self._flush()
         if not self._framer.ended:
             self._close_our_half(self._writer)
             return
@@ -119,6 +129,7 @@ class StreamChannel(Channel, asyncio.Protocol):
         if self.closed:
             return
         if self._writer is not None:
+            self._flush()  # what the system takes at once is not lost
             self._writer.abort()
         self._finish(self._framer.end_reason or "the connection was aborted")
 
@@ -141,8 +152,19 @@ class StreamChannel(Channel, asyncio.Protocol):
 
     def read_from(self, transport: asyncio.ReadTransport) -> None:
         self._reader = transport
+        self._reads = True
         if self._receiver is None:
-            transport.pause_reading()
+            self._read(False)
+
+    def _read(self, wanted: bool) -> None:
+        """Whether bytes are taken from the transport. Not all of them tell: pipes of Python 3.11.2 do not."""
+        if self._reader is None or self._reads is wanted or self._reader.is_closing():
+            return
+        self._reads = wanted
+        if wanted:
+            self._reader.resume_reading()
+        else:
+            self._reader.pause_reading()
 
     def data_received(self, data: bytes) -> None:
         self.heard_at = self._loop.time()
@@ -192,11 +214,31 @@ class StreamChannel(Channel, asyncio.Protocol):
 
     # --- inside ---
 
+    def _put(self, pieces: list[bytes]) -> None:
+        """Into the next write, which comes when this step of the loop is over, or now when there is enough for one."""
+        self._batch += pieces
+        for piece in pieces:
+            self._batch_size += len(piece)
+        if self._batch_size >= BATCH:
+            self._flush()
+        elif not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._flush_after_step)
+
+    def _flush_after_step(self) -> None:
+        self._flush_due = False
+        self._flush()
+
+    def _flush(self) -> None:
+        batch, self._batch, self._batch_size = self._batch, [], 0
+        if batch and self._writer is not None and not self.closed:
+            self._writer.write(b"".join(batch))
+
     def _flush_framer(self) -> None:
         # To a peer that sends pings and does not read, pongs are not owed: they would pile up here.
         wanted = self._framer.ended or not self._congested
         if wanted and self._framer.outgoing and self._writer is not None and not self._closing and not self.closed:
-            self._writer.write(b"".join(self._framer.outgoing))
+            self._put(self._framer.outgoing)
         self._framer.outgoing.clear()
         if self._framer.ended and not self._early:
             self.close()
@@ -211,8 +253,7 @@ class StreamChannel(Channel, asyncio.Protocol):
                 writer.close()
         except OSError:  # the peer has just gone
             writer.abort()
-        if self._reader is not None and not self._reader.is_closing() and not self._reader.is_reading():
-            self._reader.resume_reading()
+        self._read(True)
 
     def _reason_for(self, error: Exception | None) -> str:
         unplanned = f"connection lost: {error}" if error else "the peer closed the connection"
@@ -237,6 +278,7 @@ class StreamChannel(Channel, asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._batch, self._batch_size = [], 0
         for transport in (self._writer, self._reader):
             if transport is not None and not transport.is_closing():
                 transport.close()

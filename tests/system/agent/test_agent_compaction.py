@@ -144,11 +144,12 @@ async def test_a_failure_changes_nothing(tmp_path: Path) -> None:
 async def test_an_interrupt_changes_nothing(tmp_path: Path) -> None:
     async with scene(tmp_path) as stage:
         thread = await stage.start()
-        await _talk(stage, thread, "one")
+        (first,) = await _talk(stage, thread, "one")
         stage.model.enqueue_assistant_message("half", gate=gate())
         await stage.client.request("thread/compact/start", {"threadId": thread})
         await stage.model.arrived(2)
-        turn = stage.client.told("turn/started")[-1]["params"]["turn"]["id"]
+        started = await stage.client.wait_for("turn/started", lambda params: params["turn"]["id"] != first)
+        turn = started["params"]["turn"]["id"]
         await stage.interrupt(thread, turn)
         assert (await stage.end(turn))["status"] == "interrupted"
         await _talk(stage, thread, "two")

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from ssl import SSLContext
 from typing import Any, Literal
 
 DEADLINE = 60.0
@@ -16,10 +17,14 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Reply:
-    """`pieces` are written one by one. Then the connection is kept, closed, or left hanging until the client goes."""
+    """`pieces` are written one by one. Then the connection is kept, closed, or left hanging until the client goes.
+
+    With `last_when_told`, the last piece waits for the server's `told`.
+    """
 
     pieces: Sequence[bytes]
     then: Literal["keep", "close", "hang"] = "keep"
+    last_when_told: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,10 +88,12 @@ class ModelServer:
     connections: int = 0
     gone: asyncio.Event = field(default_factory=asyncio.Event)  # a client left a reply that hangs
     hanging: asyncio.Event = field(default_factory=asyncio.Event)
+    told: asyncio.Event = field(default_factory=asyncio.Event)
+    context: SSLContext | None = None
 
     @property
     def base_url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
+        return f"{'http' if self.context is None else 'https'}://127.0.0.1:{self.port}/v1"
 
     def play(self, *replies: Reply) -> None:
         self.replies.extend(replies)
@@ -106,7 +113,9 @@ class ModelServer:
         while True:
             self.asked.append(await _read(connection, reader))
             reply = self.replies.popleft()
-            for piece in reply.pieces:
+            for number, piece in enumerate(reply.pieces, 1):
+                if reply.last_when_told and number == len(reply.pieces):
+                    await self.told.wait()
                 writer.write(piece)
                 await writer.drain()
             if reply.then == "close":
@@ -127,8 +136,8 @@ async def _read(connection: int, reader: asyncio.StreamReader) -> Asked:
 
 
 @asynccontextmanager
-async def model_server() -> AsyncIterator[ModelServer]:
-    playing = ModelServer()
+async def model_server(context: SSLContext | None = None) -> AsyncIterator[ModelServer]:
+    playing = ModelServer(context=context)
     tasks: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -138,7 +147,7 @@ async def model_server() -> AsyncIterator[ModelServer]:
         task.add_done_callback(tasks.discard)
         await playing.serve(reader, writer)
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
     playing.port = server.sockets[0].getsockname()[1]
     try:
         yield playing

@@ -16,8 +16,8 @@ DEADLINE = 60.0
 async def test_the_lane_used_last_is_used_next() -> None:
     lanes = Lanes(1.0)
     first, second = await lanes.acquire(), await lanes.acquire()
-    await lanes.release(first, reuse=True)
-    await lanes.release(second, reuse=True)
+    lanes.release(first, reuse=True)
+    lanes.release(second, reuse=True)
     assert await lanes.acquire() is second
     assert await lanes.acquire() is first
     await lanes.close()
@@ -26,7 +26,7 @@ async def test_the_lane_used_last_is_used_next() -> None:
 async def test_a_lane_after_a_failure_is_closed() -> None:
     lanes = Lanes(1.0)
     lane = await lanes.acquire()
-    await lanes.release(lane, reuse=False)
+    lanes.release(lane, reuse=False)
     assert lane.is_closed
     assert await lanes.acquire() is not lane
     await lanes.close()
@@ -36,7 +36,7 @@ async def test_idle_lanes_are_bounded_and_the_oldest_goes() -> None:
     lanes = Lanes(1.0, max_idle=2)
     made = [await lanes.acquire() for _ in range(3)]
     for lane in made:
-        await lanes.release(lane, reuse=True)
+        lanes.release(lane, reuse=True)
     assert [lane.is_closed for lane in made] == [True, False, False]
     await lanes.close()
 
@@ -48,7 +48,7 @@ async def test_one_request_too_many_waits_for_a_free_lane() -> None:
     for _ in range(10):
         await asyncio.sleep(0)
     assert not waiting.done()
-    await lanes.release(lane, reuse=True)
+    lanes.release(lane, reuse=True)
     async with asyncio.timeout(DEADLINE):
         assert await waiting is lane
     await lanes.close()
@@ -57,7 +57,7 @@ async def test_one_request_too_many_waits_for_a_free_lane() -> None:
 async def test_close_ends_all_lanes_and_refuses_more() -> None:
     lanes = Lanes(1.0, max_lanes=2)
     idle, busy = await lanes.acquire(), await lanes.acquire()
-    await lanes.release(idle, reuse=True)
+    lanes.release(idle, reuse=True)
     await lanes.close()
     await lanes.close()
     assert idle.is_closed
@@ -65,7 +65,7 @@ async def test_close_ends_all_lanes_and_refuses_more() -> None:
     for _ in range(3):  # a refusal takes no place
         with pytest.raises(ModelError, match="closed"):
             await lanes.acquire()
-    await lanes.release(busy, reuse=True)
+    lanes.release(busy, reuse=True)
 
 
 async def test_a_waiter_that_gives_up_takes_no_lane() -> None:
@@ -75,7 +75,7 @@ async def test_a_waiter_that_gives_up_takes_no_lane() -> None:
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.wait([waiting])
-    await lanes.release(lane, reuse=True)
+    lanes.release(lane, reuse=True)
     async with asyncio.timeout(DEADLINE):
         assert await lanes.acquire() is lane
     await lanes.close()

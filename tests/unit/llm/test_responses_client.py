@@ -319,6 +319,24 @@ async def test_a_huge_event_is_refused(server: ModelServer, monkeypatch: pytest.
     await model.close()
 
 
+async def test_a_huge_event_is_refused_when_it_comes(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("treadle.llm.responses.client.SseParser.__init__.__kwdefaults__", {"max_event": 1000})
+    too_large = chunked([*sse(*text_events("ab"))[:3], b"data: " + b"x" * 2000], ended=False)
+    server.play(Reply(too_large.pieces, "hang", last_when_told=True))
+    model = model_at(server)
+    async with model.stream(REQUEST) as stream:
+        for _ in range(3):
+            await anext(stream)
+        server.told.set()
+        with pytest.raises(ModelError) as caught:
+            await anext(stream)
+    error = caught.value
+    assert "larger than 1000 bytes" in error.message
+    assert not error.retryable
+    await server.gone.wait()
+    await model.close()
+
+
 async def test_many_at_once(server: ModelServer) -> None:
     server.play(*(chunked(sse(*text_events("hello"))) for _ in range(150)))
     model = model_at(server)

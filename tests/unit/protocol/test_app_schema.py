@@ -44,8 +44,11 @@ NOT_IN_SCHEMA = {
 
 OUR_MEMBERS = {
     "CommandExecutionRequestApprovalParams": {"availableDecisions"},  # sent by the real server all the same
-    "ThreadStartParams": {"dynamicTools"},  # experimental
-    "TurnStartParams": {"collaborationMode"},  # experimental
+    # Experimental:
+    "ThreadForkParams": {"permissions"},
+    "ThreadResumeParams": {"permissions"},
+    "ThreadStartParams": {"dynamicTools", "permissions"},
+    "TurnStartParams": {"collaborationMode", "permissions"},
 }
 
 

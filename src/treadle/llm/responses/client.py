@@ -76,6 +76,8 @@ class ResponsesModel:
 
     def _finish(self, exchange: Exchange) -> None:
         """In the background: whoever has the last event should not wait for the end of the body."""
+        if exchange.give_back():
+            return
         ending = asyncio.create_task(exchange.finish(), name="end of a model response")
         self._endings.add(ending)
         ending.add_done_callback(self._endings.discard)
@@ -106,12 +108,16 @@ class ResponsesStream:
             if self._closed:
                 raise StopAsyncIteration
             await self._fill()
-        return self._ready.popleft()
+        event = self._ready.popleft()
+        if self._closed and not self._ready:
+            self._model._forget(self)
+        return event
 
     async def aclose(self) -> None:
         """Stop here: the connection is closed unless the response was complete."""
         self._ready.clear()
         self._failure = None
+        self._model._forget(self)
         await self._release()
 
     async def __aenter__(self) -> Self:
@@ -142,6 +148,7 @@ class ResponsesStream:
             self._endpoint, self._exchange = await self._model._open(self, request)
         if self._exchange is None:
             raise cut("it was closed")
+        self._parse(b"")  # raises what stopped it behind the events of the last chunk
         return await self._exchange.read()
 
     def _take(self, chunk: bytes) -> None:
@@ -172,7 +179,8 @@ class ResponsesStream:
         exchange, self._exchange = self._exchange, None
         if exchange is None:
             return
-        self._model._forget(self)
+        if not self._ready:  # with events left it is still one that `close` has to end
+            self._model._forget(self)
         if self._translator.completed:
             self._model._finish(exchange)
         else:

@@ -7,16 +7,17 @@ body says. A response that has begun is never asked for again here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
 
 from treadle.llm.model import Departure, ModelError
 from treadle.llm.provider import Endpoint, ProviderConfig
 from treadle.llm.responses.failure import cut, http_failure, retry_after, unreachable
-from treadle.llm.responses.lanes import CONNECT_S, Lanes, LaneStats
-
-if TYPE_CHECKING:
-    import httpx2
+from treadle.llm.responses.http1 import NotHttp, ResponseHead
+from treadle.llm.responses.lane import CONNECT_S, Lane, NoConnection, ProxyRefused, Request
+from treadle.llm.responses.lanes import Lanes, LaneStats
+from treadle.llm.responses.target import BadUrl, Target, read_url
+from treadle.llm.responses.wire import HungUp, Silence
 
 Pause: TypeAlias = Callable[[float], Awaitable[None]]
 
@@ -36,6 +37,7 @@ class Connection:
         self._config = config
         self._pause = pause
         self._lanes = Lanes(config.stream_idle_timeout_ms / 1000)
+        self._target: tuple[str, Target] | None = None  # of the last URL, which is mostly that of the next
 
     async def send(self, endpoint: Endpoint, body: bytes, departure: Departure | None = None) -> Exchange:
         """A response with status 200, which the caller reads and closes. Raises `ModelError`."""
@@ -50,8 +52,9 @@ class Connection:
         raise AssertionError("the last attempt returns or raises")
 
     async def warm_up(self) -> None:
-        """Load the HTTP client before it is needed."""
-        await self._lanes.warm_up()
+        """Load what TLS needs, before it is needed."""
+        if self._config.base_url[:6].lower() == "https:":
+            await self._lanes.warm_up()
 
     def stats(self) -> LaneStats:
         return self._lanes.stats()
@@ -62,58 +65,57 @@ class Connection:
     async def _send_once(self, endpoint: Endpoint, body: bytes, departure: Departure | None) -> Exchange:
         lane = await self._lanes.acquire()
         try:
-            response = await self._ask(lane, endpoint, body, departure)
+            head = await self._ask(lane, endpoint, body, departure)
         except BaseException:
-            await self._lanes.release(lane, reuse=False)
+            self._lanes.release(lane, reuse=False)
             raise
-        return Exchange(self._lanes, lane, response, self._config)
+        return Exchange(self._lanes, lane, head, self._config)
 
-    async def _ask(
-        self, lane: httpx2.AsyncClient, endpoint: Endpoint, body: bytes, departure: Departure | None
-    ) -> httpx2.Response:
+    async def _ask(self, lane: Lane, endpoint: Endpoint, body: bytes, departure: Departure | None) -> ResponseHead:
         try:
-            response = await lane.send(_build(lane, endpoint, body, departure), stream=True)
+            head = await lane.ask(self._build(endpoint, body), departure)
         except Exception as error:
             raise _no_response(error, endpoint, self._config) from None
-        if response.status_code == 200:
-            return response
-        said = endpoint.redact((await _error_body(response)).decode("utf-8", "replace")).encode()
-        failure = http_failure(
-            response.status_code, said, endpoint.shown, retry_after(response.headers.get("retry-after"))
-        )
+        if head.status == 200:
+            return head
+        said = endpoint.redact((await _error_body(lane, head)).decode("utf-8", "replace")).encode()
+        failure = http_failure(head.status, said, endpoint.shown, retry_after(head.headers.get("retry-after")))
         # Where the table says that the request will not do better a second time, that holds for a 5xx too.
-        raise _Again(failure) if response.status_code >= 500 and failure.retryable else failure
+        raise _Again(failure) if head.status >= 500 and failure.retryable else failure
+
+    def _build(self, endpoint: Endpoint, body: bytes) -> Request:
+        if self._target is None or self._target[0] != endpoint.url:
+            self._target = endpoint.url, read_url(endpoint.url)
+        values = endpoint.headers.items()
+        headers = [(name.encode(), value.encode("utf-8", "surrogateescape")) for name, value in values]
+        return Request(self._target[1], headers, body)
 
 
 class Exchange:
     """A response whose body is being read. It ends with `finish` or `aclose`."""
 
-    def __init__(
-        self, lanes: Lanes, lane: httpx2.AsyncClient, response: httpx2.Response, config: ProviderConfig
-    ) -> None:
+    def __init__(self, lanes: Lanes, lane: Lane, head: ResponseHead, config: ProviderConfig) -> None:
         self._lanes = lanes
         self._lane = lane
-        self._response = response
+        self._head = head
         self._config = config
-        self._chunks: AsyncGenerator[bytes, None] = response.aiter_bytes()
-        self._reading = False
-        self._ended = False
         self._closed = False
 
     async def read(self) -> bytes:
         """The next bytes; none at the end."""
-        self._reading = True
+        if self._closed:  # the lane may be another's by now
+            raise cut("it was closed")
+        if _is_coded(self._head):
+            raise cut("the response has a content coding that cannot be read")
         try:
-            chunk = await anext(self._chunks, b"")
-            self._ended = not chunk
-            return chunk
+            return await self._lane.read()
         except Exception as error:
             raise _broken(error, self._config) from None
-        finally:
-            self._reading = False
 
     async def finish(self) -> None:
         """Read the end of the body, where nothing of interest is, so that the connection can be used again."""
+        if self.give_back():
+            return
         try:
             async with asyncio.timeout(END_OF_BODY_S):
                 while await self.read():
@@ -123,18 +125,19 @@ class Exchange:
         finally:
             await self.aclose()
 
-    async def aclose(self) -> None:
-        """Give up the rest of the body, and with it the connection, unless it was read to its end."""
-        if self._closed:
-            return
+    def give_back(self) -> bool:
+        """When the whole body has come, read or not, the connection is free for the next; otherwise nothing happens."""
+        if self._closed or not self._lane.is_reusable:
+            return self._closed
         self._closed = True
-        try:
-            # A generator that another task waits in cannot be closed; that task is woken by the end of its connection.
-            if not self._reading:
-                await self._chunks.aclose()
-            await self._response.aclose()
-        finally:
-            await self._lanes.release(self._lane, reuse=self._ended)
+        self._lanes.release(self._lane, reuse=True)
+        return True
+
+    async def aclose(self) -> None:
+        """Give up the rest of the body, and with it the connection, unless all of it has come."""
+        if not self.give_back():
+            self._closed = True
+            self._lanes.release(self._lane, reuse=False)
 
 
 class _Again(Exception):
@@ -155,78 +158,52 @@ def pause_before(attempt: int, asked_s: float | None) -> float | None:
     return min(FIRST_PAUSE_S * 2.0 ** min(attempt, 30), MAX_PAUSE_S) * random.uniform(0.9, 1.1)
 
 
-def _build(lane: httpx2.AsyncClient, endpoint: Endpoint, body: bytes, departure: Departure | None) -> httpx2.Request:
-    import httpx2
-
-    extensions: dict[str, object] = {"timeout": lane.timeout.as_dict()}
-    if departure is not None:
-        extensions["trace"] = _watch(departure)
-
-    # Built directly, so that no header is sent that we do not know of (a user-agent, content codings).
-    headers = [(name.encode(), value.encode("utf-8", "surrogateescape")) for name, value in endpoint.headers.items()]
-    return httpx2.Request("POST", endpoint.url, headers=headers, content=body, extensions=extensions)
-
-
-def _watch(departure: Departure) -> Callable[[str, object], Awaitable[None]]:
-    """The connection is there before the request has to wait for its turn, and its turn ends when it is written."""
-
-    async def trace(step: str, _: object) -> None:
-        if step.endswith("send_request_headers.started"):
-            await departure.wait()
-        elif step.endswith("send_request_body.complete"):
-            departure.leave()
-
-    return trace
-
-
-async def _error_body(response: httpx2.Response) -> bytes:
+async def _error_body(lane: Lane, head: ResponseHead) -> bytes:
     """As much as comes of it: what is missing does not change that the request failed."""
-    import httpx2
-
+    if _is_coded(head):
+        return b"no text, its content coding cannot be read"
     body = bytearray()
     try:
         async with asyncio.timeout(ERROR_BODY_S):
-            async for chunk in response.aiter_bytes():
-                body += chunk
-                if len(body) >= MAX_ERROR_BODY:
-                    break
-    except (httpx2.HTTPError, TimeoutError) as error:
+            while len(body) < MAX_ERROR_BODY and (piece := await lane.read()):
+                body += piece
+    except (HungUp, NotHttp, Silence, TimeoutError) as error:
         body = body or bytearray(f"no text, {type(error).__name__}".encode())
-    finally:
-        await response.aclose()
     return bytes(body[:MAX_ERROR_BODY])
 
 
-def _no_response(error: Exception, endpoint: Endpoint, config: ProviderConfig) -> Exception:
-    """By type only: the texts of the HTTP library quote header values."""
-    import httpx2
+def _is_coded(head: ResponseHead) -> bool:
+    """Compressed, although nobody said that we understand that."""
+    return head.headers.get("content-encoding", "").lower() not in ("", "identity")
 
+
+def _no_response(error: Exception, endpoint: Endpoint, config: ProviderConfig) -> Exception:
+    """By type only: texts may quote what is secret."""
     match error:
         case ModelError():
             return error
-        case httpx2.ConnectTimeout() | httpx2.PoolTimeout():
+        case NoConnection(timed_out=True):
             return _Again(unreachable(f"no connection to the model server within {CONNECT_S:.0f} s", endpoint.shown))
-        case httpx2.ReadTimeout() | httpx2.WriteTimeout():
+        case NoConnection():
+            return _Again(unreachable("cannot connect to the model server; is its base_url right?", endpoint.shown))
+        case ProxyRefused():
+            why = f"the proxy refuses the way to the model server (HTTP {error.status})"
+            return _Again(unreachable(why, endpoint.shown))
+        case Silence():
             # Not silently again: whoever waited this long should hear of it.
             return cut(f"no answer from the model server for {config.stream_idle_timeout_ms} ms")
-        case httpx2.ConnectError():
-            return _Again(unreachable("cannot connect to the model server; is its base_url right?", endpoint.shown))
-        case httpx2.TransportError():
+        case HungUp() | NotHttp():
             return _Again(unreachable("the model server hung up, or its answer is no HTTP", endpoint.shown))
-        case httpx2.InvalidURL() | UnicodeError():
+        case BadUrl() | UnicodeError():
             return ModelError(f"the URL of provider `{config.id}` cannot be used; correct its base_url in config.toml")
     return ModelError(f"the request to provider `{config.id}` could not be sent ({type(error).__name__})")
 
 
 def _broken(error: Exception, config: ProviderConfig) -> ModelError:
     """A response broke off while it was read."""
-    import httpx2
-
     match error:
-        case httpx2.ReadTimeout():
+        case Silence():
             return cut(f"no data from the model server for {config.stream_idle_timeout_ms} ms")
-        case httpx2.TransportError():
+        case HungUp() | NotHttp():
             return cut()
-        case httpx2.DecodingError():
-            return cut("the response has a content coding that cannot be read")
     return cut(f"the response could not be read ({type(error).__name__})")

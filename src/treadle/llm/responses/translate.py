@@ -7,7 +7,7 @@ leave things out: an item may come only as done, and a delta may not say whose i
 from __future__ import annotations
 
 import os
-from typing import Final, Literal, TypeAlias
+from typing import ClassVar, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
@@ -45,15 +45,71 @@ MAX_OPEN: Final = 4096
 Family: TypeAlias = Literal["message", "reasoning", "call", "other"]
 
 
+# --- events by which an open item grows: nearly all there are, so each is decoded into no more than it means ----------
+
+
+class _Growth(Struct, gc=False, tag_field="type"):
+    item_id: str | None = None
+    family: ClassVar[Family]
+
+    def told(self, owner: str) -> ModelEvent:
+        raise NotImplementedError
+
+
+class _Text(_Growth, gc=False, tag="response.output_text.delta"):
+    delta: str = ""
+    family = "message"
+
+    def told(self, owner: str) -> ModelEvent:
+        return TextDelta(owner, self.delta)
+
+
+class _SummaryPart(_Growth, gc=False, tag="response.reasoning_summary_part.added"):
+    summary_index: int = 0
+    family = "reasoning"
+
+    def told(self, owner: str) -> ModelEvent:
+        return ReasoningSummaryPart(owner, self.summary_index)
+
+
+class _Summary(_Growth, gc=False, tag="response.reasoning_summary_text.delta"):
+    summary_index: int = 0
+    delta: str = ""
+    family = "reasoning"
+
+    def told(self, owner: str) -> ModelEvent:
+        return ReasoningSummaryDelta(owner, self.summary_index, self.delta)
+
+
+class _Reasoning(_Growth, gc=False, tag="response.reasoning_text.delta"):
+    content_index: int = 0
+    delta: str = ""
+    family = "reasoning"
+
+    def told(self, owner: str) -> ModelEvent:
+        return ReasoningDelta(owner, self.content_index, self.delta)
+
+
+class _Arguments(_Growth, gc=False, tag="response.function_call_arguments.delta"):
+    delta: str = ""
+    family = "call"
+
+    def told(self, owner: str) -> ModelEvent:
+        return ToolInputDelta(owner, self.delta)
+
+
+class _CustomInput(_Arguments, gc=False, tag="response.custom_tool_call_input.delta"):
+    pass
+
+
+# --- all others -------------------------------------------------------------------------------------------------------
+
+
 class _Event(Struct):
     type: str
     item: Raw = Raw()
     response: Raw = Raw()
-    item_id: str | None = None
     output_index: int | None = None
-    summary_index: int = 0
-    content_index: int = 0
-    delta: str = ""
     error: ErrorDetail | None = None
     code: str | int | None = None
     message: str | None = None
@@ -87,6 +143,7 @@ class _Response(Struct):
     incomplete_details: _Incomplete | None = None
 
 
+_growth = msgspec.json.Decoder(_Text | _SummaryPart | _Summary | _Reasoning | _Arguments | _CustomInput)
 _event = msgspec.json.Decoder(_Event)
 _response = msgspec.json.Decoder(_Response)
 
@@ -106,6 +163,23 @@ class Translator:
         self._open: dict[str, _Open] = {}
 
     def receive(self, sse: SseEvent) -> list[ModelEvent]:
+        data = sse.data
+        try:
+            event = _growth.decode(data)
+        except (msgspec.DecodeError, RecursionError):
+            return self._other(sse)
+        item_id = event.item_id
+        named = self._open.get(item_id) if item_id else None
+        owner = self._likely(event) if named is None else named
+        if owner is None or owner.family != event.family:
+            return [UnknownEvent(event.__struct_config__.tag, data)]
+        return [event.told(owner.item_id)]
+
+    def end(self) -> None:
+        if not self.completed:
+            raise cut()
+
+    def _other(self, sse: SseEvent) -> list[ModelEvent]:
         if sse.data == "[DONE]":
             return []
         try:
@@ -115,21 +189,9 @@ class Translator:
             # Also where a known event has members of other types than ours: it is then a stranger with a known name.
             return [UnknownEvent(sse.event, sse.data)]
 
-    def end(self) -> None:
-        if not self.completed:
-            raise cut()
-
     def _translate(self, event: _Event) -> list[ModelEvent]:
         """Nothing for an event that is not known, or belongs to nothing."""
         match event.type:
-            case "response.output_text.delta":
-                return self._delta(event, "message")
-            case "response.reasoning_summary_text.delta" | "response.reasoning_summary_part.added":
-                return self._delta(event, "reasoning")
-            case "response.reasoning_text.delta":
-                return self._delta(event, "reasoning")
-            case "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta":
-                return self._delta(event, "call")
             case "response.output_item.added":
                 return self._start(event.item, event.output_index)
             case "response.output_item.done":
@@ -145,29 +207,11 @@ class Translator:
                 raise incomplete((details and details.reason) or "unknown")
         return []
 
-    def _delta(self, event: _Event, family: Family) -> list[ModelEvent]:
-        owner = self._owner(event, family)
-        if owner is None:
-            return []
-        match event.type:
-            case "response.output_text.delta":
-                return [TextDelta(owner, event.delta)]
-            case "response.reasoning_summary_part.added":
-                return [ReasoningSummaryPart(owner, event.summary_index)]
-            case "response.reasoning_summary_text.delta":
-                return [ReasoningSummaryDelta(owner, event.summary_index, event.delta)]
-            case "response.reasoning_text.delta":
-                return [ReasoningDelta(owner, event.content_index, event.delta)]
-        return [ToolInputDelta(owner, event.delta)]
-
-    def _owner(self, event: _Event, family: Family) -> str | None:
-        """The open item that a delta belongs to: the one it names, else the latest that it can mean."""
-        item_id = event.item_id
-        if item_id is not None and item_id in self._open:
-            return item_id if self._open[item_id].family == family else None
+    def _likely(self, growth: _Growth) -> _Open | None:
+        """The latest open item that can be meant, when it is not named."""
         for item in reversed(self._open.values()):
-            if item.family == family and not (item_id and item.named):
-                return item.item_id
+            if item.family == growth.family and not (growth.item_id and item.named):
+                return item
         return None
 
     def _start(self, raw: Raw, index: int | None) -> list[ModelEvent]:

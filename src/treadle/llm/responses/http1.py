@@ -1,0 +1,277 @@
+"""HTTP/1.1 of a client, sans I/O: the bytes of a request, and a reader that turns bytes into one response.
+
+It owns framing and its limits. It knows nothing of connections, nor of what a body says. A reader is for one response;
+whether another may follow on the same connection is its `reusable`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from msgspec import Struct
+
+MAX_HEAD: Final = 64 * 1024
+MAX_HEADERS: Final = 256
+# A size has a few digits; the rest of the line is extensions, which nobody uses.
+MAX_CHUNK_LINE: Final = 4096
+# Responses before the response ("100 Continue"): each is tolerated, an endless row of them is not.
+MAX_INTERIM: Final = 64
+
+# As lenient with line ends as the servers of this world need: a lone LF ends a line of a head.
+_HEAD_END: Final = re.compile(rb"\n\r?\n")
+_STATUS_LINE: Final = re.compile(rb"HTTP/1\.([0-9]) ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?")
+_HEADER: Final = re.compile(rb"([-!#$%&'*+.^_`|~0-9A-Za-z]+):([\t\x20-\x7e\x80-\xff]*)")
+_CHUNK_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?")
+_LENGTH: Final = re.compile(r"[0-9]{1,18}")
+_NAME: Final = b"HTTP/1."
+
+
+class NotHttp(Exception):
+    """What came is no response, or one that cannot be read. The text names no content: it may be secret."""
+
+
+class ResponseHead(Struct, frozen=True):
+    """Names of `headers` are in lower case; fields that came several times are joined by commas."""
+
+    status: int
+    headers: Mapping[str, str]
+
+
+def encode_request(method: bytes, target: bytes, headers: Iterable[tuple[bytes, bytes]], body: bytes = b"") -> bytes:
+    """Raises ValueError when a line end in `target` or `headers` would make it another request."""
+    lines = [method + b" " + target + b" HTTP/1.1", *[name + b": " + value for name, value in headers]]
+    head = b"\r\n".join(lines)
+    ends = len(lines) - 1
+    if head.count(b"\n") != ends or head.count(b"\r") != ends or b"\0" in head:
+        raise ValueError("a line end in the head of a request")
+    return head + b"\r\n\r\n" + body
+
+
+class ResponseReader:
+    """Feed it with `receive_data`, however the bytes are cut, and `receive_eof`; look at `head`, `take_body`, `ended`.
+
+    After `NotHttp` it takes nothing more. `tunnel` is for the answer to CONNECT, which has no body when it is a yes.
+    """
+
+    __slots__ = (
+        "_body",
+        "_buffer",
+        "_interim",
+        "_left",
+        "_scanned",
+        "_step",
+        "_tunnel",
+        "began",
+        "ended",
+        "head",
+        "reusable",
+    )
+
+    def __init__(self, *, tunnel: bool = False) -> None:
+        self.head: ResponseHead | None = None
+        self.began = False
+        self.ended = False
+        self.reusable = False
+        self._tunnel = tunnel
+        self._buffer = bytearray()
+        self._scanned = 0  # so much of the buffer holds no end of the head
+        self._interim = 0
+        self._body = bytearray()
+        self._left = 0  # of the body, or of the chunk
+        self._step: Callable[[], bool] = self._read_head  # true when there may be more to do
+
+    @property
+    def unread(self) -> int:
+        return len(self._body)
+
+    def take_body(self) -> bytes:
+        """All of the body that has come and was not taken."""
+        body = bytes(self._body)
+        self._body.clear()
+        return body
+
+    def receive_data(self, data: bytes) -> None:
+        self.began = True
+        self._buffer += data
+        try:
+            while self._step():
+                pass
+        except NotHttp:
+            self.reusable = False
+            self._step = _nothing
+            raise
+        if self.ended and self._buffer:
+            self.reusable = False  # nobody asked for what follows
+
+    def receive_eof(self) -> None:
+        """The other side sends no more; raises `NotHttp` when that is too early."""
+        if self._step == self._read_to_eof:
+            self._stop(reusable=False)
+        self.reusable = False
+        if not self.ended:
+            raise NotHttp("the response ended early")
+
+    # --- steps -------------------------------------------------------------------------------------------------------
+
+    def _read_head(self) -> bool:
+        buffer = self._buffer
+        if not buffer.startswith(_NAME[: len(buffer)]):
+            raise NotHttp("no status line")
+        end = _HEAD_END.search(buffer, max(0, self._scanned - 2))
+        self._scanned = len(buffer)
+        if (len(buffer) if end is None else end.end()) > MAX_HEAD:
+            raise NotHttp("the head is too large")
+        if end is None:
+            return False
+        lines = bytes(buffer[: end.start()]).split(b"\n")
+        del buffer[: end.end()]
+        self._scanned = 0
+        self._take_head(*_parse_head(lines))
+        return True
+
+    def _take_head(self, minor: int, head: ResponseHead) -> None:
+        if 100 <= head.status < 200 and head.status != 101:
+            self._interim += 1
+            if self._interim > MAX_INTERIM:
+                raise NotHttp("too many responses before the response")
+            return
+        self.head = head
+        asked = head.headers.get("connection", "").lower()
+        self.reusable = minor > 0 and "close" not in [option.strip() for option in asked.split(",")]
+        self._frame(head)
+
+    def _frame(self, head: ResponseHead) -> None:
+        """Where the body ends; see RFC 9112, 6.3."""
+        coding = head.headers.get("transfer-encoding")
+        if head.status in (204, 304):
+            self._stop(reusable=self.reusable)
+        elif head.status == 101 or (self._tunnel and head.status < 300):
+            self._stop(reusable=False)  # from here it is another protocol
+        elif coding is not None:
+            if coding.lower() != "chunked":
+                raise NotHttp("a transfer coding that cannot be read")
+            # A length beside it is how responses are smuggled.
+            self.reusable = self.reusable and "content-length" not in head.headers
+            self._step = self._read_chunks
+        elif (length := head.headers.get("content-length")) is not None:
+            self._left = _length(length)
+            self._step = self._read_length
+        else:
+            self.reusable = False
+            self._step = self._read_to_eof
+
+    def _read_length(self) -> bool:
+        if not self._move():
+            self._stop(reusable=self.reusable)
+        return False
+
+    def _read_to_eof(self) -> bool:
+        self._body += self._buffer
+        self._buffer.clear()
+        return False
+
+    def _read_chunks(self) -> bool:
+        """All that are whole, in one go: there may be one for each word of the model."""
+        buffer, at = self._buffer, 0
+        while True:
+            end = buffer.find(b"\r\n", at, at + MAX_CHUNK_LINE)
+            if end < 0:
+                if len(buffer) - at >= MAX_CHUNK_LINE:
+                    raise NotHttp("the line of a chunk is too long")
+                del buffer[:at]
+                return False
+            size = _chunk_size(buffer[at:end])
+            at = end + 2
+            after = at + size
+            if size == 0 or buffer[after : after + 2] != b"\r\n":
+                break
+            self._body += buffer[at:after]
+            at = after + 2
+        del buffer[:at]
+        self._left = size
+        self._step = self._read_chunk if size else self._read_trailers
+        return True
+
+    def _read_chunk(self) -> bool:
+        """One that is not whole yet."""
+        if self._move():
+            return False
+        after = self._buffer[:2]
+        if not b"\r\n".startswith(after):
+            raise NotHttp("a chunk is longer than its size")
+        if len(after) < 2:
+            return False
+        del self._buffer[:2]
+        self._step = self._read_chunks
+        return True
+
+    def _read_trailers(self) -> bool:
+        """They are checked and dropped."""
+        blank = 2 if self._buffer.startswith(b"\r\n") else 1 if self._buffer.startswith(b"\n") else 0
+        end = None if blank else _HEAD_END.search(self._buffer, max(0, self._scanned - 2))
+        self._scanned = len(self._buffer)
+        size = blank or (self._scanned if end is None else end.end())
+        if size > MAX_HEAD:
+            raise NotHttp("the trailers are too large")
+        if end is not None:
+            _parse_headers(bytes(self._buffer[: end.start()]).split(b"\n"))
+        if blank or end is not None:
+            del self._buffer[:size]
+            self._stop(reusable=self.reusable)
+        return False
+
+    def _move(self) -> int:
+        """What is there of the `_left` bytes becomes body; returns how many are still missing."""
+        piece = self._buffer[: self._left]
+        self._body += piece
+        del self._buffer[: len(piece)]
+        self._left -= len(piece)
+        return self._left
+
+    def _stop(self, *, reusable: bool) -> None:
+        self.ended = True
+        self.reusable = reusable
+        self._step = _nothing
+
+
+def _nothing() -> bool:
+    return False
+
+
+def _parse_head(lines: list[bytes]) -> tuple[int, ResponseHead]:
+    """The minor version, and the head."""
+    found = _STATUS_LINE.fullmatch(lines[0].removesuffix(b"\r"))
+    if found is None:
+        raise NotHttp("no status line")
+    return int(found[1]), ResponseHead(int(found[2]), _parse_headers(lines[1:]))
+
+
+def _parse_headers(lines: list[bytes]) -> dict[str, str]:
+    if len(lines) > MAX_HEADERS:
+        raise NotHttp("too many headers")
+    headers: dict[str, str] = {}
+    for line in lines:
+        found = _HEADER.fullmatch(line.removesuffix(b"\r"))
+        if found is None:  # also a line that continues the one before, which is obsolete
+            raise NotHttp("a line of the head is no header")
+        name, value = found[1].decode("latin-1").lower(), found[2].strip(b" \t").decode("latin-1")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers
+
+
+def _length(value: str) -> int:
+    """Of a `Content-Length`, which may be repeated."""
+    lengths = {length.strip(" \t") for length in value.split(",")}
+    length = lengths.pop()
+    if lengths or not _LENGTH.fullmatch(length):
+        raise NotHttp("a content length that cannot be read")
+    return int(length)
+
+
+def _chunk_size(line: bytearray) -> int:
+    found = _CHUNK_LINE.fullmatch(line)
+    if found is None:
+        raise NotHttp("no size of a chunk")
+    return int(found[1], 16)

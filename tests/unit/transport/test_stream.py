@@ -1,0 +1,201 @@
+"""What a stream channel writes, and when, on a transport that only keeps what it is given."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from websockets.frames import Frame, Opcode
+from websockets.protocol import Protocol, Side, State
+
+from treadle.transport.lines import LineFramer
+from treadle.transport.stream import BATCH, HIGH_WATER, Framer, StreamChannel
+from treadle.transport.websocket import WebSocketFramer
+
+pytestmark = pytest.mark.anyio
+
+
+class Kept(asyncio.Transport):
+    """Holds every write as one entry; takes nothing off its buffer until `drain`."""
+
+    def __init__(self, channel: StreamChannel, *, slow: bool) -> None:
+        super().__init__()
+        self.writes: list[bytes] = []
+        self.log: list[str] = []
+        self._channel = channel
+        self._slow = slow
+        self._held = 0
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.writes.append(bytes(data))
+        self.log.append("write")
+        self._held += len(data) if self._slow else 0
+        if self._held > HIGH_WATER:
+            self._channel.pause_writing()
+
+    def get_write_buffer_size(self) -> int:
+        return self._held
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.log.append("eof")
+
+    def abort(self) -> None:
+        self.log.append("abort")
+        self._held = 0
+
+    def close(self) -> None:
+        self.log.append("close")
+
+    def is_closing(self) -> bool:
+        return "close" in self.log or "abort" in self.log
+
+    def resume_reading(self) -> None:
+        pass
+
+    def pause_reading(self) -> None:
+        pass
+
+
+class Nobody:
+    def frame_received(self, frame: bytes) -> None:
+        pass
+
+    def channel_closed(self, reason: str) -> None:
+        pass
+
+    def channel_writable(self) -> None:
+        pass
+
+
+def _open(framer: Framer | None = None, *, slow: bool = False) -> tuple[StreamChannel, Kept]:
+    channel = StreamChannel(framer or LineFramer(), "test")
+    transport = Kept(channel, slow=slow)
+    channel.connection_made(transport)
+    channel.attach(Nobody())
+    return channel, transport
+
+
+async def _step() -> None:
+    """The rest of this step of the loop, and what was to be called soon."""
+    await asyncio.sleep(0)
+
+
+async def test_frames_of_one_step_leave_in_one_write() -> None:
+    channel, transport = _open()
+    for number in range(100):
+        channel.send(b"%d" % number)
+    assert transport.writes == []
+    await _step()
+    assert transport.writes == [b"".join(b"%d\n" % number for number in range(100))]
+    assert channel.stats().frames_out == 100
+
+
+async def test_a_lone_frame_waits_for_its_step_only() -> None:
+    channel, transport = _open()
+    for number in range(3):
+        channel.send(b"%d" % number)
+        await _step()
+    assert transport.writes == [b"0\n", b"1\n", b"2\n"]
+
+
+async def test_many_small_websocket_frames_leave_in_one_write() -> None:
+    channel, transport = _open(WebSocketFramer(client=False))
+    messages = [b"%d" % number * (number % 300 + 1) for number in range(50)]
+    for message in messages:
+        channel.send(message)
+    channel.probe()
+    await _step()
+    (written,) = transport.writes
+    peer = Protocol(Side.CLIENT, state=State.OPEN, max_size=None)
+    peer.receive_data(written)
+    frames = [frame for frame in peer.events_received() if isinstance(frame, Frame)]
+    assert [bytes(frame.data) for frame in frames] == [*messages, b""]
+    assert frames[-1].opcode is Opcode.PING
+
+
+async def test_what_the_protocol_owes_keeps_its_place_among_the_frames() -> None:
+    channel, transport = _open(WebSocketFramer(client=False))
+    channel.send(b"before")
+    channel.data_received(b"\x89\x80" + bytes(4))
+    channel.send(b"after")
+    await _step()
+    assert transport.writes == [b"\x81\x06before\x8a\x00\x81\x05after"]
+
+
+async def test_enough_for_a_write_does_not_wait_and_the_rest_keeps_its_order() -> None:
+    channel, transport = _open()
+    half = b"x" * (BATCH // 2)
+    channel.send(half)
+    assert transport.writes == []
+    channel.send(half)
+    assert transport.writes == [half + b"\n" + half + b"\n"]
+    channel.send(b"after")
+    assert len(transport.writes) == 1
+    await _step()
+    assert transport.writes[1:] == [b"after\n"]
+
+
+async def test_what_waits_for_the_end_of_the_step_is_pending() -> None:
+    channel, _ = _open(slow=True)
+    channel.send(b"four")
+    assert channel.pending == 5
+    await _step()
+    assert channel.pending == 5
+    channel.send(b"four")
+    assert channel.pending == channel.stats().pending_bytes == 10
+
+
+async def test_a_slow_peer_is_felt_within_the_step() -> None:
+    channel, _ = _open(slow=True)
+    sent = 0
+    while channel.writable:
+        channel.send(b"x" * 99)
+        sent += 100
+    assert HIGH_WATER < sent <= HIGH_WATER + BATCH + 100
+    assert channel.pending == sent
+
+
+@pytest.mark.parametrize(("verb", "log"), [("close", ["write", "eof"]), ("abort", ["write", "abort"])])
+async def test_what_was_sent_is_written_before_the_end(verb: str, log: list[str]) -> None:
+    channel, transport = _open()
+    channel.send(b"last")
+    getattr(channel, verb)()
+    channel.send(b"too late")
+    assert transport.writes == [b"last\n"]
+    assert transport.log == log
+    await _step()
+    assert transport.writes == [b"last\n"]
+    channel.abort()
+
+
+async def test_the_closing_frame_of_a_websocket_comes_after_the_frames_in_the_same_write() -> None:
+    channel, transport = _open(WebSocketFramer(client=False))
+    channel.send(b"last")
+    channel.close()
+    assert transport.writes == [b"\x81\x04last\x88\x02\x03\xe8"]
+    channel.abort()
+
+
+async def test_nothing_is_written_to_a_connection_that_was_lost_in_the_same_step() -> None:
+    channel, transport = _open()
+    channel.send(b"for nobody")
+    channel.connection_lost(ConnectionResetError("gone"))
+    assert channel.pending == 0
+    await _step()
+    assert transport.writes == []
+
+
+async def test_nothing_is_written_when_only_the_writing_half_was_lost_in_the_same_step() -> None:
+    channel, transport = _open()
+    channel.send(b"for nobody")
+    channel.writing_lost(BrokenPipeError("gone"))
+    assert channel.pending == 0
+    await _step()
+    assert transport.writes == []
+    channel.abort()
