@@ -60,13 +60,27 @@ async def _about(thread: Thread, config: Config) -> list[str]:
         settings.developer_instructions or config.developer_instructions or "",
         permissions_text(settings.approval_policy, settings.sandbox, settings.cwd),
     ]
-    texts += [instructions_text(file.path, file.text) for file in await project_instructions(settings.cwd, config)]
+    texts += [instructions_text(file.path, file.text) for file in await _instructions_of(thread, config)]
     shell = default_shell().rpartition("/")[2]
     texts.append(environment_text(settings.cwd, shell=shell, date=time.strftime("%Y-%m-%d")))
     goal = thread.state.goal
     if goal is not None and goal.status == "active":
         texts.append(goal_text(goal.objective, token_budget=goal.token_budget, tokens_used=goal.tokens_used))
     return texts
+
+
+def look_ahead(thread: Thread) -> None:
+    """Begin to look for the project's instructions now: a turn will want them in a moment."""
+    settings = thread.settings
+    finding = project_instructions(settings.cwd, thread.services.config_for(settings))
+    thread.looked_ahead = (settings.cwd, asyncio.ensure_future(finding))
+
+
+async def _instructions_of(thread: Thread, config: Config) -> list[InstructionFile]:
+    ahead, thread.looked_ahead = thread.looked_ahead, None
+    if ahead is not None and ahead[0] == thread.settings.cwd:
+        return await ahead[1]
+    return await project_instructions(thread.settings.cwd, config)
 
 
 async def project_instructions(cwd: str, config: Config) -> list[InstructionFile]:

@@ -85,9 +85,14 @@ async def _until_free(thread: Thread) -> None:
 
 
 async def _make(thread: Thread, work: Work, kind: Kind, changes: dict[str, Any], ticket: Ticket | None) -> Turn:
+    from treadle.agent.context import look_ahead
+
     try:
+        if kind == "regular":
+            look_ahead(thread)
         await thread.acquire()
     except BaseException:
+        thread.looked_ahead = None
         if ticket is not None:
             ticket.leave()
         raise

@@ -36,6 +36,7 @@ from treadle.store.model import Counters, HistoryRecord, Loaded, Release, Store,
 
 if TYPE_CHECKING:
     from treadle.agent.turn import Turn
+    from treadle.config import InstructionFile
     from treadle.protocol.app.turns import Turn as WireTurn
     from treadle.tools.command.sessions import CommandSessions
 
@@ -57,6 +58,7 @@ class Thread:
         self.accepted_paths: set[str] = set()  # files that patches may change without being asked for again
         self.history: History | None = None
         self.used_at = now_ms()
+        self.looked_ahead: tuple[str, asyncio.Future[list[InstructionFile]]] | None = None  # see `context`
         self.idle_goal_turns = 0
         self.closing = False
         self._sessions: CommandSessions | None = None

@@ -1,7 +1,7 @@
 """The Responses API over Server-Sent Events.
 
-`body`, `failure`, `translate` and `http1` are pure. `wire` is one connection, `lane` asks over it, `lanes` keeps them alive,
-`connection` asks again where that is harmless, and `client` is the model that the agent sees.
+`body`, `failure`, `translate` and `http1` are pure. `wire` is one connection, `lane` asks over it, `lanes` keeps them
+alive, `connection` asks again where that is harmless, and `client` is the model that the agent sees.
 """
 
 from treadle.llm.responses.body import encode_body

@@ -71,10 +71,9 @@ async def start(call: Call) -> None:
     params, server = call.params, call.server
     server.threads.check_open()
     settings = new_settings(server, params)
-    git_info = await asyncio.to_thread(read_git_info, settings.cwd)
-    state = State(settings=settings, git_info=git_info, thread_source=params.thread_source)
     store = server.memory if params.ephemeral else await server.store()
-    common = await _common(server, settings)
+    git_info, common = await asyncio.gather(asyncio.to_thread(read_git_info, settings.cwd), _common(server, settings))
+    state = State(settings=settings, git_info=git_info, thread_source=params.thread_source)
     record = _record(call, state)
     thread = server.threads.add(Loaded(record, Counters(), 0), store, ephemeral=bool(params.ephemeral))
     server.threads.subscribe(call.client, thread)
