@@ -70,11 +70,11 @@ def _run_stdio(log_level: str, overrides: tuple[str, ...]) -> int:
     """For one client, and as long as it is there: a turn that runs when it leaves is interrupted."""
     from treadle.cli.first_answer import answer_first
     from treadle.cli.process import take_stdio
-    from treadle.config.home import find_home
+    from treadle.config.home import home_name
 
-    home = find_home(os.environ)
+    home = home_name(os.environ)
     reader, writer = take_stdio()
-    opening = answer_first(reader, writer, str(home))
+    opening = answer_first(reader, writer, home)
 
     import asyncio
 

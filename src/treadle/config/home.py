@@ -8,40 +8,49 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from treadle.config.problems import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 VARIABLES: Final = ("TREADLE_HOME", "CODEX_HOME")
 
 
 def find_home(environ: Mapping[str, str]) -> Path:
     """`$TREADLE_HOME`, else `$CODEX_HOME`, else `~/.treadle`; absolute, and a directory if it exists."""
+    from pathlib import Path
+
+    return Path(home_name(environ))
+
+
+def home_name(environ: Mapping[str, str]) -> str:
+    """The same as text: a server that starts tells it before it loads anything for paths."""
     for variable in VARIABLES:
         if environ.get(variable):
             return _checked(_expanded(environ[variable], environ), f"the environment variable {variable}")
-    return _checked(_user_home(environ) / ".treadle", "the home directory of the user")
+    return _checked(os.path.join(_user_home(environ), ".treadle"), "the home directory of the user")
 
 
-def _expanded(text: str, environ: Mapping[str, str]) -> Path:
+def _expanded(text: str, environ: Mapping[str, str]) -> str:
     if text == "~" or text.startswith("~/"):
-        return _user_home(environ) / text[2:]
-    return Path(text)
+        return os.path.join(_user_home(environ), text[2:])
+    return text
 
 
-def _user_home(environ: Mapping[str, str]) -> Path:
+def _user_home(environ: Mapping[str, str]) -> str:
     if environ.get("HOME"):
-        return Path(environ["HOME"])
-    try:
-        return Path.home()
-    except RuntimeError:
-        raise ConfigError("there is no home directory for this user; set TREADLE_HOME to a directory") from None
+        return environ["HOME"]
+    home = os.path.expanduser("~")
+    if home == "~":
+        raise ConfigError("there is no home directory for this user; set TREADLE_HOME to a directory")
+    return home
 
 
-def _checked(path: Path, source: str) -> Path:
+def _checked(path: str, source: str) -> str:
     try:
-        absolute = Path(os.path.abspath(path))
+        absolute = os.path.abspath(path)
         mode = os.stat(absolute).st_mode
     except FileNotFoundError:
         if not os.path.islink(absolute):
