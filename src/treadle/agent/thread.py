@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Raw, structs
@@ -40,6 +40,10 @@ if TYPE_CHECKING:
     from treadle.protocol.app.turns import Turn as WireTurn
     from treadle.tools.command.sessions import CommandSessions
 
+# A thread is kept claimed for this long after its last use: the next turn often follows at once, and a claim is a trip
+# to the store. Another server that wants it waits longer than that.
+LINGER_S: Final = 0.1
+
 
 class Thread:
     def __init__(
@@ -65,6 +69,7 @@ class Thread:
         self._failed = False  # the last turn did
         self._warned: set[str] = set()  # texts of ours, so they are few
         self._holds = 0
+        self._lingering: asyncio.TimerHandle | None = None
         self._take(loaded)
         self.journal = Journal(self.id, store, audience.tell, loaded.counters.seq)
 
@@ -93,7 +98,7 @@ class Thread:
 
         Called under `lock`. Raises `StoreError`.
         """
-        if self._holds == 0:
+        if self._holds == 0 and not self._still_ours():
             if self.journal.failure is not None:
                 self.fence = -1
                 self.journal.reset(self.journal.seq)
@@ -108,10 +113,27 @@ class Thread:
                 self.journal.reset(news.counters.seq)
         self._holds += 1
 
+    def _still_ours(self) -> bool:
+        lingering, self._lingering = self._lingering, None
+        if lingering is None:
+            return False
+        lingering.cancel()
+        if self.journal.failure is None:
+            return True
+        self._let_go()
+        return False
+
     def release(self) -> None:
         self._holds -= 1
         if self._holds > 0:
             return
+        if self.closing or self.journal.failure is not None:
+            self._let_go()
+        else:
+            self._lingering = asyncio.get_running_loop().call_later(LINGER_S, self._let_go)
+
+    def _let_go(self) -> None:
+        self._lingering = None
         if self.journal.failure is None:
             self.journal.write(Release(self.id))
         else:
@@ -237,6 +259,9 @@ class Thread:
             await self.turn.abort()
         if self._sessions is not None:
             await self._sessions.close()
+        if self._lingering is not None:
+            self._lingering.cancel()
+            self._let_go()
 
     # --- on the wire ---
 

@@ -268,7 +268,7 @@ class Store(Protocol):
 
         Returns None when the fence is `fence`, as this store left it: nobody else has written. Otherwise what is there
         now; turns that were left running by a server that is gone are `interrupted` then, for good. The fence is one
-        more than before in both cases. Raises `StoreError` (`claimed`, `missing`).
+        more than before in both cases. Raises `StoreError` (`claimed`, after a short wait, and `missing`).
         """
 
     async def load(self, thread_id: str) -> Loaded | None: ...

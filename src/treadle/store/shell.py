@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from sqlite3 import Connection
 from types import TracebackType
-from typing import Self, TypeAlias, TypeVar
+from typing import Final, Self, TypeAlias, TypeVar
 
 from treadle.store import queries
 from treadle.store.model import (
@@ -34,6 +34,11 @@ from treadle.store.writes import claim
 T = TypeVar("T")
 # What one caller wants written: plain writes, or a function that has the transaction to itself.
 Work: TypeAlias = tuple[Write, ...] | Callable[[Connection], None]
+
+
+# Servers let go of a thread a moment after they have used it.
+CLAIM_PATIENCE_S: Final = 0.5
+CLAIM_AGAIN_S: Final = 0.02
 
 
 class SqlStore:
@@ -72,6 +77,17 @@ class SqlStore:
         await written
 
     async def claim(self, thread_id: str, fence: int) -> Loaded | None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + CLAIM_PATIENCE_S
+        while True:
+            try:
+                return await self._claim_once(thread_id, fence)
+            except StoreError as error:
+                if error.kind != "claimed" or loop.time() >= deadline:
+                    raise
+            await asyncio.sleep(CLAIM_AGAIN_S)
+
+    async def _claim_once(self, thread_id: str, fence: int) -> Loaded | None:
         found: Loaded | None = None
 
         def work(connection: Connection) -> None:
