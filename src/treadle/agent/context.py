@@ -85,10 +85,14 @@ async def _instructions_of(thread: Thread, config: Config) -> list[InstructionFi
 
 async def project_instructions(cwd: str, config: Config) -> list[InstructionFile]:
     """The AGENTS.md files that apply in `cwd`. In a thread: a file system may hang."""
+    return await asyncio.to_thread(read_instructions, cwd, config)
+
+
+def read_instructions(cwd: str, config: Config) -> list[InstructionFile]:
+    """The same; blocking."""
     from treadle.config import find_instructions
 
-    return await asyncio.to_thread(
-        find_instructions,
+    return find_instructions(
         cwd,
         config.home,
         max_bytes=config.project_doc_max_bytes,

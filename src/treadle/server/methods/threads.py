@@ -8,13 +8,14 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from treadle.agent.context import project_instructions
+from treadle.agent.context import project_instructions, read_instructions
 from treadle.agent.event import Event
 from treadle.agent.git_info import read_git_info
 from treadle.agent.ids import new_id, now_ms
 from treadle.agent.state import Settings, State, read_state, read_usage
 from treadle.agent.thread import Thread
 from treadle.agent.turn import Turn, usage_notification
+from treadle.config import Config, InstructionFile
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.thread_methods import (
     ThreadForkResponse,
@@ -26,6 +27,7 @@ from treadle.protocol.app.thread_notifications import (
     ThreadStartedNotification,
     ThreadStatusChangedNotification,
 )
+from treadle.protocol.app.threads import GitInfo
 from treadle.protocol.app.turns import Turn as WireTurn
 from treadle.server import refusals
 from treadle.server.app import AppServer
@@ -50,7 +52,10 @@ RESUMED_TURNS: Final = 100
 
 async def _common(server: AppServer, settings: Settings) -> dict[str, Any]:
     """What the responses of start, resume and fork share."""
-    sources = await project_instructions(settings.cwd, server.config_for(settings))
+    return _response(settings, await project_instructions(settings.cwd, server.config_for(settings)))
+
+
+def _response(settings: Settings, sources: Sequence[InstructionFile]) -> dict[str, Any]:
     return {
         "approval_policy": settings.approval_policy,
         "approvals_reviewer": settings.approvals_reviewer,
@@ -72,13 +77,18 @@ async def start(call: Call) -> None:
     server.threads.check_open()
     settings = new_settings(server, params)
     store = server.memory if params.ephemeral else await server.store()
-    git_info, common = await asyncio.gather(asyncio.to_thread(read_git_info, settings.cwd), _common(server, settings))
+    git_info, sources = await asyncio.to_thread(_look_around, settings.cwd, server.config_for(settings))
     state = State(settings=settings, git_info=git_info, thread_source=params.thread_source)
     record = _record(call, state)
     thread = server.threads.add(Loaded(record, Counters(), 0), store, ephemeral=bool(params.ephemeral))
     server.threads.subscribe(call.client, thread)
     thread.journal.write(record)
-    _announce(call, thread, ThreadStartResponse(thread=thread.wire(), **common))
+    _announce(call, thread, ThreadStartResponse(thread=thread.wire(), **_response(settings, sources)))
+
+
+def _look_around(cwd: str, config: Config) -> tuple[GitInfo | None, list[InstructionFile]]:
+    """Blocking."""
+    return read_git_info(cwd), read_instructions(cwd, config)
 
 
 def _record(call: Call, state: State, **more: Any) -> ThreadRecord:
