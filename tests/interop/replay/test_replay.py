@@ -6,6 +6,7 @@ To look closer, or to play against the real program, use `python -m interop.repl
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,15 +15,28 @@ from interop.replay.compare import compare
 from interop.replay.differences import load_differences
 from interop.replay.mask import events_of
 from interop.replay.overload import BURST, RECORDING, burst
-from interop.replay.recording import RECORDINGS, load
+from interop.replay.recording import RECORDINGS, Line, load
 from interop.replay.replay import replay
 from interop.replay.scenario import load_scenarios
+from schema_proof import heard
 
 pytestmark = [pytest.mark.anyio, pytest.mark.interop]
 
 SCENARIOS = load_scenarios()
 DIFFERENCES = load_differences()
 TREADLE = [sys.executable, "-m", "treadle", "app-server"]
+
+
+def _prove(lines: Sequence[Line]) -> None:
+    """What our server has said here, against the schema too."""
+    methods: dict[tuple[str, object], str] = {}
+    for line in lines:
+        message = line.message
+        if line.from_client:
+            if "method" in message and isinstance(message.get("id"), int | str):
+                methods[line.conn, message["id"]] = message["method"]
+        else:
+            heard(message, None if "method" in message else methods.get((line.conn, message.get("id"))))
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -32,6 +46,7 @@ async def test_the_recorded_client_sees_what_it_saw(name: str, tmp_path: Path) -
     assert not unexplained, outcome.account(unexplained)
     assert outcome.played.stalled is None, outcome.account([])
     assert not DIFFERENCES.stale(name, outcome.findings), "no longer needed in this scenario: take them out"
+    _prove(outcome.played.lines)
 
 
 async def test_a_flooded_server_refuses_as_recorded(tmp_path: Path) -> None:
