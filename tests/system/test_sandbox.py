@@ -361,7 +361,8 @@ def test_no_descriptor_is_left_open(mechanism: Mechanism, place: Place) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_the_group_reaches_the_command(mechanism: Mechanism, place: Place, number: signal.Signals) -> None:
     name = number.name.removeprefix("SIG")
-    script = f"trap 'echo caught; exit 3' {name}; echo ready; read line"
+    # Not one long `read`: a signal between the line before it and its system call would be seen only when it returns.
+    script = f"trap 'echo caught; exit 3' {name}; echo ready; while :; do sleep 1; done"
     confined = prepare(place.policy(), ["/bin/sh", "-c", script], mechanism, place.work)
     with started(confined, place.work) as process:
         assert process.stdout is not None
