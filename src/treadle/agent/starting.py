@@ -6,7 +6,6 @@ for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 from treadle.agent import goals
@@ -143,6 +142,3 @@ async def _go_on(thread: Thread, turn: Turn) -> None:
         await go_on_with_goal(thread, turn)
     except StoreError:
         return  # the turn that would have followed could not be kept; the goal is still there for the next one
-
-
-Reply = Callable[[], None]

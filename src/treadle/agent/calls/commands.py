@@ -255,10 +255,6 @@ class Command:
             self._turn.update_item(opened.number, structs.replace(final, started_at_ms=opened.item.started_at_ms))
 
 
-async def exec_command(turn: Turn, call_id: str, text: str) -> str:
-    return await Command(turn, call_id, parse(text, ExecCommandArguments)).run()
-
-
 async def write_stdin(turn: Turn, text: str) -> str:
     arguments = parse(text, WriteStdinArguments)
     session = turn.thread.sessions.get(arguments.session_id)

@@ -1,8 +1,8 @@
 """`is_known_safe`: whether a command is on the short list of those that only look, and so need no approval.
 
 It fails closed: a program, an option or a piece of shell that is not known here makes a command not safe. Being on the
-list says nothing about secrets: what may be read is the sandbox's matter. Also the keys by which an approval is
-remembered (`canonical`) and offered for more than one time (`proposed_prefix`).
+list says nothing about secrets: what may be read is the sandbox's matter. Also the key by which an approval is
+remembered (`canonical`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from treadle.tools.command.words import Command, commands_in
+from treadle.tools.command.words import commands_in
 
 _Check: TypeAlias = Callable[[Sequence[str]], bool]
 
@@ -46,28 +46,6 @@ def canonical(argv: Sequence[str]) -> tuple[str, ...]:
     if commands is None or len(commands) != 1 or commands[0].has_glob:
         return tuple(argv)
     return commands[0].argv
-
-
-def proposed_prefix(cmd: str) -> tuple[str, ...] | None:
-    """The words that a user may allow from now on, such that `cmd` would be allowed; None when there are none.
-
-    Of several commands it is the one that is not known to be safe. Never a word alone: that would allow a program
-    with any arguments.
-    """
-    commands = commands_in(cmd)
-    if commands is None or any(_is_odd(command) for command in commands):
-        return None
-    unsafe = {command.argv for command in commands if not _is_safe(command.argv, False)}
-    wanted = unsafe or {command.argv for command in commands}
-    if len(wanted) != 1:
-        return None
-    words = wanted.pop()
-    return words if len(words) > 1 else None
-
-
-def _is_odd(command: Command) -> bool:
-    """The words that run are not the words that are seen: patterns, and assignments before a command."""
-    return command.has_glob or "=" in command.words[0].text
 
 
 def _script(argv: Sequence[str]) -> str | None:
