@@ -26,6 +26,8 @@ METHOD_NOT_FOUND: Final = -32601
 INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
 OVERLOADED: Final = -32001
+# With it: SDKs look for this word before they retry.
+OVERLOAD_DATA: Final = {"codexErrorInfo": "server_overloaded"}
 NOT_FOUND: Final = -32004
 SESSION_ATTACHED: Final = -32010
 

@@ -32,7 +32,7 @@ from treadle.protocol.app.threads import (
     ThreadStatus,
 )
 from treadle.protocol.app.threads import Thread as WireThread
-from treadle.store.model import Counters, HistoryRecord, Loaded, Release, Store, ThreadRecord, TurnRecord, Write
+from treadle.store.model import HistoryRecord, Loaded, Release, Store, ThreadRecord, Write
 
 if TYPE_CHECKING:
     from treadle.agent.turn import Turn
@@ -64,6 +64,7 @@ class Thread:
         self.used_at = now_ms()
         self.looked_ahead: tuple[str, asyncio.Future[list[InstructionFile]]] | None = None  # see `context`
         self.idle_goal_turns = 0
+        self.pruned = 0  # events up to this number went, as far as we remember
         self.closing = False
         self._sessions: CommandSessions | None = None
         self._failed = False  # the last turn did
@@ -309,6 +310,3 @@ def wire_thread(
         recency_at=record.recency_at // 1000,
         thread_source=state.thread_source,
     )
-
-
-__all__ = ["Counters", "Thread", "TurnRecord", "wire_thread"]

@@ -21,6 +21,7 @@ from treadle.agent.ids import new_id, now_ms
 from treadle.agent.inputs import model_items, text_of
 from treadle.agent.items import OpenItem, search_text
 from treadle.agent.thread import Thread
+from treadle.errors import OVERLOAD_DATA, OVERLOADED, RpcError
 from treadle.llm import ModelError, TokenUsage
 from treadle.protocol.app.base import convert, encode
 from treadle.protocol.app.inputs import UserInput
@@ -51,6 +52,8 @@ Work: TypeAlias = Callable[["Turn"], Awaitable[None]]
 KEPT_EVENTS: Final = 20_000
 PRUNE_EVERY: Final = 1_000
 MAX_PREVIEW: Final = 2_000
+# Messages that may wait for the running response; each may be a mebibyte.
+MAX_PENDING: Final = 64
 
 ABORTED_NOTE: Final = (
     "<turn_aborted>\nThe user interrupted the previous turn on purpose. Commands that were running then may have been "
@@ -115,6 +118,11 @@ class Turn:
         return not self._ending
 
     def steer(self, said: Said) -> None:
+        """Raises `RpcError` when too much waits to be heard already."""
+        if len(self.pending) >= MAX_PENDING:
+            raise RpcError(
+                OVERLOADED, f"{MAX_PENDING} messages wait for the model already; retry later.", OVERLOAD_DATA
+            )
         self.pending.append(said)
 
     def interrupt(self, reply: Callable[[], None] | None = None) -> None:
@@ -422,11 +430,11 @@ class Turn:
         return writes
 
     def _prune(self) -> list[Write]:
-        # The number is per thread, so this comes round once in a thousand events, give or take a turn.
-        seq = self.thread.journal.seq
-        if seq < KEPT_EVENTS or seq % PRUNE_EVERY > 20:
+        oldest = self.thread.journal.seq - KEPT_EVENTS
+        if oldest < self.thread.pruned + PRUNE_EVERY:
             return []
-        return [PruneEvents(self.thread.id, seq - KEPT_EVENTS)]
+        self.thread.pruned = oldest
+        return [PruneEvents(self.thread.id, oldest)]
 
     # --- as a record and on the wire ---
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Raw
 
-from treadle.errors import INTERNAL_ERROR, INVALID_REQUEST, OVERLOADED, RpcError, TreadleError
+from treadle.errors import INTERNAL_ERROR, INVALID_REQUEST, OVERLOAD_DATA, OVERLOADED, RpcError, TreadleError
 from treadle.protocol.app.base import decode
 from treadle.server import refusals
 from treadle.server.quirks import NONE, Quirks, quirks_of
@@ -32,7 +32,6 @@ logger = logging.getLogger(__name__)
 
 # Requests that one client may have under way. More are refused: a client that does not wait will not stop.
 MAX_CALLS: Final = 1024
-OVERLOAD_DATA: Final = {"codexErrorInfo": "server_overloaded"}
 
 
 class Call:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from treadle.agent.event import Event
 from treadle.agent.services import Ask
-from treadle.errors import INVALID_REQUEST, OVERLOADED, RpcError
+from treadle.errors import INVALID_REQUEST, OVERLOAD_DATA, OVERLOADED, RpcError
 from treadle.protocol.app.base import encode
 from treadle.server import refusals
-from treadle.server.client import MAX_CALLS, OVERLOAD_DATA, Call, Client
+from treadle.server.client import MAX_CALLS, Call, Client
 from treadle.server.routes import ROUTES
 
 if TYPE_CHECKING:

@@ -83,6 +83,28 @@ async def test_steer_while_a_command_runs_waits_for_it(tmp_path: Path) -> None:
         await check_thread(stage, thread)
 
 
+async def test_what_waits_to_be_heard_is_bounded_and_what_was_taken_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turn_module, "MAX_PENDING", 3)
+    async with scene(tmp_path) as stage:
+        opened = gate()
+        stage.model.enqueue_assistant_message("first", gate=opened)
+        stage.model.enqueue_assistant_message("second")
+        thread = await stage.start()
+        turn = await stage.begin(thread, "hello")
+        await stage.model.arrived(1)
+        for number in range(3):
+            await stage.steer(thread, turn, f"more {number}")
+        with pytest.raises(RpcError) as caught:
+            await stage.steer(thread, turn, "too much")
+        assert (caught.value.code, caught.value.data) == (-32001, {"codexErrorInfo": "server_overloaded"})
+        opened.set()
+        assert (await stage.end(turn))["status"] == "completed"
+        assert _user_texts(stage) == ["hello", "more 0", "more 1", "more 2"]
+        await check_thread(stage, thread)
+
+
 async def test_two_steers_are_two_messages_in_order(tmp_path: Path) -> None:
     async with scene(tmp_path) as stage:
         opened = gate()

@@ -11,9 +11,9 @@ import os
 from typing import Final
 
 from treadle.agent.ids import new_id
-from treadle.errors import OVERLOADED, RpcError
+from treadle.errors import OVERLOAD_DATA, OVERLOADED, RpcError
 from treadle.protocol.app.search import FuzzyFileSearchParams, FuzzyFileSearchResponse, FuzzyFileSearchResult
-from treadle.server.client import OVERLOAD_DATA, Call
+from treadle.server.client import Call
 from treadle.server.fuzzy import Found, find
 
 # Searches of one client at a time. Each is a worker thread, and files are read by the same threads.
