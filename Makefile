@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test lint format interop bench clean
+.PHONY: help venv run test lint format generate interop bench clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/' | expand -t 18
@@ -33,6 +33,11 @@ lint: $(READY) ## ruff, format check, mypy strict, import layers
 format: $(READY) ## format the code and fix what can be fixed
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+generate: $(READY) ## write the generated parts of the SDK anew
+	@$(BIN)/python scripts/make_calls.py
+	@$(BIN)/python scripts/make_sync.py
+	@$(BIN)/python scripts/make_types.py
 
 interop: $(READY) ## tests against the real codex and its SDK, installed into a cache folder
 	@$(BIN)/python -m pytest -n 2 -m interop tests/interop

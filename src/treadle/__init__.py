@@ -1,6 +1,7 @@
 """Treadle runs coding agents, and the commands they need, from Python.
 
-The names below are the public API. They are loaded when first used, so that `import treadle` stays cheap.
+The names below are the public API. They are loaded when first used, so that `import treadle` stays cheap: those of the
+SDK (`treadle.client`), the server to embed, and the place where commands run (`treadle.execution`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,58 @@ from typing import TYPE_CHECKING
 from treadle._version import __version__
 
 if TYPE_CHECKING:
+    from treadle.client import (
+        ApprovalDecision,
+        ApprovalMode,
+        ApprovalRequest,
+        AppServerConfig,
+        AsyncChatgptLoginHandle,
+        AsyncCodex,
+        AsyncDeviceCodeLoginHandle,
+        AsyncThread,
+        AsyncTurnHandle,
+        ChatgptLoginHandle,
+        Codex,
+        CodexConfig,
+        CodexError,
+        CodexRpcError,
+        DeviceCodeLoginHandle,
+        EventsLost,
+        ExternalMessage,
+        ImageInput,
+        Input,
+        InputItem,
+        InternalRpcError,
+        InvalidParamsError,
+        InvalidRequestError,
+        JsonRpcError,
+        LocalImageInput,
+        MentionInput,
+        MethodNotFoundError,
+        MissingMetadata,
+        Notification,
+        OutputError,
+        ParseError,
+        RequestTimeout,
+        RetryLimitExceededError,
+        RunInput,
+        RunResult,
+        Sandbox,
+        ServerBusyError,
+        SkillInput,
+        TextInput,
+        Thread,
+        Tool,
+        TransportClosedError,
+        TurnConflict,
+        TurnFailed,
+        TurnHandle,
+        TurnResult,
+        UserInputRequest,
+        async_retry_on_overload,
+        is_retryable_error,
+        retry_on_overload,
+    )
     from treadle.errors import ExecError, ExecTimeout, TreadleError
     from treadle.execution import Environment, ExecParams
     from treadle.server import AppServer
@@ -24,12 +77,70 @@ _HOME = {
     "TreadleError": "treadle.errors",
 }
 
-__all__ = ["AppServer", "Environment", "ExecError", "ExecParams", "ExecTimeout", "TreadleError", "__version__"]
+__all__ = [
+    "AppServer",
+    "AppServerConfig",
+    "ApprovalDecision",
+    "ApprovalMode",
+    "ApprovalRequest",
+    "AsyncChatgptLoginHandle",
+    "AsyncCodex",
+    "AsyncDeviceCodeLoginHandle",
+    "AsyncThread",
+    "AsyncTurnHandle",
+    "ChatgptLoginHandle",
+    "Codex",
+    "CodexConfig",
+    "CodexError",
+    "CodexRpcError",
+    "DeviceCodeLoginHandle",
+    "Environment",
+    "EventsLost",
+    "ExecError",
+    "ExecParams",
+    "ExecTimeout",
+    "ExternalMessage",
+    "ImageInput",
+    "Input",
+    "InputItem",
+    "InternalRpcError",
+    "InvalidParamsError",
+    "InvalidRequestError",
+    "JsonRpcError",
+    "LocalImageInput",
+    "MentionInput",
+    "MethodNotFoundError",
+    "MissingMetadata",
+    "Notification",
+    "OutputError",
+    "ParseError",
+    "RequestTimeout",
+    "RetryLimitExceededError",
+    "RunInput",
+    "RunResult",
+    "Sandbox",
+    "ServerBusyError",
+    "SkillInput",
+    "TextInput",
+    "Thread",
+    "Tool",
+    "TransportClosedError",
+    "TreadleError",
+    "TurnConflict",
+    "TurnFailed",
+    "TurnHandle",
+    "TurnResult",
+    "UserInputRequest",
+    "__version__",
+    "async_retry_on_overload",
+    "is_retryable_error",
+    "retry_on_overload",
+]
 
 
 def __getattr__(name: str) -> object:
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
+    if name in __all__:
+        return getattr(import_module(_HOME.get(name, "treadle.client")), name)
     raise AttributeError(f"module 'treadle' has no attribute {name!r}")
 
 

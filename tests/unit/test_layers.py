@@ -124,12 +124,62 @@ def test_server_loads_only_what_it_needs_to_start(transport: str) -> None:
 def test_public_names_of_the_package() -> None:
     assert treadle.__all__ == [
         "AppServer",
+        "AppServerConfig",
+        "ApprovalDecision",
+        "ApprovalMode",
+        "ApprovalRequest",
+        "AsyncChatgptLoginHandle",
+        "AsyncCodex",
+        "AsyncDeviceCodeLoginHandle",
+        "AsyncThread",
+        "AsyncTurnHandle",
+        "ChatgptLoginHandle",
+        "Codex",
+        "CodexConfig",
+        "CodexError",
+        "CodexRpcError",
+        "DeviceCodeLoginHandle",
         "Environment",
+        "EventsLost",
         "ExecError",
         "ExecParams",
         "ExecTimeout",
+        "ExternalMessage",
+        "ImageInput",
+        "Input",
+        "InputItem",
+        "InternalRpcError",
+        "InvalidParamsError",
+        "InvalidRequestError",
+        "JsonRpcError",
+        "LocalImageInput",
+        "MentionInput",
+        "MethodNotFoundError",
+        "MissingMetadata",
+        "Notification",
+        "OutputError",
+        "ParseError",
+        "RequestTimeout",
+        "RetryLimitExceededError",
+        "RunInput",
+        "RunResult",
+        "Sandbox",
+        "ServerBusyError",
+        "SkillInput",
+        "TextInput",
+        "Thread",
+        "Tool",
+        "TransportClosedError",
         "TreadleError",
+        "TurnConflict",
+        "TurnFailed",
+        "TurnHandle",
+        "TurnResult",
+        "UserInputRequest",
         "__version__",
+        "async_retry_on_overload",
+        "is_retryable_error",
+        "retry_on_overload",
     ]
     assert dir(treadle) == sorted(treadle.__all__)
     with pytest.raises(AttributeError, match="no_such_name"):
@@ -162,7 +212,9 @@ def test_public_names_of_execution() -> None:
     ]
 
 
-@pytest.mark.parametrize("module", ["treadle", "treadle.execution", "treadle.rpc", "treadle.transport"])
+@pytest.mark.parametrize(
+    "module", ["treadle", "treadle.client", "treadle.execution", "treadle.rpc", "treadle.transport", "treadle.types"]
+)
 def test_every_public_name_resolves(module: str) -> None:
     package = importlib.import_module(module)
     for name in package.__all__:

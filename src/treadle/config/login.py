@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from treadle.config.problems import ConfigError
 from treadle.protocol.app.accounts import Account, ApiKeyAccount, AuthMode, ChatgptAccount
+from treadle.protocol.app.base import Closed
 
 FILE_NAME: Final = "auth.json"
 _MAX_BYTES: Final = 256 * 1024  # tokens are a few kilobytes
@@ -48,7 +49,7 @@ class _Stored(Struct, frozen=True):
 class _Credential(Struct, frozen=True):
     """What is in use. `bearer` is the secret."""
 
-    mode: AuthMode
+    mode: Closed[AuthMode]
     bearer: str
     account_id: str | None = None
     email: str | None = None
@@ -80,7 +81,7 @@ class Login:
         credential = self._current()
         return credential.bearer if credential else None
 
-    def auth_mode(self) -> AuthMode | None:
+    def auth_mode(self) -> Closed[AuthMode] | None:
         credential = self._current()
         return credential.mode if credential else None
 
@@ -187,7 +188,7 @@ def _credential(stored: _Stored) -> _Credential | None:
     return None
 
 
-def _chatgpt(mode: AuthMode, tokens: _Tokens, plan: str | None) -> _Credential:
+def _chatgpt(mode: Closed[AuthMode], tokens: _Tokens, plan: str | None) -> _Credential:
     claims = {**_claims(tokens.access_token), **_claims(tokens.id_token or "")}
     auth, profile = _member(claims, _AUTH_CLAIMS), _member(claims, _PROFILE_CLAIMS)
     return _Credential(

@@ -15,6 +15,7 @@ from msgspec import Meta, Struct
 from treadle.config.known_keys import UNUSED, UNUSED_IN_SHELL_ENVIRONMENT
 from treadle.config.overrides import KeyPath
 from treadle.config.problems import kind_of
+from treadle.protocol.app.base import Closed
 from treadle.protocol.app.settings import (
     ApprovalsReviewer,
     AskForApproval,
@@ -73,11 +74,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     model: _Text = "offline"
     model_provider: _Text = "offline"
     approval_policy: AskForApproval = "on-request"
-    approvals_reviewer: ApprovalsReviewer = "user"
-    sandbox_mode: SandboxMode = "read-only"
+    approvals_reviewer: Closed[ApprovalsReviewer] = "user"
+    sandbox_mode: Closed[SandboxMode] = "read-only"
     sandbox_workspace_write: WorkspaceWrite = WorkspaceWrite()
     model_reasoning_effort: _Text | None = None
-    model_reasoning_summary: ReasoningSummary | None = None
+    model_reasoning_summary: Closed[ReasoningSummary] | None = None
     model_context_window: _Count | None = None
     model_auto_compact_token_limit: _Count | None = None
     instructions: str | None = None
@@ -88,7 +89,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     project_doc_fallback_filenames: tuple[str, ...] = ()
     shell_environment_policy: ShellEnvironment = ShellEnvironment()
     tool_output_token_limit: _Count | None = None
-    personality: Personality | None = None
+    personality: Closed[Personality] | None = None
     service_tier: _Text | None = None
     hide_agent_reasoning: bool = False
     show_raw_agent_reasoning: bool = False

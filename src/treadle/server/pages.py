@@ -10,13 +10,13 @@ import msgspec
 from msgspec import Raw
 
 from treadle.errors import INVALID_REQUEST, RpcError
-from treadle.protocol.app.base import decode
+from treadle.protocol.app.base import Closed, decode
 from treadle.protocol.app.turn_errors import TurnError
 from treadle.protocol.app.turns import Turn, TurnItemsView
 from treadle.store.model import ItemRecord, Store, TurnRecord
 
 
-def wire_turn(record: TurnRecord, items: Iterable[Any] = (), view: TurnItemsView = "full") -> Turn:
+def wire_turn(record: TurnRecord, items: Iterable[Any] = (), view: Closed[TurnItemsView] = "full") -> Turn:
     return Turn(
         id=record.id,
         items=tuple(items),
@@ -31,7 +31,7 @@ def wire_turn(record: TurnRecord, items: Iterable[Any] = (), view: TurnItemsView
 
 
 async def turns_with_items(
-    store: Store, thread_id: str, records: list[TurnRecord], view: TurnItemsView = "full"
+    store: Store, thread_id: str, records: list[TurnRecord], view: Closed[TurnItemsView] = "full"
 ) -> list[Turn]:
     """Turns that follow each other in either direction, with what the view asks for."""
     if view == "notLoaded" or not records:
@@ -43,7 +43,7 @@ async def turns_with_items(
     return [wire_turn(record, _viewed(items[record.number], view), view) for record in records]
 
 
-def _viewed(items: list[ItemRecord], view: TurnItemsView) -> list[Raw]:
+def _viewed(items: list[ItemRecord], view: Closed[TurnItemsView]) -> list[Raw]:
     """As JSON: it was made by us, and goes out as it is."""
     if view == "summary":
         users = [item for item in items if item.type == "userMessage"][:1]

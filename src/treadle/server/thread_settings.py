@@ -14,6 +14,7 @@ from msgspec import UnsetType, structs
 from treadle.agent.state import Settings
 from treadle.config import Config
 from treadle.errors import INVALID_REQUEST, RpcError
+from treadle.protocol.app.base import Closed
 from treadle.protocol.app.settings import (
     DangerFullAccessSandboxPolicy,
     ReadOnlySandboxPolicy,
@@ -36,12 +37,12 @@ _SETTINGS = {
 }
 
 
-PROFILES: Mapping[str, SandboxMode] = {
+PROFILES: Mapping[str, Closed[SandboxMode]] = {
     ":read-only": "read-only",
     ":workspace": "workspace-write",
     ":danger-full-access": "danger-full-access",
 }
-_POLICIES: Mapping[SandboxMode, SandboxPolicy] = {
+_POLICIES: Mapping[Closed[SandboxMode], SandboxPolicy] = {
     "read-only": ReadOnlySandboxPolicy(),
     "workspace-write": WorkspaceWriteSandboxPolicy(),
     "danger-full-access": DangerFullAccessSandboxPolicy(),
@@ -62,7 +63,7 @@ def setting_changes(params: Any, cwd: str) -> dict[str, Any]:
     return changes
 
 
-def sandbox_mode(profile: str) -> SandboxMode:
+def sandbox_mode(profile: str) -> Closed[SandboxMode]:
     """What a permission profile of ours stands for."""
     mode = PROFILES.get(profile)
     if mode is None:

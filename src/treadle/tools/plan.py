@@ -13,9 +13,9 @@ from treadle.tools.errors import ToolInputError
 
 MAX_STEPS: Final = 200
 _STATUS: Final[Mapping[PlanStatus, TurnPlanStepStatus]] = {
-    "pending": "pending",
-    "in_progress": "inProgress",
-    "completed": "completed",
+    "pending": TurnPlanStepStatus.pending,
+    "in_progress": TurnPlanStepStatus.in_progress,
+    "completed": TurnPlanStepStatus.completed,
 }
 
 

@@ -135,6 +135,8 @@ def _values(info: inspect.Type) -> Iterator[Any]:
             yield from (extra or {}).get("words") or _values(item)
         case inspect.LiteralType(values=words):
             yield from words
+        case inspect.EnumType(cls=words):
+            yield from words
         case _:
             yield _SCALARS[type(info)]
 

@@ -16,10 +16,11 @@ from treadle.protocol.app.accounts import ApiKeyLoginAccountParams, ChatgptAuthT
 from treadle.protocol.app.commands import CommandExecParams
 from treadle.protocol.app.config import ConfigValueWriteParams
 from treadle.protocol.app.inputs import TextUserInput
-from treadle.protocol.app.items import CommandExecutionThreadItem
+from treadle.protocol.app.items import CommandExecutionThreadItem, PlanThreadItem, ThreadItem, UnknownItem
 from treadle.protocol.app.questions import McpServerElicitationRequestResponse, ToolRequestUserInputAnswer
 from treadle.protocol.app.thread_methods import ThreadListParams, ThreadMetadataGitInfoUpdateParams, ThreadStartParams
-from treadle.protocol.app.turns import Turn, TurnStartParams
+from treadle.protocol.app.turn_errors import CodexErrorInfo
+from treadle.protocol.app.turns import Turn, TurnStartParams, TurnStatus
 from unit.protocol.app_samples import samples, structs
 
 MODELS = [struct for struct in structs() if issubclass(struct, Wire)]
@@ -67,6 +68,26 @@ def test_members_of_unions_have_root_and_type() -> None:
     text = TextUserInput(text="a")
     assert text.root is text
     assert text.type == "text"
+
+
+def test_unions_can_be_called_like_root_models() -> None:
+    plan = PlanThreadItem(id="p", text="")
+    assert ThreadItem(root=plan) is plan  # type: ignore[operator]
+    assert ThreadItem(root=plan).root is plan  # type: ignore[operator]
+    assert ThreadItem.model_validate(plan) is plan  # type: ignore[attr-defined]
+    assert ThreadItem.model_validate({"type": "plan", "id": "p", "text": ""}) == plan  # type: ignore[attr-defined]
+    assert ThreadItem.model_validate({"type": "hologram"}) == UnknownItem(type="hologram")  # type: ignore[attr-defined]
+    assert CodexErrorInfo.model_validate("other") == "other"  # type: ignore[attr-defined]
+
+
+def test_a_copy_with_other_values() -> None:
+    turn = Turn(id="u", status="inProgress", items=())
+    done = turn.model_copy(update={"status": TurnStatus.completed, "duration_ms": 5})
+    assert done == Turn(id="u", status="completed", items=(), duration_ms=5)
+    assert turn.status == "inProgress"
+    assert turn.model_copy() == turn
+    with pytest.raises(TypeError, match="colour"):
+        turn.model_copy(update={"colour": "red"})
 
 
 def test_a_server_says_null_and_a_client_says_nothing() -> None:

@@ -4,50 +4,64 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from treadle.protocol.app.base import Empty, NoParams, Open, OrUnknown, Params, Variant, Wire
+from treadle.protocol.app.base import Closed, Empty, NoParams, Open, OrUnknown, Params, Variant, Wire, Word
 
-AuthMode = Literal[
-    "apikey",
-    "chatgpt",
-    "chatgptAuthTokens",
-    "headers",
-    "agentIdentity",
-    "personalAccessToken",
-    "bedrockApiKey",
-    "bedrockAccessKeys",
-]
-PlanType = Literal[
-    "free",
-    "go",
-    "plus",
-    "pro",
-    "prolite",
-    "promax",
-    "team",
-    "self_serve_business_prolite",
-    "self_serve_business_usage_based",
-    "business",
-    "ent26",
-    "enterprise_cbp_automation",
-    "enterprise_cbp_usage_based",
-    "enterprise",
-    "edu",
-    "edu_plus",
-    "edu_pro",
-    "sci",
-    "sci_plus",
-    "unknown",
-]
-LoginAppBrand = Literal["codex", "chatgpt"]
-CancelLoginAccountStatus = Literal["canceled", "notFound"]
+
+class AuthMode(Word):
+    apikey = "apikey"
+    chatgpt = "chatgpt"
+    chatgpt_auth_tokens = "chatgptAuthTokens"
+    headers = "headers"
+    agent_identity = "agentIdentity"
+    personal_access_token = "personalAccessToken"
+    bedrock_api_key = "bedrockApiKey"
+    bedrock_access_keys = "bedrockAccessKeys"
+
+
+class PlanType(Word):
+    free = "free"
+    go = "go"
+    plus = "plus"
+    pro = "pro"
+    prolite = "prolite"
+    promax = "promax"
+    team = "team"
+    self_serve_business_prolite = "self_serve_business_prolite"
+    self_serve_business_usage_based = "self_serve_business_usage_based"
+    business = "business"
+    ent26 = "ent26"
+    enterprise_cbp_automation = "enterprise_cbp_automation"
+    enterprise_cbp_usage_based = "enterprise_cbp_usage_based"
+    enterprise = "enterprise"
+    edu = "edu"
+    edu_plus = "edu_plus"
+    edu_pro = "edu_pro"
+    sci = "sci"
+    sci_plus = "sci_plus"
+    unknown = "unknown"
+
+
+class LoginAppBrand(Word):
+    codex = "codex"
+    chatgpt = "chatgpt"
+
+
+class CancelLoginAccountStatus(Word):
+    canceled = "canceled"
+    not_found = "notFound"
+
+
 DesktopOnboardingEntrypoint = Literal["life_sciences"]
-RateLimitReachedType = Literal[
-    "rate_limit_reached",
-    "workspace_owner_credits_depleted",
-    "workspace_member_credits_depleted",
-    "workspace_owner_usage_limit_reached",
-    "workspace_member_usage_limit_reached",
-]
+
+
+class RateLimitReachedType(Word):
+    rate_limit_reached = "rate_limit_reached"
+    workspace_owner_credits_depleted = "workspace_owner_credits_depleted"
+    workspace_member_credits_depleted = "workspace_member_credits_depleted"
+    workspace_owner_usage_limit_reached = "workspace_owner_usage_limit_reached"
+    workspace_member_usage_limit_reached = "workspace_member_usage_limit_reached"
+
+
 ChatgptAuthTokensRefreshReason = Literal["unauthorized"]
 
 
@@ -88,7 +102,7 @@ class ApiKeyLoginAccountParams(Variant, frozen=True, kw_only=True, tag="apiKey")
 
 
 class ChatgptLoginAccountParams(Variant, frozen=True, kw_only=True, tag="chatgpt"):
-    app_brand: LoginAppBrand | None = None
+    app_brand: Closed[LoginAppBrand] | None = None
     codex_streamlined_login: bool = False
     use_hosted_login_success_page: bool = False
 

@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING, Literal, get_args
 from msgspec import UNSET, UnsetType, field
 
 from treadle.protocol.app.actions import CommandAction
-from treadle.protocol.app.base import Member, Open, OrUnknown, Unknown, Wire, union
+from treadle.protocol.app.base import Member, Open, OrUnknown, Unknown, Wire, Word, union
 from treadle.protocol.app.permissions import RequestPermissionProfile
 
 CommandExecutionApprovalKind = Literal["command", "writeStdin"]
-NetworkApprovalProtocol = Literal["http", "https", "socks5Tcp", "socks5Udp"]
+
+
+class NetworkApprovalProtocol(Word):
+    http = "http"
+    https = "https"
+    socks5_tcp = "socks5Tcp"
+    socks5_udp = "socks5Udp"
+
+
 NetworkPolicyRuleAction = Literal["allow", "deny"]
 
 

@@ -1,16 +1,22 @@
-"""What all structs of the app-server protocol share: their bases, unions that may grow, and decoding.
+"""What all structs of the app-server protocol share: their bases, words and unions that may grow, and decoding.
 
 Two rules run through the package. What a server acts upon (params of requests, answers of a client) is *closed*: a
-value outside the vocabulary is refused. What a client is told (results, notifications, requests of the server) is
-*open*: a word or a variant of a newer server is kept as it came. `Open` marks a word, `OrUnknown` a union of structs.
+value outside the vocabulary is refused, and a word is read as a plain string. What a client is told (results,
+notifications, requests of the server) is *open*: a word or a variant of a newer server is kept as it came, and a `Word`
+is read as its member. `Closed` and `Open` mark words, `OrUnknown` a union of structs.
+
+Reading is msgspec's own as long as all variants are known; else it is done again by `tolerant`.
 
 Knows nothing of methods (see `registry`), of connections, or of what the structs mean.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from functools import cache
+from itertools import chain
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -37,6 +43,23 @@ Unsigned16 = Annotated[int, Meta(ge=0, le=2**16 - 1)]
 Unsigned32 = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 
 
+class Word(StrEnum):
+    """Base of the words of the protocol. One that is not known is read as a member that its class does not list."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Self | None:
+        if not isinstance(value, str):
+            return None
+        member = str.__new__(cls, value)
+        member._name_ = member._value_ = value
+        return member
+
+    @property
+    def root(self) -> Self:
+        """As structs of unions have it: some unions are of words and structs."""
+        return self
+
+
 class Wire(Struct, rename="camel", kw_only=True, frozen=True):
     """Base of everything on the wire: unknown members are ignored, members without a value are sent as null.
 
@@ -57,6 +80,10 @@ class Wire(Struct, rename="camel", kw_only=True, frozen=True):
     def model_validate(cls, obj: object) -> Self:
         """From plain values with the names of the wire, or from an instance."""
         return obj if isinstance(obj, cls) else convert(obj, cls)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None) -> Self:
+        """With other values for some members, by their names in Python; they are not checked."""
+        return msgspec.structs.replace(self, **(update or {}))
 
     def model_dump(self, *, by_alias: bool = False, mode: str = "python", exclude_none: bool = False) -> dict[str, Any]:
         """To plain values; `by_alias` gives the names of the wire. Both modes give the values that JSON has."""
@@ -117,12 +144,21 @@ class Unknown(dict[str, Any]):
 
 
 class _Union(type):
-    """The class of the runtime stand-ins for unions that msgspec cannot express; `isinstance` sees through them."""
+    """The class of the runtime stand-ins for unions that may grow, or that msgspec cannot express.
+
+    `isinstance` sees through them, and they can be called like the root models of the official SDK. One that is
+    `native` has a `__supertype__`, through which msgspec sees a union of structs: it reads those that it knows.
+    """
 
     tags: Mapping[str, type[Struct]]
     keys: Mapping[str, type[Struct]]
     words: frozenset[str]
+    word: type[Word] | None
     unknown: type[Unknown] | None
+    native: bool
+
+    def __call__(cls, root: Any) -> Any:
+        return root
 
     def __instancecheck__(cls, instance: object) -> bool:
         if isinstance(instance, str):
@@ -133,53 +169,71 @@ class _Union(type):
     def _admits(cls, word: str) -> bool:
         return word in cls.words or (bool(cls.words) and cls.unknown is not None)
 
+    def model_validate(cls, obj: object) -> Any:
+        """From plain values with the names of the wire, or from an instance."""
+        return obj if isinstance(obj, cls) and not isinstance(obj, str) else convert(obj, cls)
+
     def read(cls, value: object) -> object:
         if isinstance(value, str) and cls._admits(value):
-            return value
+            return value if cls.word is None else cls.word(value)
         if not isinstance(value, dict):
-            raise ValueError(f"Expected `{cls.__name__}`, got another {type(value).__name__}")
+            raise msgspec.ValidationError(f"Expected `{cls.__name__}`, got another {type(value).__name__}")
         found = cls.tags.get(tag) if isinstance(tag := value.get("type"), str) else None
         if found is None:
             found = next((struct for key, struct in cls.keys.items() if key in value), None)
         if found is not None:
             return convert(value, found)
         if cls.unknown is None:
-            raise ValueError(f"Expected `{cls.__name__}`, got an object that is none of its variants")
+            raise msgspec.ValidationError(f"Expected `{cls.__name__}`, got an object that is none of its variants")
         return cls.unknown(value)
 
 
 def union(name: str, members: Iterable[Any], unknown: type[Unknown] | None = Unknown) -> Any:
     """A type that decodes to one of `members`, else to `unknown`; without `unknown` the union is closed.
 
-    Structs without a tag are told apart by their first member. An open union with a literal admits every string.
+    Structs without a tag are told apart by their first member. An open union with words admits every string.
     """
     members = tuple(members)
     structs = [member for member in members if isinstance(member, type) and issubclass(member, Struct)]
     tagged = [struct for struct in structs if struct.__struct_config__.tag is not None]
+    word = next((member for member in members if isinstance(member, type) and issubclass(member, Word)), None)
+    literals = (get_args(member) for member in members if get_origin(member) is Literal)
+    # Of a single struct msgspec does not demand the tag.
+    native = unknown is not None and len(members) == len(tagged) > 1
     return _Union(
         name,
         (),
         {
             "tags": {str(struct.__struct_config__.tag): struct for struct in tagged},
             "keys": {struct.__struct_encode_fields__[0]: struct for struct in structs if struct not in tagged},
-            "words": frozenset(
-                word for literal in members if get_origin(literal) is Literal for word in get_args(literal)
-            ),
+            "words": frozenset(word or chain.from_iterable(literals)),
+            "word": word,
             "unknown": unknown,
+            "native": native,
+            **({"__supertype__": Union[tuple(tagged)]} if native else {}),  # noqa: UP007 - of a tuple
         },
     )
 
 
 if TYPE_CHECKING:
     Open = Union[T, str]  # noqa: UP007 - mypy takes no bare type variable on the left of `|`
+    Closed = Union[T, str]  # noqa: UP007
     OrUnknown = Union[T, Unknown]  # noqa: UP007
 else:
 
     class Open(Generic[T]):
-        """`Open[Literal[…]]`: one of these words, or one that we don't know yet."""
+        """`Open[SomeWord]` or `Open[Literal[…]]`: one of these words, or one that we don't know yet."""
 
         def __class_getitem__(cls, words):
+            if isinstance(words, type):
+                return words
             return Annotated[str, Meta(extra={"words": get_args(words)})]
+
+    class Closed(Generic[T]):
+        """`Closed[SomeWord]`, or `Closed[Literal[SomeWord.a, …]]` for some of its members: the plain strings."""
+
+        def __class_getitem__(cls, words):
+            return Literal[tuple(word.value for word in get_args(words) or words)]
 
     class OrUnknown(Generic[T]):
         """`OrUnknown[A | B]`: one of these structs, or `Unknown`."""
@@ -200,14 +254,32 @@ def _hook(wanted: type, value: object) -> object:
         raise ValueError(str(error)) from None  # msgspec adds the path of the union to this one only
 
 
-_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}  # by types that the program names: a peer cannot add to it
+_natives: dict[Any, msgspec.json.Decoder[Any]] = {}  # by types that the program names: a peer cannot add to it
+_making = threading.RLock()
 
 
-def decoder(wanted: type[T]) -> msgspec.json.Decoder[T]:
-    """The one decoder of a type."""
-    if wanted not in _decoders:
-        _decoders[wanted] = msgspec.json.Decoder(wanted, dec_hook=_hook)
-    return _decoders[wanted]
+def native_decoder(wanted: Any) -> msgspec.json.Decoder[Any]:
+    """The one decoder of a type, which refuses variants that we don't know; `decode` does not."""
+    # msgspec looks into the structs of a type when it first meets them, and crashes when two threads do so at once.
+    with _making:
+        native = _natives.get(wanted)
+        if native is None:
+            native = _natives[wanted] = msgspec.json.Decoder(wanted, dec_hook=_hook)
+        return native
+
+
+class Decoder(Generic[T]):
+    """Reads one type."""
+
+    def __init__(self, wanted: type[T]) -> None:
+        self._wanted = wanted
+
+    def decode(self, raw: bytes | msgspec.Raw) -> T:
+        return decode(raw, self._wanted)
+
+
+def decoder(wanted: type[T]) -> Decoder[T]:
+    return Decoder(wanted)
 
 
 @overload
@@ -216,7 +288,15 @@ def decode(raw: bytes | msgspec.Raw, wanted: type[T]) -> T: ...
 def decode(raw: bytes | msgspec.Raw, wanted: Any) -> Any: ...
 def decode(raw: bytes | msgspec.Raw, wanted: Any) -> Any:
     """Read JSON; raises `msgspec.ValidationError`, which names the member, or `msgspec.DecodeError`."""
-    return decoder(wanted).decode(raw)
+    native = _natives.get(wanted) or native_decoder(wanted)
+    try:
+        return native.decode(raw)
+    except msgspec.ValidationError:
+        from treadle.protocol.app import tolerant
+
+        if not tolerant.is_open(wanted):
+            raise
+        return tolerant.read(msgspec.json.decode(raw), wanted)
 
 
 @overload
@@ -225,6 +305,20 @@ def convert(value: object, wanted: type[T]) -> T: ...
 def convert(value: object, wanted: Any) -> Any: ...
 def convert(value: object, wanted: Any) -> Any:
     """Read plain values, as JSON would have been read; raises `msgspec.ValidationError`."""
+    try:
+        return convert_strictly(value, wanted)
+    except msgspec.ValidationError:
+        from treadle.protocol.app import tolerant
+
+        if not tolerant.is_open(wanted):
+            raise
+        return tolerant.read(value, wanted)
+
+
+def convert_strictly(value: object, wanted: Any) -> Any:
+    """The same, except that an open union whose structs have tags refuses what it doesn't know."""
+    if wanted not in _natives:
+        native_decoder(wanted)
     return msgspec.convert(value, wanted, dec_hook=_hook)
 
 
@@ -244,6 +338,8 @@ def _dump_struct(value: Struct, by_alias: bool, exclude_none: bool) -> dict[str,
 
 
 def _dump(value: object, by_alias: bool, exclude_none: bool) -> Any:
+    if isinstance(value, Word):
+        return value.value
     if isinstance(value, Struct):
         return _dump_struct(value, by_alias, exclude_none)
     if isinstance(value, Unknown):

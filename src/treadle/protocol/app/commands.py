@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-from treadle.protocol.app.base import Empty, Open, Params, Unsigned, Wire
+from treadle.protocol.app.base import Empty, Open, Params, Unsigned, Wire, Word
 from treadle.protocol.app.settings import SandboxPolicy
 
-CommandExecOutputStream = Literal["stdout", "stderr"]
+
+class CommandExecOutputStream(Word):
+    stdout = "stdout"
+    stderr = "stderr"
 
 
 class CommandExecTerminalSize(Wire, frozen=True, kw_only=True):

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from msgspec import UNSET, UnsetType
 
-from treadle.protocol.app.base import JsonObject, NoParams, Open, OrUnknown, Params, Variant, Wire
+from treadle.protocol.app.base import Closed, JsonObject, NoParams, Open, OrUnknown, Params, Variant, Wire, Word
 
-MergeStrategy = Literal["replace", "upsert"]
-WriteStatus = Literal["ok", "okOverridden"]
+
+class MergeStrategy(Word):
+    replace = "replace"  # type: ignore[assignment]  # hides a method of strings, as the name is given
+    upsert = "upsert"
+
+
+class WriteStatus(Word):
+    ok = "ok"
+    ok_overridden = "okOverridden"
 
 
 class PackagedDefaultsConfigLayerSource(Variant, frozen=True, kw_only=True, tag="packagedDefaults"):
@@ -100,7 +107,7 @@ class ConfigEdit(Wire, frozen=True, kw_only=True):
     _hidden: ClassVar = ("value",)
 
     key_path: str
-    merge_strategy: MergeStrategy
+    merge_strategy: Closed[MergeStrategy]
     value: Any
 
 
@@ -108,7 +115,7 @@ class ConfigValueWriteParams(Params, frozen=True, kw_only=True):
     _hidden: ClassVar = ("value",)
 
     key_path: str
-    merge_strategy: MergeStrategy
+    merge_strategy: Closed[MergeStrategy]
     value: Any
     expected_version: str | None = None
     file_path: str | None = None

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
 
-from treadle.protocol.app.base import Open, Params, Unsigned32, Wire
+from treadle.protocol.app.base import Open, Params, Unsigned32, Wire, Word
 
-ExperimentalFeatureStage = Literal["beta", "underDevelopment", "stable", "deprecated", "removed"]
+
+class ExperimentalFeatureStage(Word):
+    beta = "beta"
+    under_development = "underDevelopment"
+    stable = "stable"
+    deprecated = "deprecated"
+    removed = "removed"
 
 
 class ExperimentalFeature(Wire, frozen=True, kw_only=True):

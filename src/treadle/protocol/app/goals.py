@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from msgspec import UNSET, UnsetType
 
-from treadle.protocol.app.base import Params, Wire
+from treadle.protocol.app.base import Closed, Params, Wire, Word
 from treadle.protocol.app.threads import ThreadGoal, ThreadGoalStatus
 
-ThreadGoalMutationOrigin = Literal["user", "automatic"]
+
+class ThreadGoalMutationOrigin(Word):
+    user = "user"
+    automatic = "automatic"
 
 
 class ThreadGoalSetParams(Params, frozen=True, kw_only=True):
@@ -17,8 +18,8 @@ class ThreadGoalSetParams(Params, frozen=True, kw_only=True):
 
     thread_id: str
     objective: str | None = None
-    origin: ThreadGoalMutationOrigin | None = None
-    status: ThreadGoalStatus | None = None
+    origin: Closed[ThreadGoalMutationOrigin] | None = None
+    status: Closed[ThreadGoalStatus] | None = None
     token_budget: int | UnsetType | None = UNSET
 
 
@@ -36,7 +37,7 @@ class ThreadGoalGetResponse(Wire, frozen=True, kw_only=True):
 
 class ThreadGoalClearParams(Params, frozen=True, kw_only=True):
     thread_id: str
-    origin: ThreadGoalMutationOrigin | None = None
+    origin: Closed[ThreadGoalMutationOrigin] | None = None
 
 
 class ThreadGoalClearResponse(Wire, frozen=True, kw_only=True):

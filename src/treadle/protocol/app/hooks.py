@@ -2,47 +2,80 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from msgspec import UNSET, UnsetType, field
 
-from treadle.protocol.app.base import Open, Params, Wire
+from treadle.protocol.app.base import Open, Params, Wire, Word
 
-HookExecutionMode = Literal["sync", "async"]
-HookHandlerType = Literal["command", "mcpTool", "prompt", "agent"]
-HookRunStatus = Literal["running", "completed", "failed", "blocked", "stopped"]
-HookScope = Literal["thread", "turn"]
-HookOutputEntryKind = Literal["warning", "stop", "feedback", "context", "error"]
-HookEventName = Literal[
-    "preModelRequest",
-    "postModelRequest",
-    "preToolUse",
-    "permissionRequest",
-    "postToolUse",
-    "preCompact",
-    "postCompact",
-    "sessionStart",
-    "sessionEnd",
-    "userPromptSubmit",
-    "subagentStart",
-    "subagentStop",
-    "stop",
-    "interrupt",
-]
-HookSource = Literal[
-    "system",
-    "user",
-    "project",
-    "mdm",
-    "sessionFlags",
-    "plugin",
-    "cloudRequirements",
-    "cloudManagedConfig",
-    "legacyManagedConfigFile",
-    "legacyManagedConfigMdm",
-    "unknown",
-]
-HookTrustStatus = Literal["managed", "untrusted", "trusted", "modified"]
+
+class HookExecutionMode(Word):
+    sync = "sync"
+    async_ = "async"
+
+
+class HookHandlerType(Word):
+    command = "command"
+    mcp_tool = "mcpTool"
+    prompt = "prompt"
+    agent = "agent"
+
+
+class HookRunStatus(Word):
+    running = "running"
+    completed = "completed"
+    failed = "failed"
+    blocked = "blocked"
+    stopped = "stopped"
+
+
+class HookScope(Word):
+    thread = "thread"
+    turn = "turn"
+
+
+class HookOutputEntryKind(Word):
+    warning = "warning"
+    stop = "stop"
+    feedback = "feedback"
+    context = "context"
+    error = "error"
+
+
+class HookEventName(Word):
+    pre_model_request = "preModelRequest"
+    post_model_request = "postModelRequest"
+    pre_tool_use = "preToolUse"
+    permission_request = "permissionRequest"
+    post_tool_use = "postToolUse"
+    pre_compact = "preCompact"
+    post_compact = "postCompact"
+    session_start = "sessionStart"
+    session_end = "sessionEnd"
+    user_prompt_submit = "userPromptSubmit"
+    subagent_start = "subagentStart"
+    subagent_stop = "subagentStop"
+    stop = "stop"
+    interrupt = "interrupt"
+
+
+class HookSource(Word):
+    system = "system"
+    user = "user"
+    project = "project"
+    mdm = "mdm"
+    session_flags = "sessionFlags"
+    plugin = "plugin"
+    cloud_requirements = "cloudRequirements"
+    cloud_managed_config = "cloudManagedConfig"
+    legacy_managed_config_file = "legacyManagedConfigFile"
+    legacy_managed_config_mdm = "legacyManagedConfigMdm"
+    unknown = "unknown"
+
+
+class HookTrustStatus(Word):
+    managed = "managed"
+    untrusted = "untrusted"
+    trusted = "trusted"
+    modified = "modified"
 
 
 class HookMetadata(Wire, frozen=True, kw_only=True):
@@ -109,7 +142,7 @@ class HookRunSummary(Wire, frozen=True, kw_only=True):
     status: Open[HookRunStatus]
     completed_at: int | None = None
     duration_ms: int | None = None
-    source: Open[HookSource] = "unknown"
+    source: Open[HookSource] = HookSource.unknown
     status_message: str | None = None
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from msgspec import UNSET, UnsetType, field
 
-from treadle.protocol.app.base import Variant, Wire
+from treadle.protocol.app.base import Closed, Variant, Wire, Word
 
-ImageDetail = Literal["auto", "low", "high", "original"]
+
+class ImageDetail(Word):
+    auto = "auto"
+    low = "low"
+    high = "high"
+    original = "original"
 
 
 class ByteRange(Wire, frozen=True, kw_only=True):
@@ -31,12 +34,12 @@ class ImageUserInput(Variant, frozen=True, kw_only=True, tag="image"):
 
     url: str | UnsetType = UNSET
     file_id: str | UnsetType = UNSET
-    detail: ImageDetail | None = None
+    detail: Closed[ImageDetail] | None = None
 
 
 class LocalImageUserInput(Variant, frozen=True, kw_only=True, tag="localImage"):
     path: str
-    detail: ImageDetail | None = None
+    detail: Closed[ImageDetail] | None = None
 
 
 class AudioUserInput(Variant, frozen=True, kw_only=True, tag="audio"):

@@ -11,13 +11,13 @@ class ItemStartedNotification(Wire, frozen=True, kw_only=True):
     thread_id: str
     turn_id: str
     item: ThreadItem
-    started_at_ms: int
+    started_at_ms: int = 0
 
 
 class ItemCompletedNotification(Wire, frozen=True, kw_only=True):
     thread_id: str
     turn_id: str
-    completed_at_ms: int
+    completed_at_ms: int = 0
     item: ThreadItem
 
 

@@ -8,33 +8,94 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from msgspec import UNSET, UnsetType, field
 
 from treadle.protocol.app.actions import CommandAction, FileUpdateChange
-from treadle.protocol.app.base import Open, OrUnknown, Unknown, Variant, Wire, union
+from treadle.protocol.app.base import Open, OrUnknown, Unknown, Variant, Wire, Word, union
 from treadle.protocol.app.dynamic_tools import DynamicToolCallOutputContentItem
 from treadle.protocol.app.inputs import UserInput
 from treadle.protocol.app.outputs import FunctionCallOutputBody
+from treadle.protocol.app.settings import ReasoningEffort
 
-MessagePhase = Literal["commentary", "partial_answer", "final_answer"]
+
+class MessagePhase(Word):
+    commentary = "commentary"
+    partial_answer = "partial_answer"
+    final_answer = "final_answer"
+
+
 AgentMessageDelivery = Literal["async"]
-CommandExecutionSource = Literal["agent", "userShell", "unifiedExecStartup", "unifiedExecInteraction"]
-CommandExecutionStatus = Literal["inProgress", "completed", "failed", "declined"]
-PatchApplyStatus = Literal["inProgress", "completed", "failed", "declined"]
-McpToolCallStatus = Literal["inProgress", "completed", "failed"]
-DynamicToolCallStatus = Literal["inProgress", "completed", "failed"]
-CollabAgentTool = Literal[
-    "spawnAgent",
-    "sendInput",
-    "resumeAgent",
-    "wait",
-    "closeAgent",
-    "sendMessage",
-    "followupTask",
-    "interruptAgent",
-    "listAgents",
-]
-CollabAgentToolCallStatus = Literal["inProgress", "completed", "failed", "interrupted"]
-CollabAgentStatus = Literal["pendingInit", "running", "interrupted", "completed", "errored", "shutdown", "notFound"]
-SubAgentActivityKind = Literal["started", "interacted", "interrupted", "completed"]
-McpAppDisplayMode = Literal["inline", "fullscreen"]
+
+
+class CommandExecutionSource(Word):
+    agent = "agent"
+    user_shell = "userShell"
+    unified_exec_startup = "unifiedExecStartup"
+    unified_exec_interaction = "unifiedExecInteraction"
+
+
+class CommandExecutionStatus(Word):
+    in_progress = "inProgress"
+    completed = "completed"
+    failed = "failed"
+    declined = "declined"
+
+
+class PatchApplyStatus(Word):
+    in_progress = "inProgress"
+    completed = "completed"
+    failed = "failed"
+    declined = "declined"
+
+
+class McpToolCallStatus(Word):
+    in_progress = "inProgress"
+    completed = "completed"
+    failed = "failed"
+
+
+class DynamicToolCallStatus(Word):
+    in_progress = "inProgress"
+    completed = "completed"
+    failed = "failed"
+
+
+class CollabAgentTool(Word):
+    spawn_agent = "spawnAgent"
+    send_input = "sendInput"
+    resume_agent = "resumeAgent"
+    wait = "wait"
+    close_agent = "closeAgent"
+    send_message = "sendMessage"
+    followup_task = "followupTask"
+    interrupt_agent = "interruptAgent"
+    list_agents = "listAgents"
+
+
+class CollabAgentToolCallStatus(Word):
+    in_progress = "inProgress"
+    completed = "completed"
+    failed = "failed"
+    interrupted = "interrupted"
+
+
+class CollabAgentStatus(Word):
+    pending_init = "pendingInit"
+    running = "running"
+    interrupted = "interrupted"
+    completed = "completed"
+    errored = "errored"
+    shutdown = "shutdown"
+    not_found = "notFound"
+
+
+class SubAgentActivityKind(Word):
+    started = "started"
+    interacted = "interacted"
+    interrupted = "interrupted"
+    completed = "completed"
+
+
+class McpAppDisplayMode(Word):
+    inline = "inline"
+    fullscreen = "fullscreen"
 
 
 class HookPromptFragment(Wire, frozen=True, kw_only=True):
@@ -178,7 +239,7 @@ class CommandExecutionThreadItem(Item, frozen=True, kw_only=True, tag="commandEx
     plugin_id: str | None = None
     process_id: str | None = None
     script_path: str | None = None
-    source: Open[CommandExecutionSource] = "agent"
+    source: Open[CommandExecutionSource] = CommandExecutionSource.agent
 
 
 class FileChangeThreadItem(Item, frozen=True, kw_only=True, tag="fileChange"):
@@ -223,7 +284,7 @@ class CollabAgentToolCallThreadItem(Item, frozen=True, kw_only=True, tag="collab
     tool: Open[CollabAgentTool]
     model: str | None = None
     prompt: str | None = None
-    reasoning_effort: str | None = None
+    reasoning_effort: Open[ReasoningEffort] | None = None
 
 
 class SubAgentActivityThreadItem(Item, frozen=True, kw_only=True, tag="subAgentActivity"):
@@ -232,7 +293,7 @@ class SubAgentActivityThreadItem(Item, frozen=True, kw_only=True, tag="subAgentA
     agent_thread_id: str
     kind: Open[SubAgentActivityKind]
     model: str | None = None
-    reasoning_effort: str | None = None
+    reasoning_effort: Open[ReasoningEffort] | None = None
 
 
 class WebSearchThreadItem(Item, frozen=True, kw_only=True, tag="webSearch"):

@@ -7,16 +7,46 @@ from typing import Any, Literal
 
 from msgspec import UNSET, UnsetType, field
 
-from treadle.protocol.app.base import Empty, NoParams, Open, Params, Unsigned32, Wire
+from treadle.protocol.app.base import Closed, Empty, NoParams, Open, Params, Unsigned32, Wire, Word
 
-McpAuthStatus = Literal["unknown", "unsupported", "notLoggedIn", "bearerToken", "oAuth"]
-McpServerConnectionStatus = Literal[
-    "notStarted", "starting", "connected", "authenticationRequired", "failed", "cancelled", "disabled"
-]
-McpServerStatusDetail = Literal["full", "toolsAndAuthOnly"]
-McpServerOauthClientRegistration = Literal["auto", "cimd", "dcr"]
+
+class McpAuthStatus(Word):
+    unknown = "unknown"
+    unsupported = "unsupported"
+    not_logged_in = "notLoggedIn"
+    bearer_token = "bearerToken"
+    o_auth = "oAuth"
+
+
+class McpServerConnectionStatus(Word):
+    not_started = "notStarted"
+    starting = "starting"
+    connected = "connected"
+    authentication_required = "authenticationRequired"
+    failed = "failed"
+    cancelled = "cancelled"
+    disabled = "disabled"
+
+
+class McpServerStatusDetail(Word):
+    full = "full"
+    tools_and_auth_only = "toolsAndAuthOnly"
+
+
+class McpServerOauthClientRegistration(Word):
+    auto = "auto"
+    cimd = "cimd"
+    dcr = "dcr"
+
+
 McpServerStartupFailureReason = Literal["reauthenticationRequired"]
-McpServerStartupState = Literal["starting", "ready", "failed", "cancelled"]
+
+
+class McpServerStartupState(Word):
+    starting = "starting"
+    ready = "ready"
+    failed = "failed"
+    cancelled = "cancelled"
 
 
 class McpServerInfo(Wire, frozen=True, kw_only=True):
@@ -78,7 +108,7 @@ class McpServerStatus(Wire, frozen=True, kw_only=True):
 class ListMcpServerStatusParams(Params, frozen=True, kw_only=True):
     thread_id: str | None = None
     cursor: str | None = None
-    detail: McpServerStatusDetail | None = None
+    detail: Closed[McpServerStatusDetail] | None = None
     limit: Unsigned32 | None = None
     server_name: str | None = None
 
@@ -135,7 +165,7 @@ class McpServerToolCallResponse(Wire, frozen=True, kw_only=True):
 class McpServerOauthLoginParams(Params, frozen=True, kw_only=True):
     name: str
     thread_id: str | None = None
-    client_registration: McpServerOauthClientRegistration | None = None
+    client_registration: Closed[McpServerOauthClientRegistration] | None = None
     scopes: tuple[str, ...] | None = None
     timeout_secs: int | None = None
 

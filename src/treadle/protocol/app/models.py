@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from treadle.protocol.app.base import NoParams, Open, Params, Unsigned32, Wire, Word
+from treadle.protocol.app.settings import ReasoningEffort
 
-from treadle.protocol.app.base import NoParams, Open, Params, Unsigned32, Wire
 
-InputModality = Literal["text", "image", "audio"]
-MultiAgentVersion = Literal["disabled", "v1", "v2"]
-CyberAccessProgram = Literal["standard", "daybreakBlue", "daybreakRed"]
+class InputModality(Word):
+    text = "text"
+    image = "image"
+    audio = "audio"
+
+
+class MultiAgentVersion(Word):
+    disabled = "disabled"
+    v1 = "v1"
+    v2 = "v2"
+
+
+class CyberAccessProgram(Word):
+    standard = "standard"
+    daybreak_blue = "daybreakBlue"
+    daybreak_red = "daybreakRed"
 
 
 class ReasoningEffortOption(Wire, frozen=True, kw_only=True):
     description: str
-    reasoning_effort: str
+    reasoning_effort: Open[ReasoningEffort]
 
 
 class ModelAccessPrograms(Wire, frozen=True, kw_only=True):
@@ -40,7 +53,7 @@ class ModelUpgradeInfo(Wire, frozen=True, kw_only=True):
 
 class Model(Wire, frozen=True, kw_only=True):
     id: str
-    default_reasoning_effort: str
+    default_reasoning_effort: Open[ReasoningEffort]
     description: str
     display_name: str
     hidden: bool

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import UNSET, UnsetType, field
 
-from treadle.protocol.app.base import Variant
+from treadle.protocol.app.base import Closed, Variant
 from treadle.protocol.app.inputs import ImageDetail
 
 
@@ -17,7 +17,7 @@ class InputImageFunctionCallOutputContentItem(Variant, frozen=True, kw_only=True
 
     image_url: str | UnsetType = field(name="image_url", default=UNSET)
     file_id: str | UnsetType = field(name="file_id", default=UNSET)
-    detail: ImageDetail | None = None
+    detail: Closed[ImageDetail] | None = None
 
 
 class InputAudioFunctionCallOutputContentItem(Variant, frozen=True, kw_only=True, tag="input_audio"):

@@ -6,9 +6,13 @@ from typing import Literal
 
 from msgspec import UNSET, UnsetType
 
-from treadle.protocol.app.base import Variant, Wire
+from treadle.protocol.app.base import Closed, Variant, Wire, Word
 
-FileSystemAccessMode = Literal["read", "write", "deny"]
+
+class FileSystemAccessMode(Word):
+    read = "read"
+    write = "write"
+    deny = "deny"
 
 
 class FileSystemSpecialPath(Wire, frozen=True, kw_only=True):
@@ -35,7 +39,7 @@ FileSystemPath = PathFileSystemPath | GlobPatternFileSystemPath | SpecialFileSys
 
 
 class FileSystemSandboxEntry(Wire, frozen=True, kw_only=True):
-    access: FileSystemAccessMode
+    access: Closed[FileSystemAccessMode]
     path: FileSystemPath
 
 

@@ -5,13 +5,37 @@ from __future__ import annotations
 from typing import Literal
 
 from treadle.protocol.app.approvals import NetworkApprovalProtocol
-from treadle.protocol.app.base import Open, OrUnknown, Variant, Wire
+from treadle.protocol.app.base import Open, OrUnknown, Variant, Wire, Word
 from treadle.protocol.app.permissions import RequestPermissionProfile
 
-GuardianApprovalReviewStatus = Literal["inProgress", "approved", "denied", "timedOut", "aborted"]
-GuardianRiskLevel = Literal["low", "medium", "high", "critical"]
-GuardianUserAuthorization = Literal["unknown", "low", "medium", "high"]
-GuardianCommandSource = Literal["shell", "unifiedExec"]
+
+class GuardianApprovalReviewStatus(Word):
+    in_progress = "inProgress"
+    approved = "approved"
+    denied = "denied"
+    timed_out = "timedOut"
+    aborted = "aborted"
+
+
+class GuardianRiskLevel(Word):
+    low = "low"
+    medium = "medium"
+    high = "high"
+    critical = "critical"
+
+
+class GuardianUserAuthorization(Word):
+    unknown = "unknown"
+    low = "low"
+    medium = "medium"
+    high = "high"
+
+
+class GuardianCommandSource(Word):
+    shell = "shell"
+    unified_exec = "unifiedExec"
+
+
 AutoReviewDecisionSource = Literal["agent"]
 
 

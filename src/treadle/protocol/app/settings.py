@@ -5,22 +5,72 @@ Owns the vocabulary only; what the values allow is decided elsewhere.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from treadle.protocol.app.base import Empty, Member, Open, OrUnknown, Params, Variant, Wire
-
-ApprovalsReviewer = Literal["user", "auto_review", "guardian_subagent"]
-Personality = Literal["none", "friendly", "pragmatic"]
-SandboxMode = Literal["read-only", "workspace-write", "danger-full-access"]
-ReasoningSummary = Literal["auto", "concise", "detailed", "none"]
-NetworkAccess = Literal["restricted", "enabled"]
-ModeKind = Literal["plan", "default"]
+from treadle.protocol.app.base import Closed, Empty, Member, Open, OrUnknown, Params, Variant, Wire, Word
 
 
-ReasoningEffort = Annotated[str, Meta(min_length=1)]
-"""As a client asks for it; which ones exist depends on the model."""
+class ApprovalsReviewer(Word):
+    user = "user"
+    auto_review = "auto_review"
+    guardian_subagent = "guardian_subagent"
+
+
+class Personality(Word):
+    none = "none"
+    friendly = "friendly"
+    pragmatic = "pragmatic"
+
+
+class SandboxMode(Word):
+    read_only = "read-only"
+    workspace_write = "workspace-write"
+    danger_full_access = "danger-full-access"
+
+
+class ReasoningSummary(Word):
+    auto = "auto"
+    concise = "concise"
+    detailed = "detailed"
+    none = "none"
+
+
+class NetworkAccess(Word):
+    restricted = "restricted"
+    enabled = "enabled"
+
+
+class ModeKind(Word):
+    plan = "plan"
+    default = "default"
+
+
+class ReasoningEffort(Word):
+    """Which ones exist depends on the model."""
+
+    none = "none"
+    minimal = "minimal"
+    low = "low"
+    medium = "medium"
+    high = "high"
+    xhigh = "xhigh"
+    max = "max"
+    ultra = "ultra"
+
+
+if TYPE_CHECKING:
+    WantedEffort = ReasoningEffort | str
+else:
+    WantedEffort = Annotated[str, Meta(min_length=1)]
+    """As a client asks for it: any."""
+
+
+class AskForApprovalValue(Word):
+    untrusted = "untrusted"
+    on_request = "on-request"
+    never = "never"
 
 
 class Granular(Wire, frozen=True, kw_only=True):
@@ -35,7 +85,9 @@ class GranularAskForApproval(Member, frozen=True, kw_only=True):
     granular: Granular
 
 
-AskForApproval = Literal["untrusted", "on-request", "never"] | GranularAskForApproval
+AskForApproval = Closed[AskForApprovalValue] | GranularAskForApproval
+KnownApproval = AskForApprovalValue | GranularAskForApproval
+"""The same, as a client is told of it."""
 
 
 class DangerFullAccessSandboxPolicy(Variant, frozen=True, kw_only=True, tag="dangerFullAccess"):
@@ -47,7 +99,7 @@ class ReadOnlySandboxPolicy(Variant, frozen=True, kw_only=True, tag="readOnly"):
 
 
 class ExternalSandboxSandboxPolicy(Variant, frozen=True, kw_only=True, tag="externalSandbox"):
-    network_access: NetworkAccess = "restricted"
+    network_access: Closed[NetworkAccess] = "restricted"
 
 
 class WorkspaceWriteSandboxPolicy(Variant, frozen=True, kw_only=True, tag="workspaceWrite"):
@@ -69,7 +121,7 @@ class Settings(Wire, frozen=True, kw_only=True):
 
 
 class CollaborationMode(Wire, frozen=True, kw_only=True):
-    mode: ModeKind
+    mode: Closed[ModeKind]
     settings: Settings
 
 
@@ -79,7 +131,7 @@ class ActivePermissionProfile(Wire, frozen=True, kw_only=True):
 
 
 class ThreadSettings(Wire, frozen=True, kw_only=True):
-    approval_policy: OrUnknown[AskForApproval | str]
+    approval_policy: OrUnknown[KnownApproval | str]
     approvals_reviewer: Open[ApprovalsReviewer]
     collaboration_mode: CollaborationMode
     cwd: str
@@ -88,7 +140,7 @@ class ThreadSettings(Wire, frozen=True, kw_only=True):
     sandbox_policy: OrUnknown[SandboxPolicy]
     active_permission_profile: ActivePermissionProfile | None = None
     disabled_plugin_ids: tuple[str, ...] = ()
-    effort: str | None = None
+    effort: Open[ReasoningEffort] | None = None
     personality: Open[Personality] | None = None
     service_tier: str | None = None
     summary: Open[ReasoningSummary] | None = None
@@ -99,15 +151,15 @@ class ThreadSettingsUpdateParams(Params, frozen=True, kw_only=True):
 
     thread_id: str
     approval_policy: AskForApproval | None = None
-    approvals_reviewer: ApprovalsReviewer | None = None
+    approvals_reviewer: Closed[ApprovalsReviewer] | None = None
     collaboration_mode: CollaborationMode | None = None
     cwd: str | None = None
-    effort: ReasoningEffort | None = None
+    effort: WantedEffort | None = None
     model: str | None = None
-    personality: Personality | None = None
+    personality: Closed[Personality] | None = None
     sandbox_policy: SandboxPolicy | None = None
     service_tier: str | UnsetType | None = UNSET
-    summary: ReasoningSummary | None = None
+    summary: Closed[ReasoningSummary] | None = None
 
 
 ThreadSettingsUpdateResponse = Empty

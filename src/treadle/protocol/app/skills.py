@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from msgspec import UNSET, UnsetType
 
-from treadle.protocol.app.base import Empty, Open, Params, Wire
+from treadle.protocol.app.base import Empty, Open, Params, Wire, Word
 
-SkillScope = Literal["user", "repo", "system", "admin"]
+
+class SkillScope(Word):
+    user = "user"
+    repo = "repo"
+    system = "system"
+    admin = "admin"
 
 
 class SkillToolDependency(Wire, frozen=True, kw_only=True):

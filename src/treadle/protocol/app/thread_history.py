@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from treadle.protocol.app.base import Empty, Params, Unsigned32, Variant, Wire
+from treadle.protocol.app.base import Closed, Empty, Params, Unsigned32, Variant, Wire
 from treadle.protocol.app.items import ThreadItem
 from treadle.protocol.app.thread_methods import SortDirection
 from treadle.protocol.app.threads import Thread
@@ -14,9 +14,9 @@ from treadle.protocol.app.turns import Turn, TurnItemsView
 class ThreadTurnsListParams(Params, frozen=True, kw_only=True):
     thread_id: str
     cursor: str | None = None
-    items_view: TurnItemsView | None = None
+    items_view: Closed[TurnItemsView] | None = None
     limit: Unsigned32 | None = None
-    sort_direction: SortDirection | None = None
+    sort_direction: Closed[SortDirection] | None = None
 
 
 class ThreadTurnsListResponse(Wire, frozen=True, kw_only=True):
@@ -40,7 +40,7 @@ class ThreadItemsListParams(Params, frozen=True, kw_only=True):
     turn_id: str | None = None
     cursor: ThreadItemsListCursor | None = None
     limit: Unsigned32 | None = None
-    sort_direction: SortDirection | None = None
+    sort_direction: Closed[SortDirection] | None = None
 
 
 class ThreadItemEntry(Wire, frozen=True, kw_only=True):

@@ -2,38 +2,59 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from msgspec import UNSET, UnsetType
 
-from treadle.protocol.app.base import Empty, JsonObject, Open, OrUnknown, Params, Unsigned32, Wire
+from treadle.protocol.app.base import Closed, Empty, JsonObject, Open, OrUnknown, Params, Unsigned32, Wire, Word
 from treadle.protocol.app.dynamic_tools import DynamicToolSpec
 from treadle.protocol.app.settings import (
     ApprovalsReviewer,
     AskForApproval,
     CollaborationMode,
+    KnownApproval,
     Personality,
+    ReasoningEffort,
     SandboxMode,
     SandboxPolicy,
 )
 from treadle.protocol.app.threads import Thread
 
-ThreadStartSource = Literal["startup", "clear"]
-ThreadSortKey = Literal["created_at", "updated_at", "recency_at", "section_position"]
-ThreadSourceKind = Literal[
-    "cli",
-    "vscode",
-    "exec",
-    "appServer",
-    "subAgent",
-    "subAgentReview",
-    "subAgentCompact",
-    "subAgentThreadSpawn",
-    "subAgentOther",
-    "unknown",
-]
-ThreadUnsubscribeStatus = Literal["notLoaded", "notSubscribed", "unsubscribed"]
-SortDirection = Literal["asc", "desc"]
+
+class ThreadStartSource(Word):
+    startup = "startup"
+    clear = "clear"
+
+
+class ThreadSortKey(Word):
+    created_at = "created_at"
+    updated_at = "updated_at"
+    recency_at = "recency_at"
+    section_position = "section_position"
+
+
+class ThreadSourceKind(Word):
+    cli = "cli"
+    vscode = "vscode"
+    exec = "exec"
+    app_server = "appServer"
+    sub_agent = "subAgent"
+    sub_agent_review = "subAgentReview"
+    sub_agent_compact = "subAgentCompact"
+    sub_agent_thread_spawn = "subAgentThreadSpawn"
+    sub_agent_other = "subAgentOther"
+    unknown = "unknown"
+
+
+class ThreadUnsubscribeStatus(Word):
+    not_loaded = "notLoaded"
+    not_subscribed = "notSubscribed"
+    unsubscribed = "unsubscribed"
+
+
+class SortDirection(Word):
+    asc = "asc"
+    desc = "desc"
 
 
 class ThreadStartParams(Params, frozen=True, kw_only=True):
@@ -42,7 +63,7 @@ class ThreadStartParams(Params, frozen=True, kw_only=True):
     _hidden: ClassVar = ("config",)
 
     approval_policy: AskForApproval | None = None
-    approvals_reviewer: ApprovalsReviewer | None = None
+    approvals_reviewer: Closed[ApprovalsReviewer] | None = None
     base_instructions: str | None = None
     config: JsonObject | None = None
     cwd: str | None = None
@@ -50,11 +71,11 @@ class ThreadStartParams(Params, frozen=True, kw_only=True):
     ephemeral: bool | None = None
     model: str | None = None
     model_provider: str | None = None
-    personality: Personality | None = None
-    sandbox: SandboxMode | None = None
+    personality: Closed[Personality] | None = None
+    sandbox: Closed[SandboxMode] | None = None
     service_name: str | None = None
     service_tier: str | UnsetType | None = UNSET
-    session_start_source: ThreadStartSource | None = None
+    session_start_source: Closed[ThreadStartSource] | None = None
     thread_source: str | None = None
     dynamic_tools: tuple[DynamicToolSpec, ...] | None = None
     permissions: str | None = None
@@ -62,7 +83,7 @@ class ThreadStartParams(Params, frozen=True, kw_only=True):
 
 
 class ThreadStartResponse(Wire, frozen=True, kw_only=True):
-    approval_policy: OrUnknown[AskForApproval | str]
+    approval_policy: OrUnknown[KnownApproval | str]
     approvals_reviewer: Open[ApprovalsReviewer]
     cwd: str
     model: str
@@ -71,7 +92,7 @@ class ThreadStartResponse(Wire, frozen=True, kw_only=True):
     thread: Thread
     disabled_plugin_ids: tuple[str, ...] = ()
     instruction_sources: tuple[str, ...] = ()
-    reasoning_effort: str | None = None
+    reasoning_effort: Open[ReasoningEffort] | None = None
     service_tier: str | None = None
 
 
@@ -80,7 +101,7 @@ class ThreadResumeParams(Params, frozen=True, kw_only=True):
 
     thread_id: str
     approval_policy: AskForApproval | None = None
-    approvals_reviewer: ApprovalsReviewer | None = None
+    approvals_reviewer: Closed[ApprovalsReviewer] | None = None
     base_instructions: str | None = None
     config: JsonObject | None = None
     cwd: str | None = None
@@ -88,14 +109,14 @@ class ThreadResumeParams(Params, frozen=True, kw_only=True):
     exclude_turns: bool = False
     model: str | None = None
     model_provider: str | None = None
-    personality: Personality | None = None
-    sandbox: SandboxMode | None = None
+    personality: Closed[Personality] | None = None
+    sandbox: Closed[SandboxMode] | None = None
     service_tier: str | UnsetType | None = UNSET
     permissions: str | None = None
 
 
 class ThreadResumeResponse(Wire, frozen=True, kw_only=True):
-    approval_policy: OrUnknown[AskForApproval | str]
+    approval_policy: OrUnknown[KnownApproval | str]
     approvals_reviewer: Open[ApprovalsReviewer]
     cwd: str
     model: str
@@ -106,7 +127,7 @@ class ThreadResumeResponse(Wire, frozen=True, kw_only=True):
     disabled_plugin_ids: tuple[str, ...] = ()
     instruction_sources: tuple[str, ...] = ()
     items_backwards_cursor: str | None = None
-    reasoning_effort: str | None = None
+    reasoning_effort: Open[ReasoningEffort] | None = None
     service_tier: str | None = None
     turns_backwards_cursor: str | None = None
 
@@ -116,7 +137,7 @@ class ThreadForkParams(Params, frozen=True, kw_only=True):
 
     thread_id: str
     approval_policy: AskForApproval | None = None
-    approvals_reviewer: ApprovalsReviewer | None = None
+    approvals_reviewer: Closed[ApprovalsReviewer] | None = None
     base_instructions: str | None = None
     config: JsonObject | None = None
     cwd: str | None = None
@@ -126,14 +147,14 @@ class ThreadForkParams(Params, frozen=True, kw_only=True):
     last_turn_id: str | None = None
     model: str | None = None
     model_provider: str | None = None
-    sandbox: SandboxMode | None = None
+    sandbox: Closed[SandboxMode] | None = None
     service_tier: str | UnsetType | None = UNSET
     thread_source: str | None = None
     permissions: str | None = None
 
 
 class ThreadForkResponse(Wire, frozen=True, kw_only=True):
-    approval_policy: OrUnknown[AskForApproval | str]
+    approval_policy: OrUnknown[KnownApproval | str]
     approvals_reviewer: Open[ApprovalsReviewer]
     cwd: str
     model: str
@@ -142,7 +163,7 @@ class ThreadForkResponse(Wire, frozen=True, kw_only=True):
     thread: Thread
     disabled_plugin_ids: tuple[str, ...] = ()
     instruction_sources: tuple[str, ...] = ()
-    reasoning_effort: str | None = None
+    reasoning_effort: Open[ReasoningEffort] | None = None
     service_tier: str | None = None
 
 
@@ -165,9 +186,9 @@ class ThreadListParams(Params, frozen=True, kw_only=True):
     originators: tuple[str, ...] | None = None
     search_term: str | None = None
     section_id: str | None = None
-    sort_direction: SortDirection | None = None
-    sort_key: ThreadSortKey | None = None
-    source_kinds: tuple[ThreadSourceKind, ...] | None = None
+    sort_direction: Closed[SortDirection] | None = None
+    sort_key: Closed[ThreadSortKey] | None = None
+    source_kinds: tuple[Closed[ThreadSourceKind], ...] | None = None
     use_state_db_only: bool = False
 
 

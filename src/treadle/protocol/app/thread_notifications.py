@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from treadle.protocol.app.base import Open, OrUnknown, Wire
+from treadle.protocol.app.base import Open, OrUnknown, Wire, Word
 from treadle.protocol.app.settings import ThreadSettings
 from treadle.protocol.app.threads import Thread, ThreadGoal, ThreadReadState, ThreadStatus, ThreadTokenUsage
 from treadle.protocol.app.turns import Turn
 
-TurnPlanStepStatus = Literal["pending", "inProgress", "completed"]
+
+class TurnPlanStepStatus(Word):
+    pending = "pending"
+    in_progress = "inProgress"
+    completed = "completed"
 
 
 class TurnPlanStep(Wire, frozen=True, kw_only=True):

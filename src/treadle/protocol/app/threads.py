@@ -6,12 +6,36 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from msgspec import field
 
-from treadle.protocol.app.base import Member, Open, OrUnknown, Unknown, Variant, Wire, union
+from treadle.protocol.app.base import Member, Open, OrUnknown, Unknown, Variant, Wire, Word, union
+from treadle.protocol.app.settings import ReasoningEffort
 from treadle.protocol.app.turns import Turn
 
-ThreadHistoryMode = Literal["legacy", "paginated"]
-ThreadActiveFlag = Literal["waitingOnApproval", "waitingOnUserInput"]
-ThreadGoalStatus = Literal["active", "paused", "blocked", "usageLimited", "budgetLimited", "complete"]
+
+class ThreadHistoryMode(Word):
+    legacy = "legacy"
+    paginated = "paginated"
+
+
+class ThreadSource(Word):
+    """Why there is a thread; a client may say what it likes."""
+
+    user = "user"
+    subagent = "subagent"
+    memory_consolidation = "memory_consolidation"
+
+
+class ThreadActiveFlag(Word):
+    waiting_on_approval = "waitingOnApproval"
+    waiting_on_user_input = "waitingOnUserInput"
+
+
+class ThreadGoalStatus(Word):
+    active = "active"
+    paused = "paused"
+    blocked = "blocked"
+    usage_limited = "usageLimited"
+    budget_limited = "budgetLimited"
+    complete = "complete"
 
 
 class GitInfo(Wire, frozen=True, kw_only=True):
@@ -104,18 +128,18 @@ class Thread(Wire, frozen=True, kw_only=True):
     agent_role: str | None = None
     forked_from_id: str | None = None
     git_info: GitInfo | None = None
-    history_mode: Open[ThreadHistoryMode] = "legacy"
+    history_mode: Open[ThreadHistoryMode] = ThreadHistoryMode.legacy
     model: str | None = None
     name: str | None = None
     originator: str | None = None
     parent_thread_id: str | None = None
     path: str | None = None
     project_id: str | None = None
-    reasoning_effort: str | None = None
+    reasoning_effort: Open[ReasoningEffort] | None = None
     recency_at: int | None = None
     section: ThreadSection | None = None
     section_entered_at: int | None = None
-    thread_source: str | None = None
+    thread_source: Open[ThreadSource] | None = None
 
 
 class TokenUsageBreakdown(Wire, frozen=True, kw_only=True):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, get_args
 
-from treadle.protocol.app.base import Member, Open, Unknown, Wire, union
+from treadle.protocol.app.base import Member, Open, Unknown, Wire, Word, union
 
-NonSteerableTurnKind = Literal["review", "compact"]
+
+class NonSteerableTurnKind(Word):
+    review = "review"
+    compact = "compact"
 
 
 CodexErrorWord = Literal[

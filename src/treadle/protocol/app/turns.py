@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET, UnsetType
 
-from treadle.protocol.app.base import Empty, Open, Params, Variant, Wire
+from treadle.protocol.app.base import Closed, Empty, Open, Params, Variant, Wire, Word
 from treadle.protocol.app.inputs import UserInput
 from treadle.protocol.app.items import ThreadItem
 from treadle.protocol.app.outputs import FunctionCallOutputBody
@@ -15,15 +15,29 @@ from treadle.protocol.app.settings import (
     AskForApproval,
     CollaborationMode,
     Personality,
-    ReasoningEffort,
     ReasoningSummary,
     SandboxPolicy,
+    WantedEffort,
 )
 from treadle.protocol.app.turn_errors import TurnError
 
-TurnStatus = Literal["completed", "interrupted", "failed", "inProgress"]
-TurnItemsView = Literal["notLoaded", "summary", "full"]
-ReviewDelivery = Literal["inline"]
+
+class TurnStatus(Word):
+    completed = "completed"
+    interrupted = "interrupted"
+    failed = "failed"
+    in_progress = "inProgress"
+
+
+class TurnItemsView(Word):
+    not_loaded = "notLoaded"
+    summary = "summary"
+    full = "full"
+
+
+class ReviewDelivery(Word):
+    inline = "inline"
+    detached = "detached"
 
 
 class Turn(Wire, frozen=True, kw_only=True):
@@ -35,7 +49,7 @@ class Turn(Wire, frozen=True, kw_only=True):
     completed_at: int | None = None
     duration_ms: int | None = None
     error: TurnError | None = None
-    items_view: Open[TurnItemsView] = "full"
+    items_view: Open[TurnItemsView] = TurnItemsView.full
     root_turn_id: str | None = None
     started_at: int | None = None
 
@@ -53,20 +67,20 @@ class TurnStartParams(Params, frozen=True, kw_only=True):
     thread_id: str
     input: tuple[UserInput, ...]
     approval_policy: AskForApproval | None = None
-    approvals_reviewer: ApprovalsReviewer | None = None
+    approvals_reviewer: Closed[ApprovalsReviewer] | None = None
     client_user_message_id: str | None = None
     cwd: str | None = None
     disabled_plugin_ids: tuple[str, ...] | None = None
-    effort: ReasoningEffort | None = None
+    effort: WantedEffort | None = None
     model: str | None = None
     output_schema: Any = None
     parent_turn_id: str | None = None
-    personality: Personality | None = None
+    personality: Closed[Personality] | None = None
     root_turn_id: str | None = None
     sandbox_policy: SandboxPolicy | None = None
     service_tier: str | UnsetType | None = UNSET
     service_tier_for_turn: str | UnsetType | None = UNSET
-    summary: ReasoningSummary | None = None
+    summary: Closed[ReasoningSummary] | None = None
     tool_output: TurnToolOutput | None = None
     turn_trigger: str | None = None
     collaboration_mode: CollaborationMode | None = None
@@ -120,7 +134,7 @@ ReviewTarget = UncommittedChangesReviewTarget | BaseBranchReviewTarget | CommitR
 class ReviewStartParams(Params, frozen=True, kw_only=True):
     thread_id: str
     target: ReviewTarget
-    delivery: ReviewDelivery | None = None
+    delivery: Closed[Literal[ReviewDelivery.inline]] | None = None
 
 
 class ReviewStartResponse(Wire, frozen=True, kw_only=True):

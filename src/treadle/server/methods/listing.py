@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, cast
 
 from treadle.agent.state import read_state
 from treadle.agent.thread import wire_thread
@@ -48,7 +48,7 @@ def _query(params: ThreadListParams) -> ThreadQuery:
         raise RpcError(INVALID_REQUEST, "sections are not supported: sort by created_at, updated_at or recency_at")
     return ThreadQuery(
         limit=min(max(params.limit or DEFAULT_LIMIT, 1), MAX_LIMIT),
-        sort_key=key,
+        sort_key=cast("SortKey", key),  # params have no other
         descending=params.sort_direction != "asc",
         after=_read_cursor(params.cursor),
         archived=bool(params.archived),

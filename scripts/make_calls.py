@@ -1,0 +1,289 @@
+"""Write `treadle/client/calls.py` and `async_calls.py`: one method for each RPC of the app-server, from the registry.
+
+    python scripts/make_calls.py            # write both files
+    python scripts/make_calls.py --check    # say whether they are up to date
+
+Methods that the official SDK has too keep its names and parameters; they are in `SPECIAL`. The others take the struct
+of their params, and have a line in `ABOUT`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from treadle.protocol.app import registry
+
+FOLDER: Final = Path(registry.__file__).parents[2] / "client"
+
+
+class Special(NamedTuple):
+    """`given` are the parameters, `sent` the expression for what is sent."""
+
+    name: str
+    given: str
+    sent: str
+    about: str
+
+
+THREAD: Final = "thread_id: str"
+ONLY_THREAD: Final = '{"threadId": thread_id}'
+
+SPECIAL: Final[dict[str, Special]] = {
+    "account/login/cancel": Special(
+        "account_login_cancel", "login_id: str", '{"loginId": login_id}', "Give up an interactive login."
+    ),
+    "account/login/start": Special(
+        "account_login_start",
+        "params: LoginAccountParams | JsonObject",
+        "params",
+        "Log in with a key, or begin an interactive login.",
+    ),
+    "account/logout": Special("account_logout", "", "None", "Forget the credentials."),
+    "account/read": Special(
+        "account_read",
+        "params: GetAccountParams | JsonObject | None = None",
+        "params or {}",
+        "Who is logged in.",
+    ),
+    "model/list": Special(
+        "model_list", "include_hidden: bool = False", '{"includeHidden": include_hidden}', "The models to choose from."
+    ),
+    "thread/archive": Special("thread_archive", THREAD, ONLY_THREAD, "Put a thread away."),
+    "thread/compact/start": Special("thread_compact", THREAD, ONLY_THREAD, "Begin to summarise a thread's history."),
+    "thread/fork": Special(
+        "thread_fork",
+        f"{THREAD}, params: ThreadForkParams | JsonObject | None = None",
+        "with_members(params, threadId=thread_id)",
+        "A new thread with the history of another.",
+    ),
+    "thread/goal/clear": Special("thread_goal_clear", THREAD, ONLY_THREAD, "Take the goal of a thread away."),
+    "thread/goal/set": Special(
+        "thread_goal_set",
+        f"{THREAD}, *, objective: str | None = None, status: ThreadGoalStatus | None = None",
+        "without_none(threadId=thread_id, objective=objective, status=status)",
+        "Give a thread a goal, or change it.",
+    ),
+    "thread/list": Special(
+        "thread_list", "params: ThreadListParams | JsonObject | None = None", "params or {}", "Threads, page by page."
+    ),
+    "thread/name/set": Special(
+        "thread_set_name", f"{THREAD}, name: str", '{"threadId": thread_id, "name": name}', "Name a thread."
+    ),
+    "thread/read": Special(
+        "thread_read",
+        f"{THREAD}, include_turns: bool = False",
+        '{"threadId": thread_id, "includeTurns": include_turns}',
+        "A thread as it is stored.",
+    ),
+    "thread/resume": Special(
+        "thread_resume",
+        f"{THREAD}, params: ThreadResumeParams | JsonObject | None = None",
+        "with_members(params, threadId=thread_id)",
+        "Load a stored thread.",
+    ),
+    "thread/start": Special(
+        "thread_start", "params: ThreadStartParams | JsonObject | None = None", "params or {}", "A new thread."
+    ),
+    "thread/unarchive": Special("thread_unarchive", THREAD, ONLY_THREAD, "Take a thread out of the archive."),
+    "turn/interrupt": Special(
+        "turn_interrupt",
+        f"{THREAD}, turn_id: str",
+        '{"threadId": thread_id, "turnId": turn_id}',
+        "End a turn that runs.",
+    ),
+    "turn/steer": Special(
+        "turn_steer",
+        f"{THREAD}, expected_turn_id: str, input: list[JsonObject] | JsonObject | str",
+        '{"threadId": thread_id, "expectedTurnId": expected_turn_id, "input": input_items(input)}',
+        "Add input to a turn that runs.",
+    ),
+}
+
+# Written by hand in the clients: they do more than ask.
+BY_HAND: Final = ("initialize", "turn/start")
+
+ABOUT: Final[dict[str, str]] = {
+    "command/exec": "Run a command outside of any thread, and wait for its end.",
+    "command/exec/resize": "Tell such a command the size of its terminal.",
+    "command/exec/terminate": "End such a command.",
+    "command/exec/write": "Write to such a command's standard input.",
+    "config/batchWrite": "Change several settings in the configuration file.",
+    "config/mcpServer/reload": "Read the settings of the MCP servers anew.",
+    "config/read": "The settings in force, and where each comes from.",
+    "config/value/write": "Change a setting in the configuration file.",
+    "configRequirements/read": "What an administrator demands of the settings.",
+    "experimentalFeature/enablement/set": "Switch experimental features on or off.",
+    "experimentalFeature/list": "The experimental features.",
+    "fs/copy": "Copy a file or a folder.",
+    "fs/createDirectory": "Make a folder.",
+    "fs/getMetadata": "What kind of file there is, and how large.",
+    "fs/readDirectory": "What is in a folder.",
+    "fs/readFile": "What is in a file, as base64.",
+    "fs/remove": "Remove a file or a folder.",
+    "fs/unwatch": "Stop watching.",
+    "fs/watch": "Be told when something under a path changes.",
+    "fs/writeFile": "Write a file, from base64.",
+    "fuzzyFileSearch": "Find files by a part of their names.",
+    "hooks/list": "The hooks that are configured.",
+    "mcpServer/oauth/login": "Log in to an MCP server.",
+    "mcpServer/resource/read": "Read a resource of an MCP server.",
+    "mcpServer/tool/call": "Call a tool of an MCP server.",
+    "mcpServerStatus/list": "The MCP servers and what they offer.",
+    "modelProvider/capabilities/read": "What the provider of the models can do.",
+    "permissionProfile/list": "The permission profiles to choose from.",
+    "review/start": "Have changes reviewed.",
+    "skills/config/write": "Switch a skill on or off.",
+    "skills/extraRoots/set": "Look for skills in these folders, too.",
+    "skills/list": "The skills, by folder.",
+    "thread/delete": "Remove a thread for good.",
+    "thread/goal/get": "The goal of a thread.",
+    "thread/inject_items": "Add items to a thread's history.",
+    "thread/items/list": "The items of a thread, page by page.",
+    "thread/loaded/list": "The threads that are in the server's memory.",
+    "thread/metadata/update": "Change what is noted about a thread.",
+    "thread/revert": "Go back to an earlier state of a thread.",
+    "thread/rollback": "Take the last turns of a thread back.",
+    "thread/section/move": "Put a thread into a section.",
+    "thread/settings/update": "Change how the next turns of a thread run.",
+    "thread/shellCommand": "Run a command of the user's in a thread.",
+    "thread/turns/list": "The turns of a thread, page by page.",
+    "thread/unsubscribe": "Hear no more of a thread.",
+    "threadSection/create": "Make a section for threads.",
+    "threadSection/delete": "Remove a section.",
+    "threadSection/list": "The sections.",
+    "threadSection/update": "Change a section.",
+}
+
+HEAD: Final = '''"""One {kind}method for each RPC of the app-server. Made by scripts/make_calls.py: edit that one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from treadle.client.exchange import input_items, wire_object, with_members, without_none
+from treadle.protocol.app.registry import METHODS
+
+if TYPE_CHECKING:
+{imports}
+    from treadle.protocol.app.base import JsonObject
+
+
+class {name}(ABC):
+    """What can be asked of a server. Each call goes through `request`; `timeout` is in seconds."""
+
+    @abstractmethod
+    {a}def request(
+        self, method: str, params: Any, *, response_model: type[Any], timeout: float | None = None
+    ) -> Any:
+        """Ask, and {wait} for the answer."""
+
+    {a}def _call(self, method: str, params: Any, timeout: float | None) -> Any:
+        params, model = wire_object(params), METHODS[method].result
+        if timeout is None:  # so that a `request` of somebody's own need not know it
+            return {w}self.request(method, params, response_model=model)
+        return {w}self.request(method, params, response_model=model, timeout=timeout)
+'''
+
+
+def main() -> int:
+    files = {FOLDER / "calls.py": render(False), FOLDER / "async_calls.py": render(True)}
+    if "--check" in sys.argv:
+        stale = [path.name for path, text in files.items() if not path.exists() or path.read_text() != text]
+        print(f"out of date: {', '.join(stale)}" if stale else "up to date")
+        return 1 if stale else 0
+    for path, text in files.items():
+        path.write_text(text)
+    return 0
+
+
+def render(is_async: bool) -> str:
+    """The text of a module, in the form that `ruff format` gives it."""
+    words = {"a": "async ", "w": "await "} if is_async else {"a": "", "w": ""}
+    methods, used = [], set()
+    for method in registry.METHODS:
+        if method in BY_HAND:
+            continue
+        special = SPECIAL.get(method) or _regular(method)
+        result = _result(method)
+        used |= set(re.findall(r"\b[A-Z]\w+", f"{special.given} {result}")) - {"JsonObject", "None", "False"}
+        methods.append(_method(method, special, result, words))
+    text = HEAD.format(
+        kind="awaitable " if is_async else "",
+        imports=_imports(used),
+        name="AsyncCalls" if is_async else "Calls",
+        wait="wait",
+        **words,
+    )
+    return _formatted(text + "".join(methods))
+
+
+def _regular(method: str) -> Special:
+    name = "_".join(re.sub(r"(?<=[a-z])([A-Z])", r"_\1", part).lower() for part in method.split("/"))
+    struct = f"{_stem(method)}Params"
+    if registry.METHODS[method].params.__name__ == "NoParams":
+        return Special(name, "", "None", ABOUT[method])
+    fields = registry.METHODS[method].params.__struct_fields__
+    defaults = len(registry.METHODS[method].params.__struct_defaults__)
+    optional = f"params: {struct} | JsonObject | None = None"
+    given = optional if defaults == len(fields) else f"params: {struct} | JsonObject"
+    return Special(name, given, "params or {}" if defaults == len(fields) else "params", ABOUT[method])
+
+
+def _stem(method: str) -> str:
+    return _home(method).partition(".")[2]
+
+
+def _home(method: str) -> str:
+    names: dict[str, str] = registry.METHODS._names  # type: ignore[attr-defined]
+    return names[method]
+
+
+def _result(method: str) -> str:
+    return f"{_stem(method)}Response"
+
+
+def _method(method: str, special: Special, result: str, words: dict[str, str]) -> str:
+    positional, star, keywords = special.given.partition("*, ")
+    parts = [part for part in ("self", positional.rstrip(", "), "*", keywords if star else "", _TIMEOUT) if part]
+    return (
+        f"\n    {words['a']}def {special.name}({', '.join(parts)}) -> {result}:\n"
+        f'        """{special.about} (`{method}`)"""\n'
+        f'        answer: {result} = {words["w"]}self._call("{method}", {special.sent}, timeout)\n'
+        f"        return answer\n"
+    )
+
+
+_TIMEOUT: Final = "timeout: float | None = None"
+
+
+def _imports(used: set[str]) -> str:
+    by_module: dict[str, list[str]] = {}
+    for name in sorted(used):
+        by_module.setdefault(_module_of(name), []).append(name)
+    lines = (f"    from treadle.protocol.app.{module} import {', '.join(names)}" for module, names in by_module.items())
+    return "\n".join(sorted(lines))
+
+
+def _module_of(name: str) -> str:
+    for method in registry.METHODS:
+        module, _, stem = _home(method).partition(".")
+        if name in (f"{stem}Params", f"{stem}Response"):
+            return module
+    return {"ThreadGoalStatus": "threads"}[name]
+
+
+def _formatted(text: str) -> str:
+    import subprocess
+
+    for arguments in (("check", "--fix", "--select", "I,F401", "-q"), ("format", "-q")):
+        command = [sys.executable, "-m", "ruff", *arguments, "--stdin-filename", str(FOLDER / "calls.py"), "-"]
+        text = subprocess.run(command, input=text, text=True, capture_output=True, check=True).stdout
+    return text
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,641 @@
+"""One awaitable method for each RPC of the app-server. Made by scripts/make_calls.py: edit that one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from treadle.client.exchange import input_items, wire_object, with_members, without_none
+from treadle.protocol.app.registry import METHODS
+
+if TYPE_CHECKING:
+    from treadle.protocol.app.accounts import (
+        CancelLoginAccountResponse,
+        GetAccountParams,
+        GetAccountResponse,
+        LoginAccountParams,
+        LoginAccountResponse,
+        LogoutAccountResponse,
+    )
+    from treadle.protocol.app.base import JsonObject
+    from treadle.protocol.app.commands import (
+        CommandExecParams,
+        CommandExecResizeParams,
+        CommandExecResizeResponse,
+        CommandExecResponse,
+        CommandExecTerminateParams,
+        CommandExecTerminateResponse,
+        CommandExecWriteParams,
+        CommandExecWriteResponse,
+    )
+    from treadle.protocol.app.config import (
+        ConfigBatchWriteParams,
+        ConfigBatchWriteResponse,
+        ConfigReadParams,
+        ConfigReadResponse,
+        ConfigRequirementsReadResponse,
+        ConfigValueWriteParams,
+        ConfigValueWriteResponse,
+    )
+    from treadle.protocol.app.features import (
+        ExperimentalFeatureEnablementSetParams,
+        ExperimentalFeatureEnablementSetResponse,
+        ExperimentalFeatureListParams,
+        ExperimentalFeatureListResponse,
+        PermissionProfileListParams,
+        PermissionProfileListResponse,
+    )
+    from treadle.protocol.app.files import (
+        FsCopyParams,
+        FsCopyResponse,
+        FsCreateDirectoryParams,
+        FsCreateDirectoryResponse,
+        FsGetMetadataParams,
+        FsGetMetadataResponse,
+        FsReadDirectoryParams,
+        FsReadDirectoryResponse,
+        FsReadFileParams,
+        FsReadFileResponse,
+        FsRemoveParams,
+        FsRemoveResponse,
+        FsUnwatchParams,
+        FsUnwatchResponse,
+        FsWatchParams,
+        FsWatchResponse,
+        FsWriteFileParams,
+        FsWriteFileResponse,
+    )
+    from treadle.protocol.app.goals import (
+        ThreadGoalClearResponse,
+        ThreadGoalGetParams,
+        ThreadGoalGetResponse,
+        ThreadGoalSetResponse,
+    )
+    from treadle.protocol.app.hooks import HooksListParams, HooksListResponse
+    from treadle.protocol.app.mcp import (
+        ListMcpServerStatusParams,
+        ListMcpServerStatusResponse,
+        McpResourceReadParams,
+        McpResourceReadResponse,
+        McpServerOauthLoginParams,
+        McpServerOauthLoginResponse,
+        McpServerRefreshResponse,
+        McpServerToolCallParams,
+        McpServerToolCallResponse,
+    )
+    from treadle.protocol.app.models import ModelListResponse, ModelProviderCapabilitiesReadResponse
+    from treadle.protocol.app.search import FuzzyFileSearchParams, FuzzyFileSearchResponse
+    from treadle.protocol.app.sections import (
+        ThreadSectionCreateParams,
+        ThreadSectionCreateResponse,
+        ThreadSectionDeleteParams,
+        ThreadSectionDeleteResponse,
+        ThreadSectionListParams,
+        ThreadSectionListResponse,
+        ThreadSectionMoveParams,
+        ThreadSectionMoveResponse,
+        ThreadSectionUpdateParams,
+        ThreadSectionUpdateResponse,
+    )
+    from treadle.protocol.app.settings import ThreadSettingsUpdateParams, ThreadSettingsUpdateResponse
+    from treadle.protocol.app.skills import (
+        SkillsConfigWriteParams,
+        SkillsConfigWriteResponse,
+        SkillsExtraRootsSetParams,
+        SkillsExtraRootsSetResponse,
+        SkillsListParams,
+        SkillsListResponse,
+    )
+    from treadle.protocol.app.thread_history import (
+        ThreadInjectItemsParams,
+        ThreadInjectItemsResponse,
+        ThreadItemsListParams,
+        ThreadItemsListResponse,
+        ThreadRevertParams,
+        ThreadRevertResponse,
+        ThreadRollbackParams,
+        ThreadRollbackResponse,
+        ThreadTurnsListParams,
+        ThreadTurnsListResponse,
+    )
+    from treadle.protocol.app.thread_methods import (
+        ThreadArchiveResponse,
+        ThreadCompactStartResponse,
+        ThreadDeleteParams,
+        ThreadDeleteResponse,
+        ThreadForkParams,
+        ThreadForkResponse,
+        ThreadListParams,
+        ThreadListResponse,
+        ThreadLoadedListParams,
+        ThreadLoadedListResponse,
+        ThreadMetadataUpdateParams,
+        ThreadMetadataUpdateResponse,
+        ThreadReadResponse,
+        ThreadResumeParams,
+        ThreadResumeResponse,
+        ThreadSetNameResponse,
+        ThreadShellCommandParams,
+        ThreadShellCommandResponse,
+        ThreadStartParams,
+        ThreadStartResponse,
+        ThreadUnarchiveResponse,
+        ThreadUnsubscribeParams,
+        ThreadUnsubscribeResponse,
+    )
+    from treadle.protocol.app.threads import ThreadGoalStatus
+    from treadle.protocol.app.turns import (
+        ReviewStartParams,
+        ReviewStartResponse,
+        TurnInterruptResponse,
+        TurnSteerResponse,
+    )
+
+
+class AsyncCalls(ABC):
+    """What can be asked of a server. Each call goes through `request`; `timeout` is in seconds."""
+
+    @abstractmethod
+    async def request(
+        self, method: str, params: Any, *, response_model: type[Any], timeout: float | None = None
+    ) -> Any:
+        """Ask, and wait for the answer."""
+
+    async def _call(self, method: str, params: Any, timeout: float | None) -> Any:
+        params, model = wire_object(params), METHODS[method].result
+        if timeout is None:  # so that a `request` of somebody's own need not know it
+            return await self.request(method, params, response_model=model)
+        return await self.request(method, params, response_model=model, timeout=timeout)
+
+    async def account_login_cancel(self, login_id: str, *, timeout: float | None = None) -> CancelLoginAccountResponse:
+        """Give up an interactive login. (`account/login/cancel`)"""
+        answer: CancelLoginAccountResponse = await self._call("account/login/cancel", {"loginId": login_id}, timeout)
+        return answer
+
+    async def account_login_start(
+        self, params: LoginAccountParams | JsonObject, *, timeout: float | None = None
+    ) -> LoginAccountResponse:
+        """Log in with a key, or begin an interactive login. (`account/login/start`)"""
+        answer: LoginAccountResponse = await self._call("account/login/start", params, timeout)
+        return answer
+
+    async def account_logout(self, *, timeout: float | None = None) -> LogoutAccountResponse:
+        """Forget the credentials. (`account/logout`)"""
+        answer: LogoutAccountResponse = await self._call("account/logout", None, timeout)
+        return answer
+
+    async def account_read(
+        self, params: GetAccountParams | JsonObject | None = None, *, timeout: float | None = None
+    ) -> GetAccountResponse:
+        """Who is logged in. (`account/read`)"""
+        answer: GetAccountResponse = await self._call("account/read", params or {}, timeout)
+        return answer
+
+    async def command_exec(
+        self, params: CommandExecParams | JsonObject, *, timeout: float | None = None
+    ) -> CommandExecResponse:
+        """Run a command outside of any thread, and wait for its end. (`command/exec`)"""
+        answer: CommandExecResponse = await self._call("command/exec", params, timeout)
+        return answer
+
+    async def command_exec_resize(
+        self, params: CommandExecResizeParams | JsonObject, *, timeout: float | None = None
+    ) -> CommandExecResizeResponse:
+        """Tell such a command the size of its terminal. (`command/exec/resize`)"""
+        answer: CommandExecResizeResponse = await self._call("command/exec/resize", params, timeout)
+        return answer
+
+    async def command_exec_terminate(
+        self, params: CommandExecTerminateParams | JsonObject, *, timeout: float | None = None
+    ) -> CommandExecTerminateResponse:
+        """End such a command. (`command/exec/terminate`)"""
+        answer: CommandExecTerminateResponse = await self._call("command/exec/terminate", params, timeout)
+        return answer
+
+    async def command_exec_write(
+        self, params: CommandExecWriteParams | JsonObject, *, timeout: float | None = None
+    ) -> CommandExecWriteResponse:
+        """Write to such a command's standard input. (`command/exec/write`)"""
+        answer: CommandExecWriteResponse = await self._call("command/exec/write", params, timeout)
+        return answer
+
+    async def config_batch_write(
+        self, params: ConfigBatchWriteParams | JsonObject, *, timeout: float | None = None
+    ) -> ConfigBatchWriteResponse:
+        """Change several settings in the configuration file. (`config/batchWrite`)"""
+        answer: ConfigBatchWriteResponse = await self._call("config/batchWrite", params, timeout)
+        return answer
+
+    async def config_mcp_server_reload(self, *, timeout: float | None = None) -> McpServerRefreshResponse:
+        """Read the settings of the MCP servers anew. (`config/mcpServer/reload`)"""
+        answer: McpServerRefreshResponse = await self._call("config/mcpServer/reload", None, timeout)
+        return answer
+
+    async def config_read(
+        self, params: ConfigReadParams | JsonObject | None = None, *, timeout: float | None = None
+    ) -> ConfigReadResponse:
+        """The settings in force, and where each comes from. (`config/read`)"""
+        answer: ConfigReadResponse = await self._call("config/read", params or {}, timeout)
+        return answer
+
+    async def config_value_write(
+        self, params: ConfigValueWriteParams | JsonObject, *, timeout: float | None = None
+    ) -> ConfigValueWriteResponse:
+        """Change a setting in the configuration file. (`config/value/write`)"""
+        answer: ConfigValueWriteResponse = await self._call("config/value/write", params, timeout)
+        return answer
+
+    async def config_requirements_read(self, *, timeout: float | None = None) -> ConfigRequirementsReadResponse:
+        """What an administrator demands of the settings. (`configRequirements/read`)"""
+        answer: ConfigRequirementsReadResponse = await self._call("configRequirements/read", None, timeout)
+        return answer
+
+    async def experimental_feature_enablement_set(
+        self, params: ExperimentalFeatureEnablementSetParams | JsonObject, *, timeout: float | None = None
+    ) -> ExperimentalFeatureEnablementSetResponse:
+        """Switch experimental features on or off. (`experimentalFeature/enablement/set`)"""
+        answer: ExperimentalFeatureEnablementSetResponse = await self._call(
+            "experimentalFeature/enablement/set", params, timeout
+        )
+        return answer
+
+    async def experimental_feature_list(
+        self, params: ExperimentalFeatureListParams | JsonObject | None = None, *, timeout: float | None = None
+    ) -> ExperimentalFeatureListResponse:
+        """The experimental features. (`experimentalFeature/list`)"""
+        answer: ExperimentalFeatureListResponse = await self._call("experimentalFeature/list", params or {}, timeout)
+        return answer
+
+    async def fs_copy(self, params: FsCopyParams | JsonObject, *, timeout: float | None = None) -> FsCopyResponse:
+        """Copy a file or a folder. (`fs/copy`)"""
+        answer: FsCopyResponse = await self._call("fs/copy", params, timeout)
+        return answer
+
+    async def fs_create_directory(
+        self, params: FsCreateDirectoryParams | JsonObject, *, timeout: float | None = None
+    ) -> FsCreateDirectoryResponse:
+        """Make a folder. (`fs/createDirectory`)"""
+        answer: FsCreateDirectoryResponse = await self._call("fs/createDirectory", params, timeout)
+        return answer
+
+    async def fs_get_metadata(
+        self, params: FsGetMetadataParams | JsonObject, *, timeout: float | None = None
+    ) -> FsGetMetadataResponse:
+        """What kind of file there is, and how large. (`fs/getMetadata`)"""
+        answer: FsGetMetadataResponse = await self._call("fs/getMetadata", params, timeout)
+        return answer
+
+    async def fs_read_directory(
+        self, params: FsReadDirectoryParams | JsonObject, *, timeout: float | None = None
+    ) -> FsReadDirectoryResponse:
+        """What is in a folder. (`fs/readDirectory`)"""
+        answer: FsReadDirectoryResponse = await self._call("fs/readDirectory", params, timeout)
+        return answer
+
+    async def fs_read_file(
+        self, params: FsReadFileParams | JsonObject, *, timeout: float | None = None
+    ) -> FsReadFileResponse:
+        """What is in a file, as base64. (`fs/readFile`)"""
+        answer: FsReadFileResponse = await self._call("fs/readFile", params, timeout)
+        return answer
+
+    async def fs_remove(self, params: FsRemoveParams | JsonObject, *, timeout: float | None = None) -> FsRemoveResponse:
+        """Remove a file or a folder. (`fs/remove`)"""
+        answer: FsRemoveResponse = await self._call("fs/remove", params, timeout)
+        return answer
+
+    async def fs_unwatch(
+        self, params: FsUnwatchParams | JsonObject, *, timeout: float | None = None
+    ) -> FsUnwatchResponse:
+        """Stop watching. (`fs/unwatch`)"""
+        answer: FsUnwatchResponse = await self._call("fs/unwatch", params, timeout)
+        return answer
+
+    async def fs_watch(self, params: FsWatchParams | JsonObject, *, timeout: float | None = None) -> FsWatchResponse:
+        """Be told when something under a path changes. (`fs/watch`)"""
+        answer: FsWatchResponse = await self._call("fs/watch", params, timeout)
+        return answer
+
+    async def fs_write_file(
+        self, params: FsWriteFileParams | JsonObject, *, timeout: float | None = None
+    ) -> FsWriteFileResponse:
+        """Write a file, from base64. (`fs/writeFile`)"""
+        answer: FsWriteFileResponse = await self._call("fs/writeFile", params, timeout)
+        return answer
+
+    async def fuzzy_file_search(
+        self, params: FuzzyFileSearchParams | JsonObject, *, timeout: float | None = None
+    ) -> FuzzyFileSearchResponse:
+        """Find files by a part of their names. (`fuzzyFileSearch`)"""
+        answer: FuzzyFileSearchResponse = await self._call("fuzzyFileSearch", params, timeout)
+        return answer
+
+    async def hooks_list(
+        self, params: HooksListParams | JsonObject | None = None, *, timeout: float | None = None
+    ) -> HooksListResponse:
+        """The hooks that are configured. (`hooks/list`)"""
+        answer: HooksListResponse = await self._call("hooks/list", params or {}, timeout)
+        return answer
+
+    async def mcp_server_oauth_login(
+        self, params: McpServerOauthLoginParams | JsonObject, *, timeout: float | None = None
+    ) -> McpServerOauthLoginResponse:
+        """Log in to an MCP server. (`mcpServer/oauth/login`)"""
+        answer: McpServerOauthLoginResponse = await self._call("mcpServer/oauth/login", params, timeout)
+        return answer
+
+    async def mcp_server_resource_read(
+        self, params: McpResourceReadParams | JsonObject, *, timeout: float | None = None
+    ) -> McpResourceReadResponse:
+        """Read a resource of an MCP server. (`mcpServer/resource/read`)"""
+        answer: McpResourceReadResponse = await self._call("mcpServer/resource/read", params, timeout)
+        return answer
+
+    async def mcp_server_tool_call(
+        self, params: McpServerToolCallParams | JsonObject, *, timeout: float | None = None
+    ) -> McpServerToolCallResponse:
+        """Call a tool of an MCP server. (`mcpServer/tool/call`)"""
+        answer: McpServerToolCallResponse = await self._call("mcpServer/tool/call", params, timeout)
+        return answer
+
+    async def mcp_server_status_list(
+        self, params: ListMcpServerStatusParams | JsonObject | None = None, *, timeout: float | None = None
+    ) -> ListMcpServerStatusResponse:
+        """The MCP servers and what they offer. (`mcpServerStatus/list`)"""
+        answer: ListMcpServerStatusResponse = await self._call("mcpServerStatus/list", params or {}, timeout)
+        return answer
+
+    async def model_list(self, include_hidden: bool = False, *, timeout: float | None = None) -> ModelListResponse:
+        """The models to choose from. (`model/list`)"""
+        answer: ModelListResponse = await self._call("model/list", {"includeHidden": include_hidden}, timeout)
+        return answer
+
+    async def model_provider_capabilities_read(
+        self, *, timeout: float | None = None
+    ) -> ModelProviderCapabilitiesReadResponse:
+        """What the provider of the models can do. (`modelProvider/capabilities/read`)"""
+        answer: ModelProviderCapabilitiesReadResponse = await self._call(
+            "modelProvider/capabilities/read", None, timeout
+        )
+        return answer
+
+    async def permission_profile_list(
+        self, params: PermissionProfileListParams | JsonObject | None = None, *, timeout: float | None = None
+    ) -> PermissionProfileListResponse:
+        """The permission profiles to choose from. (`permissionProfile/list`)"""
+        answer: PermissionProfileListResponse = await self._call("permissionProfile/list", params or {}, timeout)
+        return answer
+
+    async def review_start(
+        self, params: ReviewStartParams | JsonObject, *, timeout: float | None = None
+    ) -> ReviewStartResponse:
+        """Have changes reviewed. (`review/start`)"""
+        answer: ReviewStartResponse = await self._call("review/start", params, timeout)
+        return answer
+
+    async def skills_config_write(
+        self, params: SkillsConfigWriteParams | JsonObject, *, timeout: float | None = None
+    ) -> SkillsConfigWriteResponse:
+        """Switch a skill on or off. (`skills/config/write`)"""
+        answer: SkillsConfigWriteResponse = await self._call("skills/config/write", params, timeout)
+        return answer
+
+    async def skills_extra_roots_set(
+        self, params: SkillsExtraRootsSetParams | JsonObject, *, timeout: float | None = None
+    ) -> SkillsExtraRootsSetResponse:
+        """Look for skills in these folders, too. (`skills/extraRoots/set`)"""
+        answer: SkillsExtraRootsSetResponse = await self._call("skills/extraRoots/set", params, timeout)
+        return answer
+
+    async def skills_list(
+        self, params: SkillsListParams | JsonObject | None = None, *, timeout: float | None = None
+    ) -> SkillsListResponse:
+        """The skills, by folder. (`skills/list`)"""
+        answer: SkillsListResponse = await self._call("skills/list", params or {}, timeout)
+        return answer
+
+    async def thread_archive(self, thread_id: str, *, timeout: float | None = None) -> ThreadArchiveResponse:
+        """Put a thread away. (`thread/archive`)"""
+        answer: ThreadArchiveResponse = await self._call("thread/archive", {"threadId": thread_id}, timeout)
+        return answer
+
+    async def thread_compact(self, thread_id: str, *, timeout: float | None = None) -> ThreadCompactStartResponse:
+        """Begin to summarise a thread's history. (`thread/compact/start`)"""
+        answer: ThreadCompactStartResponse = await self._call("thread/compact/start", {"threadId": thread_id}, timeout)
+        return answer
+
+    async def thread_delete(
+        self, params: ThreadDeleteParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadDeleteResponse:
+        """Remove a thread for good. (`thread/delete`)"""
+        answer: ThreadDeleteResponse = await self._call("thread/delete", params, timeout)
+        return answer
+
+    async def thread_fork(
+        self, thread_id: str, params: ThreadForkParams | JsonObject | None = None, *, timeout: float | None = None
+    ) -> ThreadForkResponse:
+        """A new thread with the history of another. (`thread/fork`)"""
+        answer: ThreadForkResponse = await self._call("thread/fork", with_members(params, threadId=thread_id), timeout)
+        return answer
+
+    async def thread_goal_clear(self, thread_id: str, *, timeout: float | None = None) -> ThreadGoalClearResponse:
+        """Take the goal of a thread away. (`thread/goal/clear`)"""
+        answer: ThreadGoalClearResponse = await self._call("thread/goal/clear", {"threadId": thread_id}, timeout)
+        return answer
+
+    async def thread_goal_get(
+        self, params: ThreadGoalGetParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadGoalGetResponse:
+        """The goal of a thread. (`thread/goal/get`)"""
+        answer: ThreadGoalGetResponse = await self._call("thread/goal/get", params, timeout)
+        return answer
+
+    async def thread_goal_set(
+        self,
+        thread_id: str,
+        *,
+        objective: str | None = None,
+        status: ThreadGoalStatus | None = None,
+        timeout: float | None = None,
+    ) -> ThreadGoalSetResponse:
+        """Give a thread a goal, or change it. (`thread/goal/set`)"""
+        answer: ThreadGoalSetResponse = await self._call(
+            "thread/goal/set", without_none(threadId=thread_id, objective=objective, status=status), timeout
+        )
+        return answer
+
+    async def thread_inject_items(
+        self, params: ThreadInjectItemsParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadInjectItemsResponse:
+        """Add items to a thread's history. (`thread/inject_items`)"""
+        answer: ThreadInjectItemsResponse = await self._call("thread/inject_items", params, timeout)
+        return answer
+
+    async def thread_items_list(
+        self, params: ThreadItemsListParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadItemsListResponse:
+        """The items of a thread, page by page. (`thread/items/list`)"""
+        answer: ThreadItemsListResponse = await self._call("thread/items/list", params, timeout)
+        return answer
+
+    async def thread_list(
+        self, params: ThreadListParams | JsonObject | None = None, *, timeout: float | None = None
+    ) -> ThreadListResponse:
+        """Threads, page by page. (`thread/list`)"""
+        answer: ThreadListResponse = await self._call("thread/list", params or {}, timeout)
+        return answer
+
+    async def thread_loaded_list(
+        self, params: ThreadLoadedListParams | JsonObject | None = None, *, timeout: float | None = None
+    ) -> ThreadLoadedListResponse:
+        """The threads that are in the server's memory. (`thread/loaded/list`)"""
+        answer: ThreadLoadedListResponse = await self._call("thread/loaded/list", params or {}, timeout)
+        return answer
+
+    async def thread_metadata_update(
+        self, params: ThreadMetadataUpdateParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadMetadataUpdateResponse:
+        """Change what is noted about a thread. (`thread/metadata/update`)"""
+        answer: ThreadMetadataUpdateResponse = await self._call("thread/metadata/update", params, timeout)
+        return answer
+
+    async def thread_set_name(
+        self, thread_id: str, name: str, *, timeout: float | None = None
+    ) -> ThreadSetNameResponse:
+        """Name a thread. (`thread/name/set`)"""
+        answer: ThreadSetNameResponse = await self._call(
+            "thread/name/set", {"threadId": thread_id, "name": name}, timeout
+        )
+        return answer
+
+    async def thread_read(
+        self, thread_id: str, include_turns: bool = False, *, timeout: float | None = None
+    ) -> ThreadReadResponse:
+        """A thread as it is stored. (`thread/read`)"""
+        answer: ThreadReadResponse = await self._call(
+            "thread/read", {"threadId": thread_id, "includeTurns": include_turns}, timeout
+        )
+        return answer
+
+    async def thread_resume(
+        self, thread_id: str, params: ThreadResumeParams | JsonObject | None = None, *, timeout: float | None = None
+    ) -> ThreadResumeResponse:
+        """Load a stored thread. (`thread/resume`)"""
+        answer: ThreadResumeResponse = await self._call(
+            "thread/resume", with_members(params, threadId=thread_id), timeout
+        )
+        return answer
+
+    async def thread_revert(
+        self, params: ThreadRevertParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadRevertResponse:
+        """Go back to an earlier state of a thread. (`thread/revert`)"""
+        answer: ThreadRevertResponse = await self._call("thread/revert", params, timeout)
+        return answer
+
+    async def thread_rollback(
+        self, params: ThreadRollbackParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadRollbackResponse:
+        """Take the last turns of a thread back. (`thread/rollback`)"""
+        answer: ThreadRollbackResponse = await self._call("thread/rollback", params, timeout)
+        return answer
+
+    async def thread_section_move(
+        self, params: ThreadSectionMoveParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadSectionMoveResponse:
+        """Put a thread into a section. (`thread/section/move`)"""
+        answer: ThreadSectionMoveResponse = await self._call("thread/section/move", params, timeout)
+        return answer
+
+    async def thread_settings_update(
+        self, params: ThreadSettingsUpdateParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadSettingsUpdateResponse:
+        """Change how the next turns of a thread run. (`thread/settings/update`)"""
+        answer: ThreadSettingsUpdateResponse = await self._call("thread/settings/update", params, timeout)
+        return answer
+
+    async def thread_shell_command(
+        self, params: ThreadShellCommandParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadShellCommandResponse:
+        """Run a command of the user's in a thread. (`thread/shellCommand`)"""
+        answer: ThreadShellCommandResponse = await self._call("thread/shellCommand", params, timeout)
+        return answer
+
+    async def thread_start(
+        self, params: ThreadStartParams | JsonObject | None = None, *, timeout: float | None = None
+    ) -> ThreadStartResponse:
+        """A new thread. (`thread/start`)"""
+        answer: ThreadStartResponse = await self._call("thread/start", params or {}, timeout)
+        return answer
+
+    async def thread_turns_list(
+        self, params: ThreadTurnsListParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadTurnsListResponse:
+        """The turns of a thread, page by page. (`thread/turns/list`)"""
+        answer: ThreadTurnsListResponse = await self._call("thread/turns/list", params, timeout)
+        return answer
+
+    async def thread_unarchive(self, thread_id: str, *, timeout: float | None = None) -> ThreadUnarchiveResponse:
+        """Take a thread out of the archive. (`thread/unarchive`)"""
+        answer: ThreadUnarchiveResponse = await self._call("thread/unarchive", {"threadId": thread_id}, timeout)
+        return answer
+
+    async def thread_unsubscribe(
+        self, params: ThreadUnsubscribeParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadUnsubscribeResponse:
+        """Hear no more of a thread. (`thread/unsubscribe`)"""
+        answer: ThreadUnsubscribeResponse = await self._call("thread/unsubscribe", params, timeout)
+        return answer
+
+    async def thread_section_create(
+        self, params: ThreadSectionCreateParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadSectionCreateResponse:
+        """Make a section for threads. (`threadSection/create`)"""
+        answer: ThreadSectionCreateResponse = await self._call("threadSection/create", params, timeout)
+        return answer
+
+    async def thread_section_delete(
+        self, params: ThreadSectionDeleteParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadSectionDeleteResponse:
+        """Remove a section. (`threadSection/delete`)"""
+        answer: ThreadSectionDeleteResponse = await self._call("threadSection/delete", params, timeout)
+        return answer
+
+    async def thread_section_list(
+        self, params: ThreadSectionListParams | JsonObject | None = None, *, timeout: float | None = None
+    ) -> ThreadSectionListResponse:
+        """The sections. (`threadSection/list`)"""
+        answer: ThreadSectionListResponse = await self._call("threadSection/list", params or {}, timeout)
+        return answer
+
+    async def thread_section_update(
+        self, params: ThreadSectionUpdateParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadSectionUpdateResponse:
+        """Change a section. (`threadSection/update`)"""
+        answer: ThreadSectionUpdateResponse = await self._call("threadSection/update", params, timeout)
+        return answer
+
+    async def turn_interrupt(
+        self, thread_id: str, turn_id: str, *, timeout: float | None = None
+    ) -> TurnInterruptResponse:
+        """End a turn that runs. (`turn/interrupt`)"""
+        answer: TurnInterruptResponse = await self._call(
+            "turn/interrupt", {"threadId": thread_id, "turnId": turn_id}, timeout
+        )
+        return answer
+
+    async def turn_steer(
+        self,
+        thread_id: str,
+        expected_turn_id: str,
+        input: list[JsonObject] | JsonObject | str,
+        *,
+        timeout: float | None = None,
+    ) -> TurnSteerResponse:
+        """Add input to a turn that runs. (`turn/steer`)"""
+        answer: TurnSteerResponse = await self._call(
+            "turn/steer",
+            {"threadId": thread_id, "expectedTurnId": expected_turn_id, "input": input_items(input)},
+            timeout,
+        )
+        return answer

@@ -1,0 +1,134 @@
+"""Connections to a server on an event loop: a program's standard streams, a socket, or a server in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from treadle.client.config import CodexConfig
+from treadle.client.connection import Sink
+from treadle.client.errors import TransportClosedError
+from treadle.errors import ChannelClosed
+
+if TYPE_CHECKING:
+    from treadle.client.child import ServerChild
+    from treadle.client.local_server import LocalServer
+    from treadle.transport import Channel
+
+logger = logging.getLogger(__name__)
+
+
+class AsyncConnection(ABC):
+    """A road for frames, open until `close` or until the sink was told of its end."""
+
+    @abstractmethod
+    def send(self, frame: bytes) -> None:
+        """After the end it is dropped: the sink has been told."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End it, and what was started for it."""
+
+
+async def open_connection(config: CodexConfig, sink: Sink) -> AsyncConnection:
+    """Connect as `config` says. Raises `TransportClosedError`, `FileNotFoundError` or `CodexError`."""
+    config.check()
+    if config.url is not None:
+        return await _connect(config.url, config.token, sink)
+    if config.codex_bin is not None or config.launch_args_override is not None:
+        return await _start(config, sink)
+    return LocalConnection(config, sink)
+
+
+class LocalConnection(AsyncConnection):
+    """Our own server on this loop."""
+
+    def __init__(self, config: CodexConfig, sink: Sink) -> None:
+        from treadle.client.local_server import LocalServer
+
+        self._loop = asyncio.get_running_loop()
+        self._sink = sink
+        self._server: LocalServer = LocalServer(config, self._received)
+
+    def _received(self, frame: bytes) -> None:
+        self._sink.frames_received([frame])
+
+    def send(self, frame: bytes) -> None:
+        # On the next turn of the loop, as with a real road: whoever asks is not to be called back from inside.
+        self._loop.call_soon(self._server.send, frame)
+
+    async def close(self) -> None:
+        await self._server.close()
+
+
+class ChannelConnection(AsyncConnection):
+    """Over a channel, and the program behind it if we started it."""
+
+    def __init__(self, channel: Channel, sink: Sink, child: ServerChild | None = None) -> None:
+        self._channel = channel
+        self._sink = sink
+        self._child = child
+        self._closed = False
+        self._ending: asyncio.Task[None] | None = None
+        channel.attach(self)
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._child is None else self._child.pid
+
+    def send(self, frame: bytes) -> None:
+        self._channel.send(frame)
+
+    def frame_received(self, frame: bytes) -> None:
+        self._sink.frames_received([frame])
+
+    def channel_writable(self) -> None:
+        pass  # requests are bounded by those who wait for their answers
+
+    def channel_closed(self, reason: str) -> None:
+        if self._child is None or self._closed:
+            self._sink.connection_ended(TransportClosedError(f"{self._channel.peer}: {reason}"))
+        else:
+            self._ending = asyncio.get_running_loop().create_task(self._report(self._child))
+
+    async def _report(self, child: ServerChild) -> None:
+        """Its exit code and its last words take a moment to come through."""
+        loop = asyncio.get_running_loop()
+        self._sink.connection_ended(await loop.run_in_executor(None, child.failure, "has closed its standard output"))
+
+    async def close(self) -> None:
+        self._closed = True
+        self._channel.close()
+        if self._ending is not None:
+            await self._ending
+        if self._child is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self._child.end)
+        await self._channel.wait_closed()
+
+
+async def _connect(url: str, token: str | None, sink: Sink) -> ChannelConnection:
+    from treadle.transport.address import Address, AddressError
+    from treadle.transport.connect import connect
+
+    try:
+        channel = await connect(Address.parse(url), token=token)
+    except (ChannelClosed, AddressError) as error:
+        raise TransportClosedError(str(error)) from None
+    return ChannelConnection(channel, sink)
+
+
+async def _start(config: CodexConfig, sink: Sink) -> ChannelConnection:
+    from treadle.client.child import ServerChild
+    from treadle.transport.stdio import stdio_channel
+
+    child = ServerChild(config)
+    try:
+        channel = await stdio_channel(os.dup(child.stdout_fd), os.dup(child.stdin_fd), child.command[0])
+        child.give_streams()
+    except BaseException:
+        child.end()
+        raise
+    return ChannelConnection(channel, sink, child)

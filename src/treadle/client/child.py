@@ -1,0 +1,208 @@
+"""`ServerChild`: a server that we started as a program. It owns the process, what it writes to standard error, its end.
+
+It does not read or write the other two streams: the shells do, each in its own way.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import signal
+import subprocess
+import threading
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from treadle.client.config import CodexConfig, is_secret
+from treadle.client.errors import CodexError, TransportClosedError
+
+logger = logging.getLogger(__name__)
+
+GRACE_S: Final = 2.0
+"""A server whose input has ended gets this long to end by itself, and as long again after SIGTERM."""
+STDERR_LINES: Final = 400
+SHOWN_LINES: Final = 40
+_MAX_LINE: Final = 4_096
+
+
+class ServerChild:
+    """Starts at once; raises `TransportClosedError` or `FileNotFoundError`."""
+
+    def __init__(self, config: CodexConfig) -> None:
+        self.command = command_line(config)
+        environment = {**os.environ, **(config.env or {})}
+        try:
+            self._process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=config.cwd,
+                env=environment,
+                bufsize=0,
+                # Ctrl-C in a terminal is for us: we decide how the server ends.
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise TransportClosedError(f"cannot start {self.command[0]}: {error.strerror or error}") from error
+        self._family = _Family(self._process.pid)
+        self._secrets = secrets_in(environment)
+        self._stderr: deque[bytes] = deque(maxlen=STDERR_LINES)
+        self._lock = threading.Lock()
+        self._ended = False
+        self._drain = threading.Thread(target=self._read_stderr, name="treadle server stderr", daemon=True)
+        self._drain.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def stdin_fd(self) -> int:
+        assert self._process.stdin is not None
+        return self._process.stdin.fileno()
+
+    @property
+    def stdout_fd(self) -> int:
+        assert self._process.stdout is not None
+        return self._process.stdout.fileno()
+
+    def give_streams(self) -> None:
+        """Its standard input and output belong to somebody else now, who has copies."""
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            stream.close()
+
+    def end(self, *, polite: bool = True) -> None:
+        """End the server and all that it started; blocks for a few seconds at most. May be called again.
+
+        `polite` ends its input first and gives it a moment: unless somebody may be writing to it.
+        """
+        with self._lock:
+            if self._ended:
+                return
+            self._ended = True
+        assert self._process.stdin is not None
+        if polite:
+            self._process.stdin.close()
+        if not polite or not self._waited(GRACE_S):
+            self._process.send_signal(signal.SIGTERM)
+            if not self._waited(GRACE_S):
+                self._process.kill()
+                self._process.wait()
+        self._family.end()
+        self._drain.join(GRACE_S)
+        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if stream is not None:
+                stream.close()
+
+    def _waited(self, seconds: float) -> bool:
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def failure(self, what: str) -> TransportClosedError:
+        """What to tell whoever waits, now that its output has ended. Blocks for a moment: the rest comes through."""
+        try:
+            exit_code: int | None = self._process.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            exit_code = None
+        self._drain.join(GRACE_S)
+        tail = self.stderr_tail()
+        how = f"{what}; it runs on" if exit_code is None else _ended(exit_code)
+        told = f"; its last words:\n{tail}" if tail else ""
+        return TransportClosedError(
+            f"the server {Path(self.command[0]).name} {how}{told}", exit_code=exit_code, stderr_tail=tail
+        )
+
+    def stderr_tail(self) -> str:
+        """The last lines of standard error, without what looks like a secret."""
+        text = b"\n".join(list(self._stderr)[-SHOWN_LINES:]).decode("utf-8", "replace")
+        return redact(text, self._secrets)
+
+    def _read_stderr(self) -> None:
+        stream = self._process.stderr
+        assert stream is not None
+        rest = b""
+        while True:
+            try:
+                data = os.read(stream.fileno(), 65_536)
+            except (OSError, ValueError):  # closed under our hands
+                data = b""
+            *lines, rest = (rest + data).split(b"\n")
+            if not data or len(rest) > _MAX_LINE:
+                lines.append(rest)
+                rest = b""
+            self._stderr.extend(line[:_MAX_LINE] for line in lines if line.strip())
+            if not data:
+                return
+
+
+class _Family:
+    """A server and all its descendants, however they daemonise: they carry a tag (see `execution.warden.program`)."""
+
+    def __init__(self, leader: int) -> None:
+        from treadle.execution.warden.program import RLIMIT_LOCKS
+
+        self._leader = leader
+        self._tag = int.from_bytes(os.urandom(7), "big") | 1
+        try:
+            _, hard = resource.prlimit(leader, RLIMIT_LOCKS)
+            resource.prlimit(leader, RLIMIT_LOCKS, (self._tag, hard))
+        except (OSError, ValueError):
+            logger.debug("the server cannot be tagged: of its descendants only those in its session are found")
+
+    def end(self) -> None:
+        """Kill who is left."""
+        from treadle.execution.warden.program import family, scan, send_signal
+
+        send_signal(family(scan(), self._tag, self._tag, {self._tag: self._leader}), signal.SIGKILL)
+
+
+def command_line(config: CodexConfig) -> list[str]:
+    """How the server is started."""
+    if config.launch_args_override is not None:
+        if not config.launch_args_override:
+            raise CodexError("CodexConfig.launch_args_override is empty: give the program and its arguments")
+        return list(config.launch_args_override)
+    program = config.codex_bin
+    assert program is not None
+    if not Path(program).exists():
+        import shutil
+
+        found = shutil.which(program) if os.sep not in program else None
+        if found is None:
+            raise FileNotFoundError(f"there is no program {program}: set CodexConfig.codex_bin to a codex or a treadle")
+        program = found
+    overrides = [word for text in config.config_overrides for word in ("--config", text)]
+    return [program, *overrides, "app-server", "--listen", "stdio://"]
+
+
+def secrets_in(environment: Mapping[str, str]) -> list[str]:
+    """Values that must not be shown, longest first."""
+    values = {value for name, value in environment.items() if is_secret(name) and len(value) >= 8}
+    return sorted(values, key=len, reverse=True)
+
+
+def redact(text: str, secrets: list[str]) -> str:
+    """Without these values, and without what has the shape of a key."""
+    import re
+
+    for secret in secrets:
+        text = text.replace(secret, "[redacted]")
+    text = re.sub(r"\b(sk|ghp|gho|xox[abps])[-_][A-Za-z0-9_-]{8,}", "[redacted]", text)
+    return re.sub(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}", r"\1 [redacted]", text)
+
+
+def _ended(exit_code: int) -> str:
+    if exit_code < 0:
+        try:
+            return f"was killed by {signal.Signals(-exit_code).name}"
+        except ValueError:
+            return f"was killed by signal {-exit_code}"
+    return f"has ended with exit code {exit_code}"

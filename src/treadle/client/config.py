@@ -1,0 +1,83 @@
+"""`CodexConfig`: which server a client talks to, and as whom."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+
+from treadle._version import __version__
+from treadle.client.errors import CodexError
+
+_SECRET_NAME: Final = re.compile(r"key|secret|token|password|credential|auth", re.IGNORECASE)
+HIDDEN: Final = "…"
+
+
+@dataclass(slots=True, repr=False)
+class CodexConfig:
+    """Which server to use. With nothing set it is our own, in this process.
+
+    `codex_bin` starts a program (`treadle`, or the real `codex`) and `launch_args_override` a whole command line; both
+    speak over the standard streams. `url` connects to a server that runs already: `ws://HOST:PORT`, `wss://…` or
+    `unix:///PATH`, with `token` if it asks for one. `config_overrides` are settings as `key=value` and `env` adds to
+    the environment: for a server in this process and for a program. `request_timeout` is for requests that are given
+    none of their own.
+
+    Neither `repr` nor a pickle shows the token or the secrets in `env`; after unpickling they have to be set again.
+    """
+
+    codex_bin: str | None = None
+    launch_args_override: tuple[str, ...] | None = None
+    config_overrides: tuple[str, ...] = ()
+    cwd: str | None = None
+    env: dict[str, str] | None = None
+    client_name: str = "treadle_python_sdk"
+    client_title: str = "Treadle Python SDK"
+    client_version: str = __version__
+    experimental_api: bool = True
+    url: str | None = field(default=None, kw_only=True)
+    token: str | None = field(default=None, kw_only=True)
+    request_timeout: float | None = field(default=None, kw_only=True)
+
+    def __repr__(self) -> str:
+        shown = {name: value for name, value in self._members().items() if value is not None}
+        if self.token is not None:
+            shown["token"] = HIDDEN
+        if self.env is not None:
+            shown["env"] = {name: HIDDEN if is_secret(name) else value for name, value in self.env.items()}
+        shown["config_overrides"] = tuple(map(_shown_override, self.config_overrides))
+        return f"CodexConfig({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self._members()
+        state["token"] = None
+        state["config_overrides"] = tuple(text for text in self.config_overrides if _shown_override(text) == text)
+        if self.env is not None:
+            state["env"] = {name: value for name, value in self.env.items() if not is_secret(name)}
+        return state
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+
+    def _members(self) -> dict[str, Any]:
+        return {member.name: getattr(self, member.name) for member in fields(self)}
+
+    def check(self) -> None:
+        """Raise `CodexError` when it names more than one server."""
+        named = [name for name in ("codex_bin", "launch_args_override", "url") if getattr(self, name) is not None]
+        if len(named) > 1 and "url" in named:
+            raise CodexError(f"CodexConfig names several servers ({', '.join(named)}): set one of them")
+        if self.token is not None and self.url is None:
+            raise CodexError("CodexConfig.token belongs to `url`, which is not set")
+
+
+def is_secret(name: str) -> bool:
+    """Whether something of this name had better not be shown."""
+    return _SECRET_NAME.search(name) is not None
+
+
+def _shown_override(text: str) -> str:
+    name, equals, _ = text.partition("=")
+    return f"{name}={HIDDEN}" if equals and is_secret(name) else text

@@ -1,0 +1,362 @@
+"""Blocking connections to a server: a program's standard streams, a socket, or a server in this process.
+
+Each has one thread that reads; what arrives goes to the `Sink` on that thread. Frames may be sent from any thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+import time
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Final, Protocol
+
+from treadle.client.config import CodexConfig
+from treadle.client.errors import TransportClosedError
+
+if TYPE_CHECKING:
+    import asyncio
+    import socket
+
+    from treadle.client.child import ServerChild
+    from treadle.client.local_server import LocalServer
+    from treadle.transport.websocket import WebSocketFramer
+
+logger = logging.getLogger(__name__)
+
+CHUNK: Final = 1 << 18
+CONNECT_S: Final = 10.0
+WRITE_S: Final = 60.0
+"""A server that takes nothing for so long is given up."""
+SILENCE_S: Final = 20.0
+"""A server on a socket that is silent for so long is asked for a sign of life, and after three times that given up."""
+CLOSE_S: Final = 10.0
+
+
+class Sink(Protocol):
+    """Who gets what arrives."""
+
+    def frames_received(self, frames: list[bytes]) -> None: ...
+
+    def connection_ended(self, failure: TransportClosedError) -> None:
+        """Once, last."""
+
+
+class Connection(ABC):
+    """A road for frames, open until `close` or until the sink was told of its end."""
+
+    @abstractmethod
+    def send(self, frame: bytes) -> None:
+        """Raises `TransportClosedError`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End it, and what was started for it. May be called again, from any thread but the reading one."""
+
+
+def open_connection(config: CodexConfig, sink: Sink) -> Connection:
+    """Connect as `config` says. Raises `TransportClosedError`, `FileNotFoundError` or `CodexError`."""
+    config.check()
+    if config.url is not None:
+        return SocketConnection(config.url, config.token, sink)
+    if config.codex_bin is not None or config.launch_args_override is not None:
+        return ChildConnection(config, sink)
+    return LocalConnection(config, sink)
+
+
+class ChildConnection(Connection):
+    """Lines over the standard streams of a program that we start."""
+
+    def __init__(self, config: CodexConfig, sink: Sink) -> None:
+        from treadle.client.child import ServerChild
+
+        self._child: ServerChild = ServerChild(config)
+        self._sink = sink
+        self._lock = threading.Lock()
+        self._closed = False
+        os.set_blocking(self._child.stdin_fd, False)
+        self._reader = threading.Thread(target=self._read, name="treadle client", daemon=True)
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    def send(self, frame: bytes) -> None:
+        with self._lock:
+            if self._closed:
+                raise TransportClosedError("the connection to the server is closed")
+            try:
+                _write(self._child.stdin_fd, frame + b"\n")
+            except OSError as error:
+                raise TransportClosedError(f"the server takes nothing any more: {error.strerror or error}") from None
+
+    def _read(self) -> None:
+        from treadle.transport.lines import LineFramer
+
+        framer = LineFramer()
+        descriptor = self._child.stdout_fd
+        why = "has closed its standard output"
+        while not framer.ended:
+            try:
+                data = os.read(descriptor, CHUNK)
+            except OSError as error:
+                why = f"cannot be read from: {error.strerror or error}"
+                break
+            if not data:
+                break
+            frames = framer.receive(data)
+            if frames:
+                self._sink.frames_received(frames)
+        if framer.ended:
+            why = f"broke the framing: {framer.end_reason}"
+        if self._closed:
+            self._sink.connection_ended(TransportClosedError("the connection to the server was closed"))
+        else:
+            self._sink.connection_ended(self._child.failure(why))
+
+    def close(self) -> None:
+        self._closed = True
+        polite = self._lock.acquire(timeout=0.2)  # else somebody is stuck in a write, until the server is gone
+        if polite:
+            self._lock.release()
+        self._child.end(polite=polite)
+        if threading.current_thread() is not self._reader:
+            self._reader.join(CLOSE_S)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    """All of it, or `OSError`: the descriptor does not block, so that a server that is stuck is noticed."""
+    rest = memoryview(data)
+    while rest:
+        try:
+            rest = rest[os.write(descriptor, rest) :]
+        except BlockingIOError:
+            _wait_writable(descriptor)
+
+
+def _wait_writable(descriptor: int) -> None:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    if not poll.poll(WRITE_S * 1000):
+        raise OSError(0, f"it has read nothing for {WRITE_S:.0f} s")
+
+
+class SocketConnection(Connection):
+    """WebSocket over TCP or a unix socket. The socket does not block, so that one lock serves both directions."""
+
+    def __init__(self, url: str, token: str | None, sink: Sink) -> None:
+        self._url = url
+        self._sink = sink
+        self._lock = threading.Lock()
+        self._closed = False
+        self._socket, self._framer, early = _connect(url, token)
+        self._heard = time.monotonic()
+        self._reader = threading.Thread(target=self._read, args=(early,), name="treadle client", daemon=True)
+        self._reader.start()
+
+    def send(self, frame: bytes) -> None:
+        with self._lock:
+            if self._closed:
+                raise TransportClosedError("the connection to the server is closed")
+            try:
+                self._put(self._framer.message(frame))
+            except (OSError, ValueError) as error:
+                raise TransportClosedError(f"{self._url}: {getattr(error, 'strerror', None) or error}") from None
+
+    def _put(self, pieces: list[bytes]) -> None:
+        """Under the lock."""
+        rest = memoryview(b"".join(pieces))
+        while rest:
+            try:
+                rest = rest[self._socket.send(rest) :]
+            except OSError as error:
+                if not _would_block(error):
+                    raise
+                _wait_writable(self._socket.fileno())
+
+    def _read(self, early: bytes) -> None:
+        framer = self._framer
+        data: bytes | None = early
+        try:
+            while True:
+                if data:
+                    self._take(data)
+                elif data is None:
+                    self._probe()
+                if framer.ended:
+                    break
+                data = self._receive()
+                if data == b"":
+                    framer.receive_eof()
+            reason = framer.end_reason
+        except (OSError, ValueError) as error:
+            reason = str(getattr(error, "strerror", None) or error)
+        if self._closed:
+            reason = "the connection was closed"
+        self._sink.connection_ended(TransportClosedError(f"{self._url}: {reason}"))
+
+    def _take(self, data: bytes) -> None:
+        self._heard = time.monotonic()
+        with self._lock:
+            frames = self._framer.receive(data)
+            owed, self._framer.outgoing = self._framer.outgoing, []
+            if owed and not self._closed:
+                self._put(owed)
+        if frames:
+            self._sink.frames_received(frames)
+
+    def _receive(self) -> bytes | None:
+        """What has come, empty at the end; None after some silence."""
+        poll = select.poll()
+        poll.register(self._socket.fileno(), select.POLLIN)
+        while True:
+            with self._lock:
+                try:
+                    return self._socket.recv(CHUNK)
+                except OSError as error:
+                    if not _would_block(error):
+                        raise
+            if not poll.poll(SILENCE_S * 1000):
+                return None
+
+    def _probe(self) -> None:
+        silence = time.monotonic() - self._heard
+        if silence > 3 * SILENCE_S:
+            raise OSError(0, f"no sign of life from the server for {silence:.0f} s")
+        with self._lock:
+            self._put(self._framer.ping())
+
+    def close(self) -> None:
+        import socket
+
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                self._put(self._framer.close())
+                self._socket.shutdown(socket.SHUT_RDWR)
+            except (OSError, ValueError):
+                logger.debug("%s had gone already", self._url)
+        if threading.current_thread() is not self._reader:
+            self._reader.join(CLOSE_S)
+        self._socket.close()
+
+
+def _would_block(error: OSError) -> bool:
+    """Plain sockets say it one way, TLS in two others, whose module is not loaded for it."""
+    return isinstance(error, BlockingIOError) or type(error).__name__ in ("SSLWantReadError", "SSLWantWriteError")
+
+
+def _connect(url: str, token: str | None) -> tuple[socket.socket, WebSocketFramer, bytes]:
+    """An open WebSocket connection, and what came with the handshake."""
+    import socket
+
+    from treadle.errors import ChannelClosed
+    from treadle.transport.address import Address, AddressError
+    from treadle.transport.handshake import BadRequest, Upgrade, split_head
+    from treadle.transport.websocket import WebSocketFramer
+
+    opened: socket.socket | None = None
+    try:
+        address = Address.parse(url)
+        unix = address.scheme == "unix"
+        if address.scheme == "stdio":
+            raise AddressError(f"{url!r}: a client connects to ws://, wss:// or unix://")
+        upgrade = Upgrade.new("localhost" if unix else address.authority, "/" if unix else address.path, token)
+        if unix:
+            opened = socket.socket(socket.AF_UNIX)
+            opened.settimeout(CONNECT_S)
+            opened.connect(address.path)
+        else:
+            opened = socket.create_connection((address.host, address.port), CONNECT_S)
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if address.scheme == "wss":
+                import ssl
+
+                opened = ssl.create_default_context().wrap_socket(opened, server_hostname=address.host)
+        opened.sendall(upgrade.request())
+        buffer = b""
+        while (split := split_head(buffer)) is None:
+            data = opened.recv(CHUNK)
+            if not data:
+                raise ChannelClosed("the connection ended during the handshake")
+            buffer += data
+        upgrade.check(*split)
+    except (OSError, UnicodeError, ChannelClosed, BadRequest, AddressError) as error:
+        if opened is not None:
+            opened.close()
+        reason = f"no answer within {CONNECT_S:g} s" if isinstance(error, TimeoutError) else error
+        raise TransportClosedError(f"cannot connect to {url}: {getattr(reason, 'strerror', None) or reason}") from None
+    opened.setblocking(False)
+    return opened, WebSocketFramer(client=True), split[1]
+
+
+class LocalConnection(Connection):
+    """Our own server, on a thread of its own with its event loop."""
+
+    def __init__(self, config: CodexConfig, sink: Sink) -> None:
+        self._sink = sink
+        self._started = threading.Event()
+        self._problem: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._server: LocalServer | None = None
+        self._stop: asyncio.Event | None = None
+        self._thread = threading.Thread(target=self._run, args=(config,), name="treadle server", daemon=True)
+        self._thread.start()
+        self._started.wait()
+        if self._problem is not None:
+            raise TransportClosedError(f"the server in this process cannot start: {self._problem}") from self._problem
+
+    def send(self, frame: bytes) -> None:
+        loop, server = self._loop, self._server
+        try:
+            if loop is None or server is None:
+                raise RuntimeError
+            loop.call_soon_threadsafe(server.send, frame)
+        except RuntimeError:  # the loop is closed
+            raise TransportClosedError("the connection to the server is closed") from None
+
+    def _run(self, config: CodexConfig) -> None:
+        import asyncio
+
+        try:
+            asyncio.run(self._serve(config))
+        except BaseException as error:
+            self._problem = error
+            if self._started.is_set():
+                logger.exception("the server in this process has failed")
+        finally:
+            self._loop = None
+            self._started.set()
+            self._sink.connection_ended(TransportClosedError("the connection to the server was closed"))
+
+    async def _serve(self, config: CodexConfig) -> None:
+        import asyncio
+
+        from treadle.client.local_server import LocalServer
+
+        self._stop = asyncio.Event()
+        self._server = LocalServer(config, self._received)
+        self._loop = asyncio.get_running_loop()
+        self._started.set()
+        try:
+            await self._stop.wait()
+        finally:
+            await self._server.close()
+
+    def _received(self, frame: bytes) -> None:
+        self._sink.frames_received([frame])
+
+    def close(self) -> None:
+        loop, stop = self._loop, self._stop
+        if loop is not None and stop is not None:
+            try:
+                loop.call_soon_threadsafe(stop.set)
+            except RuntimeError:
+                logger.debug("the server in this process has ended already")
+        if threading.current_thread() is not self._thread:
+            self._thread.join(CLOSE_S)

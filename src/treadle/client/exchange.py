@@ -1,0 +1,62 @@
+"""What both shells do with a request before it is sent and with an answer after it came. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from treadle.client.errors import CodexError
+from treadle.protocol.app.base import decode
+
+T = TypeVar("T")
+
+
+def wire_params(params: Any) -> Any:
+    """Params as they are sent: a struct of the protocol, an object with `model_dump`, or plain values."""
+    if params is None or isinstance(params, dict | Struct):
+        return params
+    dump = getattr(params, "model_dump", None)
+    if dump is None:
+        raise TypeError(f"params must be a struct of treadle.types or a dict, not {type(params).__name__}")
+    return dump(by_alias=True, exclude_none=True, mode="json")
+
+
+def wire_object(params: Any) -> dict[str, Any] | None:
+    """Params as a plain object, with the names of the wire."""
+    given = wire_params(params)
+    plain: dict[str, Any] | None = msgspec.to_builtins(given) if isinstance(given, Struct) else given
+    return plain
+
+
+def with_members(params: Any, **members: Any) -> dict[str, Any]:
+    """The params as an object, with these members, by their names on the wire."""
+    return {**(wire_object(params) or {}), **members}
+
+
+def without_none(**members: Any) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def read_result(method: str, result: Raw, wanted: type[T]) -> T:
+    """The result as `wanted`: a struct or union of the protocol, or a class with `model_validate`."""
+    raw = bytes(result)
+    if not raw.lstrip().startswith(b"{"):
+        raise CodexError(f"the answer to {method} is no JSON object")
+    try:
+        if isinstance(wanted, type) and not issubclass(wanted, Struct):
+            validate = getattr(wanted, "model_validate", None)
+            if validate is not None:
+                checked: T = validate(msgspec.json.decode(raw))
+                return checked
+        return decode(raw, wanted)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise CodexError(f"the answer to {method} is not understood: {error}") from None
+
+
+def input_items(given: Any) -> list[Any]:
+    """Input of a turn as the low-level calls take it: a text, an item, or items."""
+    if isinstance(given, str):
+        return [{"type": "text", "text": given}]
+    return list(given) if isinstance(given, list | tuple) else [given]

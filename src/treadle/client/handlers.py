@@ -1,0 +1,22 @@
+"""`Handlers`: who answers what the server asks. How they are called is in `asks`, which is loaded when it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from treadle.client.approvals import ApprovalHandler, UserInputHandler
+    from treadle.client.tools import Tool
+
+RawHandler: TypeAlias = "Callable[[str, dict[str, Any] | None], dict[str, Any]]"
+
+
+class Handlers:
+    """`raw` is the low-level handler of the official client and comes before all others; tools are by thread."""
+
+    def __init__(self, raw: RawHandler | None = None) -> None:
+        self.raw = raw
+        self.approval: ApprovalHandler | None = None
+        self.user_input: UserInputHandler | None = None
+        self.tools: dict[str, Mapping[str, Tool]] = {}

@@ -1,0 +1,67 @@
+"""`LocalServer`: our own server in this process, and the channel to it. It lives on the running event loop."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from treadle.client.config import CodexConfig
+from treadle.server import AppServer
+from treadle.transport import Channel
+
+
+class LocalServer:
+    """`on_frame` gets what the server says, at once, on the loop's thread."""
+
+    def __init__(self, config: CodexConfig, on_frame: Callable[[bytes], None]) -> None:
+        environ = {**os.environ, **config.env} if config.env else os.environ
+        self._server = AppServer(overrides=config.config_overrides, environ=environ, cwd=config.cwd)
+        self._channel = _DirectChannel(on_frame)
+        self._server.accept(self._channel, must_not_lose=True)
+
+    def send(self, frame: bytes) -> None:
+        """Something for the server."""
+        self._channel.deliver(frame)
+
+    async def close(self) -> None:
+        self._channel.close()
+        await self._server.close()
+
+
+class _DirectChannel(Channel):
+    """The server's end of the road: what it sends has arrived. Bounded by what the client keeps for its readers."""
+
+    def __init__(self, on_frame: Callable[[bytes], None]) -> None:
+        super().__init__("client in this process")
+        self._on_frame = on_frame
+
+    @property
+    def writable(self) -> bool:
+        return True
+
+    @property
+    def pending(self) -> int:
+        return 0
+
+    def send(self, frame: bytes) -> None:
+        if not self.closed:
+            self._frames_out += 1
+            self._on_frame(frame)
+
+    def deliver(self, frame: bytes) -> None:
+        self._deliver(frame)
+
+    def pause(self) -> None:
+        pass  # a client in this process has its own bounds
+
+    def resume(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self._end("closed")
+
+    def abort(self) -> None:
+        self._end("the connection was aborted")
+
+    def _begin(self) -> None:
+        pass

@@ -1,0 +1,66 @@
+"""`ApprovalMode` and `Sandbox`: the two settings that matter most, in a word each."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from treadle.protocol.app.settings import SandboxPolicy
+
+
+class ApprovalMode(str, Enum):  # noqa: UP042 - as in the official SDK, also in how it prints
+    """Who decides about what goes beyond the sandbox.
+
+    `deny_all`: nobody, it is refused. `auto_review`: the server's reviewer, or your `approval_handler` if there is one.
+    """
+
+    deny_all = "deny_all"
+    auto_review = "auto_review"
+
+
+class Sandbox(str, Enum):  # noqa: UP042
+    """What commands may do with files: only read, write in the workspace, or anything."""
+
+    read_only = "read-only"
+    workspace_write = "workspace-write"
+    full_access = "full-access"
+
+
+def approval_settings(mode: ApprovalMode | None, *, asks_us: bool = False) -> dict[str, Any]:
+    """Members of params. None leaves everything as it is; `asks_us` means that an `approval_handler` decides."""
+    if mode is None:
+        return {}
+    if not isinstance(mode, ApprovalMode):
+        raise ValueError(f"approval_mode must be one of: {', '.join(member.value for member in ApprovalMode)}")
+    if mode is ApprovalMode.deny_all:
+        return {"approval_policy": "never"}
+    return {"approval_policy": "on-request", "approvals_reviewer": "user" if asks_us else "auto_review"}
+
+
+def sandbox_mode(sandbox: Sandbox | None) -> str | None:
+    """As a thread takes it."""
+    if sandbox is None:
+        return None
+    return "danger-full-access" if _checked(sandbox) is Sandbox.full_access else sandbox.value
+
+
+def sandbox_policy(sandbox: Sandbox | None) -> SandboxPolicy | None:
+    """As a turn takes it."""
+    from treadle.protocol.app import settings
+
+    if sandbox is None:
+        return None
+    match _checked(sandbox):
+        case Sandbox.read_only:
+            return settings.ReadOnlySandboxPolicy()
+        case Sandbox.workspace_write:
+            return settings.WorkspaceWriteSandboxPolicy()
+        case Sandbox.full_access:
+            return settings.DangerFullAccessSandboxPolicy()
+
+
+def _checked(sandbox: Sandbox) -> Sandbox:
+    if not isinstance(sandbox, Sandbox):
+        raise ValueError(f"sandbox must be one of: {', '.join(f'Sandbox.{member.name}' for member in Sandbox)}")
+    return sandbox

@@ -1,0 +1,125 @@
+"""`Notification`: one thing that a server tells, and how it is read from a frame.
+
+What cannot be understood is kept as it came, so that a newer server never breaks a stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Final, TypeAlias, Union
+
+import msgspec
+from msgspec import Struct, field
+
+from treadle.protocol.app.base import JsonObject, Wire, convert, native_decoder
+from treadle.protocol.app.registry import NOTIFICATIONS
+
+
+class UnknownNotification(Struct):
+    """The params of a notification that we don't know, or that are not what we know, as they came."""
+
+    params: JsonObject
+
+
+Payload: TypeAlias = Wire | UnknownNotification
+
+
+class Notification(Struct, eq=False):
+    """`payload` is a struct of the protocol (`treadle.types`), or an `UnknownNotification`."""
+
+    method: str
+    payload: Any
+    plain: ClassVar = False
+    """Whether it only has to be put into the stream of its turn, which `payload.turn_id` names."""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Notification):
+            return NotImplemented
+        return self.method == other.method and bool(self.payload == other.payload)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Notification(method={self.method!r}, payload={self.payload!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Notification, (self.method, self.payload)
+
+
+_PREFIX: Final = b'{"method":"'
+# What a turn consists of. The rest is rare, and its structs need not be loaded for it.
+_FREQUENT: Final = ("item/", "turn/", "thread/")
+_read_frequent: Callable[[bytes], Notification] | None = None
+
+
+def _frequent() -> Callable[[bytes], Notification]:
+    """One decoder for frames of the frequent methods, which makes notifications of them; `method` tells which."""
+    global _read_frequent
+    if _read_frequent is None:
+        kinds = tuple(
+            msgspec.defstruct(
+                "Notification",
+                [("method", str, field(default=method, name="")), ("payload", struct, field(name="params"))],
+                bases=(Notification,),
+                namespace={"plain": "turn_id" in struct.__struct_fields__ and method != "item/started"},
+                tag_field="method",
+                tag=method,
+                kw_only=True,
+            )
+            for method, struct in ((name, NOTIFICATIONS[name]) for name in NOTIFICATIONS if name.startswith(_FREQUENT))
+        )
+        _read_frequent = native_decoder(Union[kinds]).decode  # noqa: UP007 - of a tuple
+    return _read_frequent
+
+
+def read_frequent(frame: bytes) -> Notification | None:
+    """The quick way: a notification of a turn in which all is known, in the shape that servers write.
+
+    None for everything else, which then has to be read in full.
+    """
+    if not frame.startswith(_PREFIX):
+        return None
+    try:
+        return (_read_frequent or _frequent())(frame)
+    except msgspec.DecodeError:
+        return None
+
+
+def make(method: str, params: object) -> Notification:
+    """A notification from plain values."""
+    if method in NOTIFICATIONS:
+        try:
+            return Notification(method, convert(params, NOTIFICATIONS[method]))
+        except msgspec.ValidationError:
+            pass  # kept as it came
+    return Notification(method, UnknownNotification(params if isinstance(params, dict) else {}))
+
+
+def turn_of(notification: Notification) -> str | None:
+    """The id of the turn that a notification is about."""
+    payload = notification.payload
+    try:
+        turn_id = payload.turn_id
+    except AttributeError:
+        if isinstance(payload, UnknownNotification):
+            return _turn_in(payload.params)
+        turn = getattr(payload, "turn", None)
+        turn_id = getattr(turn, "id", None)
+    return turn_id if isinstance(turn_id, str) else None
+
+
+def _turn_in(params: JsonObject) -> str | None:
+    turn_id, turn = params.get("turnId"), params.get("turn")
+    if not isinstance(turn_id, str) and isinstance(turn, dict):
+        turn_id = turn.get("id")
+    return turn_id if isinstance(turn_id, str) else None
+
+
+def thread_of(notification: Notification) -> str | None:
+    """The id of the thread that a notification is about."""
+    payload = notification.payload
+    if isinstance(payload, UnknownNotification):
+        thread_id = payload.params.get("threadId")
+    else:
+        thread_id = getattr(payload, "thread_id", None)
+    return thread_id if isinstance(thread_id, str) else None

@@ -1,0 +1,142 @@
+"""From the keyword arguments of `Codex` and `Thread` to the params of the protocol. Pure; both faces use it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from treadle.client.exchange import without_none
+from treadle.client.inputs import RunInput, tool_output, wire_input
+from treadle.client.modes import ApprovalMode, Sandbox, approval_settings, sandbox_mode, sandbox_policy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from treadle.client.outputs import OutputType
+    from treadle.client.tools import Tool
+    from treadle.protocol.app.thread_methods import (
+        ThreadForkParams,
+        ThreadListParams,
+        ThreadResumeParams,
+        ThreadStartParams,
+    )
+    from treadle.protocol.app.turns import TurnStartParams
+
+
+def start_params(
+    approval_mode: ApprovalMode, sandbox: Sandbox | None, tools: Iterable[Tool], asks_us: bool, **given: Any
+) -> ThreadStartParams:
+    from treadle.protocol.app.thread_methods import ThreadStartParams
+
+    settings = approval_settings(approval_mode, asks_us=asks_us)
+    specs = tuple(tool.spec() for tool in tools) or None
+    return ThreadStartParams(**settings, **without_none(**given, sandbox=sandbox_mode(sandbox), dynamic_tools=specs))
+
+
+def resume_params(
+    thread_id: str,
+    approval_mode: ApprovalMode | None,
+    sandbox: Sandbox | None,
+    include_turns: bool | None,
+    asks_us: bool,
+    **given: Any,
+) -> ThreadResumeParams:
+    from treadle.protocol.app.thread_methods import ThreadResumeParams
+
+    settings = approval_settings(approval_mode, asks_us=asks_us)
+    return ThreadResumeParams(
+        thread_id=thread_id,
+        **settings,
+        **_excluded(include_turns),
+        **without_none(**given, sandbox=sandbox_mode(sandbox)),
+    )
+
+
+def fork_params(
+    thread_id: str,
+    approval_mode: ApprovalMode | None,
+    sandbox: Sandbox | None,
+    include_turns: bool | None,
+    asks_us: bool,
+    **given: Any,
+) -> ThreadForkParams:
+    from treadle.protocol.app.thread_methods import ThreadForkParams
+
+    settings = approval_settings(approval_mode, asks_us=asks_us)
+    return ThreadForkParams(
+        thread_id=thread_id,
+        **settings,
+        **_excluded(include_turns),
+        **without_none(**given, sandbox=sandbox_mode(sandbox)),
+    )
+
+
+def _excluded(include_turns: bool | None) -> dict[str, Any]:
+    return {} if include_turns is None else {"exclude_turns": not include_turns}
+
+
+def list_params(**given: Any) -> ThreadListParams:
+    from treadle.protocol.app.thread_methods import ThreadListParams
+
+    if "cwd" in given:
+        given["cwd"] = getattr(given["cwd"], "root", given["cwd"])
+    return ThreadListParams(**without_none(**given))
+
+
+def turn_params(
+    thread_id: str,
+    input: RunInput,
+    approval_mode: ApprovalMode | None,
+    sandbox: Sandbox | None,
+    source: str | None,
+    turn_service_tier: str | None,
+    asks_us: bool,
+    **given: Any,
+) -> TurnStartParams:
+    from treadle.protocol.app.turns import TurnStartParams
+
+    return TurnStartParams(
+        thread_id=thread_id,
+        input=cast("Any", tuple(wire_input(input))),  # plain values, as they are sent
+        **approval_settings(approval_mode, asks_us=asks_us),
+        **without_none(
+            **given,
+            sandbox_policy=sandbox_policy(sandbox),
+            tool_output=tool_output(input),
+            turn_trigger=source,
+            service_tier_for_turn=turn_service_tier,
+        ),
+    )
+
+
+def limit_of(timeout: float | None) -> dict[str, float]:
+    """Only when there is one: a client of somebody's own need not know it."""
+    return {} if timeout is None else {"timeout": timeout}
+
+
+def what_is_left(timeout: float | None, since: float) -> float | None:
+    """Of a time limit that began at `since`."""
+    import time
+
+    return None if timeout is None else max(0.0, timeout - (time.monotonic() - since))
+
+
+def asks_us(client: Any) -> bool:
+    """Whether an `approval_handler` decides."""
+    handlers = getattr(client, "handlers", None)
+    return handlers is not None and handlers.approval is not None
+
+
+def tools_of(given: Sequence[Tool | Callable[..., Any]]) -> dict[str, Tool]:
+    if not given:
+        return {}
+    from treadle.client.tools import tools_by_name
+
+    return tools_by_name(given)
+
+
+def output_of(wanted: Any) -> OutputType[Any] | None:
+    if wanted is None:
+        return None
+    from treadle.client.outputs import OutputType
+
+    return OutputType(wanted)

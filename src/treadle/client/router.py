@@ -1,0 +1,386 @@
+"""`Router`: what one client knows of its conversation, without I/O: bytes in; answers, turn streams and asks out.
+
+No threads, no loop, no locks: the two shells (`client`, `async_client`) feed it, guard it and wake whoever waits. A
+*token* is what a shell left with a request and gets back with the answer; a `waiter` is what it left on a stream.
+
+Nothing that a server says about a turn is lost, however early it comes: a stream exists from the first word about its
+turn, and is dropped when its end was read. What nobody reads is bounded.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from msgspec import Raw, Struct
+
+from treadle.client.errors import CodexError, EventsLost, JsonRpcError, TurnConflict, rpc_error
+from treadle.client.notification import Notification, make, read_frequent, thread_of, turn_of
+from treadle.errors import MalformedMessage
+from treadle.protocol.app.base import decode, encode
+from treadle.rpc import Failure, Reply, Request, RequestId, decode_lenient
+from treadle.rpc import Notification as RawNotification
+
+if TYPE_CHECKING:
+    from treadle.protocol.app.actions import FileUpdateChange
+
+MAX_PENDING: Final = 16_384
+"""Requests that wait for an answer."""
+MAX_TURN_EVENTS: Final = 262_144
+"""Events of one turn that wait for their reader."""
+MAX_UNREAD_EVENTS: Final = 1_048_576
+"""Events of ended turns that nobody has read, together."""
+BACKLOG: Final = 4_096
+"""Notifications that `next_notification` can be behind."""
+MAX_ENDED: Final = 4_096
+MAX_LOGINS: Final = 64
+MAX_PATCHES: Final = 256
+
+
+class Asked(NamedTuple):
+    """The server wants an answer."""
+
+    id: RequestId
+    method: str
+    params: Raw
+
+
+class Answered(NamedTuple):
+    """A request of ours was answered."""
+
+    token: Any
+    result: Raw | JsonRpcError
+
+
+class Stream:
+    """The events of one turn, or of one login, that are to be read."""
+
+    __slots__ = ("completed", "events", "failure", "key", "reading", "waiter")
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.events: deque[Notification] = deque()
+        self.completed = False
+        self.reading = False
+        self.failure: CodexError | None = None
+        self.waiter: Any = None
+
+    def take(self) -> Notification | None:
+        """The next event, or None when there is none yet. Raises when there will never be one."""
+        try:
+            return self.events.popleft()
+        except IndexError:
+            if self.failure is not None:
+                raise self.failure from None
+            return None
+
+
+class News(Struct):
+    """What the shell has to do after `receive`."""
+
+    answers: list[Answered]
+    asks: list[Asked]
+    streams: set[Stream]
+    """They have something new for whoever waits."""
+    backlog: bool = False
+
+
+class Router:
+    """One conversation."""
+
+    def __init__(self) -> None:
+        self.failure: CodexError | None = None
+        self.backlog: deque[Notification] = deque(maxlen=BACKLOG)
+        self.readers = 0
+        self._next_id = 0
+        self._pending: dict[int, Any] = {}
+        self._streams: dict[str, Stream] = {}
+        self._ended: dict[str, None] = {}
+        self._unread: dict[str, int] = {}  # ended turns that wait for a reader, oldest first, with their events
+        self._active: dict[str, str] = {}
+        self._starting: set[str] = set()
+        self._ending: dict[str, str] = {}
+        self._patches: dict[str, Any] = {}  # that are under way, by item: who is asked about one wants to see it
+
+    # --- out ---
+
+    def request(self, method: str, params: Any, token: Any) -> tuple[int, bytes]:
+        """A new request: its id and its frame."""
+        if self.failure is not None:
+            raise self.failure
+        if len(self._pending) >= MAX_PENDING:
+            raise CodexError(f"{MAX_PENDING} requests wait for an answer: wait for some of them first")
+        self._next_id += 1
+        frame = encode(_message({"id": self._next_id, "method": method}, params))
+        self._pending[self._next_id] = token
+        return self._next_id, frame
+
+    def replace_token(self, request_id: int, token: Any) -> None:
+        """Whoever asked has gone; somebody else takes the answer."""
+        if request_id in self._pending:
+            self._pending[request_id] = token
+
+    def notification(self, method: str, params: Any = None) -> bytes:
+        return encode(_message({"method": method}, params))
+
+    def forget(self, request_id: int) -> None:
+        """Nobody waits for this answer any more."""
+        self._pending.pop(request_id, None)
+
+    # --- in ---
+
+    def receive(self, frames: Iterable[bytes]) -> News:
+        """Take frames in the order in which they came. Raises `MalformedMessage`."""
+        news = News([], [], set())
+        streams, backlog, touched = self._streams, self.backlog, news.streams
+        for frame in frames:
+            notification = read_frequent(frame)
+            if notification is None:
+                self._receive_other(frame, news)
+            elif not notification.plain:
+                self.tell(notification, news)
+            else:  # most are, so the way of these is short
+                stream = streams.get(notification.payload.turn_id)
+                if stream is None or stream.failure is not None or len(stream.events) >= MAX_TURN_EVENTS:
+                    self.tell(notification, news)
+                else:
+                    backlog.append(notification)
+                    stream.events.append(notification)
+                    touched.add(stream)
+        news.backlog = news.backlog or bool(touched)
+        return news
+
+    def _receive_other(self, frame: bytes, news: News) -> None:
+        message = decode_lenient(frame)
+        if isinstance(message, RawNotification):
+            self.tell(make(message.method, _plain(message.params)), news)
+        elif isinstance(message, Request):
+            news.asks.append(Asked(message.id, message.method, message.params))
+        else:
+            self._answer(message, news)
+
+    def tell(self, notification: Notification, news: News) -> None:
+        """Route one notification."""
+        turn_id = turn_of(notification)
+        self.backlog.append(notification)
+        news.backlog = True
+        if turn_id is None:
+            if notification.method == "account/login/completed":
+                self._login_completed(notification, news)
+            return
+        stream = self._streams.get(turn_id)
+        if stream is None:
+            if turn_id in self._ended:
+                return  # its reader has seen the end
+            stream = self._streams[turn_id] = Stream(turn_id)
+        events = stream.events
+        if stream.failure is None:
+            events.append(notification)
+            if len(events) > MAX_TURN_EVENTS:
+                self._drop(stream)
+        news.streams.add(stream)
+        if notification.method == "turn/completed":
+            self._turn_completed(stream, thread_of(notification))
+        elif notification.method == "item/started":
+            self._note_patch(notification.payload)
+
+    def _turn_completed(self, stream: Stream, thread_id: str | None) -> None:
+        stream.completed = True
+        if thread_id is not None and self._active.get(thread_id) == stream.key:
+            del self._active[thread_id]
+        if thread_id is not None and self._ending.get(thread_id) == stream.key:
+            del self._ending[thread_id]
+        if not stream.reading:
+            self._unread[stream.key] = len(stream.events)
+            while sum(self._unread.values()) > MAX_UNREAD_EVENTS:
+                self._drop(self._streams[next(iter(self._unread))])
+
+    def _note_patch(self, payload: Any) -> None:
+        item = getattr(payload, "item", None)
+        if item is not None and item.type == "fileChange" and hasattr(item, "changes"):
+            self._patches[item.id] = item
+            if len(self._patches) > MAX_PATCHES:
+                del self._patches[next(iter(self._patches))]
+
+    def changes(self, item_id: str) -> tuple[FileUpdateChange, ...]:
+        """What a patch that was begun is about to do."""
+        item = self._patches.get(item_id)
+        return () if item is None else item.changes
+
+    def _drop(self, stream: Stream) -> None:
+        stream.events.clear()
+        self._unread.pop(stream.key, None)
+        stream.failure = EventsLost(
+            f"turn {stream.key} was not read, and its events have been dropped; read its items with "
+            "thread.read(include_turns=True)"
+        )
+        if stream.completed:
+            self._end(stream.key)
+
+    def _login_completed(self, notification: Notification, news: News) -> None:
+        login_id = getattr(notification.payload, "login_id", None)
+        if isinstance(login_id, str):
+            stream = self.login(login_id)
+            stream.events.append(notification)
+            news.streams.add(stream)
+
+    def _answer(self, message: Reply | Failure, news: News) -> None:
+        token = self._pending.pop(message.id, None) if isinstance(message.id, int) else None
+        if token is None:
+            return  # whoever asked has given up
+        if isinstance(message, Reply):
+            news.answers.append(Answered(token, message.result))
+        else:
+            error = message.error
+            news.answers.append(Answered(token, rpc_error(error.code, error.message, error.data)))
+
+    def fail(self, failure: CodexError) -> tuple[list[Any], list[Stream]]:
+        """The conversation is over: the tokens that will not be answered, and the streams to wake."""
+        if self.failure is not None:
+            return [], []
+        self.failure = failure
+        tokens = list(self._pending.values())
+        streams = list(self._streams.values())
+        self._pending.clear()
+        self._active.clear()
+        self._starting.clear()
+        for stream in streams:
+            if stream.failure is None and not stream.completed:
+                stream.failure = failure
+        return tokens, streams
+
+    # --- turns ---
+
+    def begin_turn(self, thread_id: str) -> None:
+        """A turn is about to be started. Raises `TurnConflict` when the thread has one from this client."""
+        active = self._active.get(thread_id)
+        if active is not None:
+            raise TurnConflict(
+                f"thread {thread_id!r} already has active turn {active!r} on this client: add to it with steer(), end "
+                "it with interrupt(), or wait until it is completed"
+            )
+        if thread_id in self._starting:
+            raise TurnConflict(
+                f"thread {thread_id!r} already has active turn: it is being started on this client. Wait for it, or "
+                "use steer() once it runs"
+            )
+        self._starting.add(thread_id)
+
+    def turn_started(self, thread_id: str, turn_id: str) -> None:
+        """The server has answered. The turn may have ended in the meantime."""
+        self._starting.discard(thread_id)
+        stream = self._streams.get(turn_id)
+        over = turn_id in self._ended if stream is None else stream.completed
+        if not over and self.failure is None:
+            self._active[thread_id] = turn_id
+
+    def turn_refused(self, thread_id: str) -> None:
+        self._starting.discard(thread_id)
+
+    def ending(self, thread_id: str, turn_id: str) -> bool:
+        """A turn is about to be interrupted; False when it is over already."""
+        stream = self._streams.get(turn_id)
+        if turn_id in self._ended or (stream is not None and stream.completed) or self.failure is not None:
+            return False
+        self._ending[thread_id] = turn_id
+        return True
+
+    def ending_turn(self, thread_id: str) -> Stream | None:
+        """The turn of a thread that was interrupted and is not over."""
+        turn_id = self._ending.pop(thread_id, None)
+        return None if turn_id is None else self._streams.get(turn_id)
+
+    def peek(self, turn_id: str) -> Stream | None:
+        """The stream of a turn if anything is known of it."""
+        return self._streams.get(turn_id)
+
+    def stream(self, turn_id: str) -> Stream:
+        """The stream of a turn. Raises `TurnConflict` when its end was read already."""
+        stream = self._streams.get(turn_id)
+        if stream is None:
+            if turn_id in self._ended:
+                raise TurnConflict(f"the stream of turn {turn_id!r} has ended; thread.read(include_turns=True) has it")
+            if self.failure is not None:
+                raise self.failure
+            stream = self._streams[turn_id] = Stream(turn_id)
+        return stream
+
+    def open(self, turn_id: str) -> Stream:
+        """Somebody reads a turn."""
+        stream = self.stream(turn_id)
+        if stream.reading:
+            raise TurnConflict(f"turn {turn_id!r} is being read already: a turn has one stream")
+        stream.reading = True
+        self._unread.pop(turn_id, None)
+        self.readers += 1
+        return stream
+
+    def close(self, stream: Stream) -> None:
+        """The reader has gone; it may come back unless it has seen the end."""
+        if stream.reading:
+            stream.reading = False
+            self.readers -= 1
+        if stream.completed or stream.failure is not None:
+            if not stream.events:
+                self._end(stream.key)
+            elif stream.completed:
+                self._unread[stream.key] = len(stream.events)
+
+    def seen(self, stream: Stream) -> None:
+        """The end of a turn was read."""
+        if not stream.reading:
+            self._end(stream.key)
+
+    def _end(self, key: str) -> None:
+        self._streams.pop(key, None)
+        self._unread.pop(key, None)
+        self._ended[key] = None
+        if len(self._ended) > MAX_ENDED:
+            del self._ended[next(iter(self._ended))]
+
+    def next_backlog(self) -> Notification | None:
+        """The next notification of all. Raises while a turn is being read, and when there will be none."""
+        if self.readers:
+            raise TurnConflict(
+                "next_notification() is incompatible with turn streams on the same client: read the notifications of a "
+                "turn from its stream() or run()"
+            )
+        if self.backlog:
+            return self.backlog.popleft()
+        if self.failure is not None:
+            raise self.failure
+        return None
+
+    # --- logins ---
+
+    def login(self, login_id: str) -> Stream:
+        """The one event of an interactive login, which may have come already."""
+        key = f"login {login_id}"
+        stream = self._streams.get(key)
+        if stream is None:
+            logins = [name for name in self._streams if name.startswith("login ")]
+            if len(logins) >= MAX_LOGINS:
+                del self._streams[logins[0]]
+            stream = self._streams[key] = Stream(key)
+            stream.failure = self.failure
+        return stream
+
+    def forget_login(self, login_id: str) -> None:
+        self._streams.pop(f"login {login_id}", None)
+
+
+def _message(message: dict[str, Any], params: Any) -> dict[str, Any]:
+    # For some methods of the real server no params and empty ones are not the same.
+    if params is not None:
+        message["params"] = params
+    return message
+
+
+def _plain(params: Raw) -> Any:
+    if not bytes(params):
+        return {}
+    try:
+        return decode(params, Any)
+    except ValueError as error:
+        raise MalformedMessage(f"not a JSON-RPC message: {error}") from None

@@ -1,0 +1,317 @@
+"""`Tool`: a Python function that the model can call.
+
+Owns what the model is told of a function (name, description, schema of its parameters), the checking of what it sends
+and the shape of what it gets back. Does not call by itself, run anything concurrently or talk to a server.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, Optional, TypeAlias
+
+import msgspec
+
+from treadle.client.docstrings import read_docstring
+from treadle.client.schemas import ShapeError, convert, object_schema
+from treadle.protocol.app.dynamic_tools import (
+    DynamicToolCallOutputContentItem,
+    FunctionDynamicToolSpec,
+    InputAudioDynamicToolCallOutputContentItem,
+    InputImageDynamicToolCallOutputContentItem,
+    InputTextDynamicToolCallOutputContentItem,
+)
+
+if TYPE_CHECKING:
+    import inspect
+
+Content: TypeAlias = tuple[DynamicToolCallOutputContentItem, ...]
+
+MAX_TEXT_BYTES: Final = 256 * 1024
+
+_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_ITEMS: Final = (
+    InputTextDynamicToolCallOutputContentItem,
+    InputImageDynamicToolCallOutputContentItem,
+    InputAudioDynamicToolCallOutputContentItem,
+)
+_BYTES: Final = (bytes, bytearray, memoryview)
+_IMAGES: Final = (
+    (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png"),
+    (re.compile(rb"\xff\xd8\xff"), "image/jpeg"),
+    (re.compile(rb"GIF8[79]a"), "image/gif"),
+    (re.compile(rb"RIFF.{4}WEBP", re.DOTALL), "image/webp"),
+)
+
+
+class ToolCallError(ValueError):
+    """A tool was called wrongly, or cannot do what it was asked for; the message is for the model.
+
+    A function may raise it too: then the model gets the message alone, without the name of the exception.
+    """
+
+
+class Tool:
+    """A Python function that the model can call.
+
+    The model sees the function's name, its docstring and its parameters with their types and descriptions: from the
+    docstring (Google, NumPy or reST style) or from `Annotated[..., msgspec.Meta(description=...)]`. What it sends is
+    checked and converted to those types before the function is called. The function may be asynchronous.
+
+    Raises `ValueError` for a name that cannot be used, and `TypeError` for a signature that the model cannot call.
+    """
+
+    __slots__ = ("_required", "_types", "description", "function", "input_schema", "name")
+
+    function: Callable[..., Any]
+    """What is called."""
+    name: str
+    """What the model calls it."""
+    description: str
+    """What the model is told about it."""
+    input_schema: dict[str, Any]
+    """The JSON schema of its arguments."""
+
+    def __init__(
+        self, function: Callable[..., Any], *, name: str | None = None, description: str | None = None
+    ) -> None:
+        if isinstance(function, type) or not callable(function):
+            raise TypeError(f"{function!r} cannot be a tool: give a function, a method or an object with `__call__`")
+        self.function = function
+        self.name = _checked_name(function, name)
+        told, told_of = read_docstring(_docstring(function))
+        self.description = told if description is None else description
+        parameters = _parameters(function, self.name)
+        self._types = _types(function, parameters, self.name)
+        self._required = tuple(item.name for item in parameters if item.default is item.empty)
+        try:
+            self.input_schema = object_schema(self._types, self._required)
+        except TypeError as error:
+            raise TypeError(f"the tool `{self.name}` has a parameter that cannot be described: {error}") from error
+        for parameter, schema in self.input_schema["properties"].items():
+            if parameter in told_of and not _is_described(self._types[parameter]):
+                schema["description"] = told_of[parameter]
+
+    def __repr__(self) -> str:
+        return f"Tool({self.name!r})"
+
+    @classmethod
+    def of(cls, thing: Callable[..., Any] | Tool) -> Tool:
+        """A tool for a function, a method, a callable object or a partial with a `__name__`; a `Tool` as it is."""
+        return thing if isinstance(thing, Tool) else cls(thing)
+
+    def spec(self) -> FunctionDynamicToolSpec:
+        """What a server is told when a thread starts."""
+        return FunctionDynamicToolSpec(name=self.name, description=self.description, input_schema=self.input_schema)
+
+    def arguments(self, given: Any) -> dict[str, Any]:
+        """What the model sent, as arguments for the function. Raises `ToolCallError`, which names all that is wrong."""
+        given = {} if given is None else given
+        if not isinstance(given, dict):
+            raise ToolCallError(f"`{self.name}` takes an object with its parameters, got {type(given).__name__}")
+        problems = [f"there is no parameter `{name}`" for name in given if name not in self._types]
+        if problems:
+            problems.append(f"the parameters are {_listed(self._types)}" if self._types else "it takes none")
+        found: dict[str, Any] = {}
+        for name, type_ in self._types.items():
+            if name in given:
+                try:
+                    found[name] = convert(given[name], type_)
+                except ShapeError as error:
+                    problems.append(f"`{name}{error.place[1:]}`: {error.problem}")
+            elif name in self._required:
+                problems.append(f"the parameter `{name}` is missing: {self._expected(name)}")
+        if problems:
+            raise ToolCallError(f"`{self.name}` was called wrongly: {'; '.join(problems)}")
+        return found
+
+    def _expected(self, name: str) -> str:
+        schema = self.input_schema["properties"][name]
+        kind = schema.get("type", "a value")
+        return f"expected {kind if isinstance(kind, str) else ' or '.join(kind)}" + (
+            f" ({schema['description']})" if "description" in schema else ""
+        )
+
+    def call(self, given: Any) -> Any:
+        """Call the function with what the model sent; an awaitable if the function is asynchronous.
+
+        Raises `ToolCallError`, and whatever the function raises: `failure` has the words for the model.
+        """
+        return self.function(**self.arguments(given))
+
+    def content(self, value: object) -> Content:
+        """What the model gets for a value that the function returned.
+
+        Text as it is, None as an empty text, the bytes of an image (PNG, JPEG, GIF, WebP) as an image, content items as
+        they are, and a list of those together; everything else as JSON, or as `str` has it if there is no JSON for it.
+        Text above 256 KiB is cut, with a note that says so.
+        """
+        item = _item(value)
+        if item is not None:
+            return (item,)
+        if isinstance(value, list | tuple) and not all(isinstance(inner, str) for inner in value):
+            items = tuple(item for inner in value if (item := _item(inner)) is not None)
+            if len(items) == len(value):
+                return items
+        return (_text("" if value is None else _json(value)),)
+
+    def failure(self, error: Exception) -> Content:
+        """What the model gets for an exception: its class and message, or the message of a `ToolCallError`."""
+        if isinstance(error, ToolCallError):
+            return (_text(str(error)),)
+        return (_text(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__),)
+
+
+def tools_by_name(things: Iterable[Callable[..., Any] | Tool]) -> dict[str, Tool]:
+    """Tools under the names that the model calls them by; raises `ValueError` when two have the same."""
+    found: dict[str, Tool] = {}
+    for thing in things:
+        tool = Tool.of(thing)
+        if tool.name in found:
+            raise ValueError(f"two tools are called `{tool.name}`: give one of them another name, as Tool(f, name=...)")
+        found[tool.name] = tool
+    return found
+
+
+# --- functions -------------------------------------------------------------------------------------------------------
+
+
+def _checked_name(function: Callable[..., Any], name: str | None) -> str:
+    from functools import partial
+
+    if name is None:
+        # Of a partial it is not clear what it does: its function has the name of something more general.
+        fallback = None if isinstance(function, partial) else type(function).__name__
+        name = getattr(function, "__name__", fallback)
+    if name is None:
+        raise ValueError("a partial has no name of its own: give one, as Tool(f, name=...)")
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"{name!r} is no name for a tool: give one of 1 to 64 letters, digits, `_` or `-`, as Tool(f, name=...)"
+        )
+    return name
+
+
+def _implementation(function: Callable[..., Any]) -> Any:
+    """The function whose docstring and annotations count."""
+    import inspect
+    from functools import partial
+
+    while isinstance(function, partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    return function if inspect.isroutine(function) else inspect.unwrap(type(function).__call__)
+
+
+def _docstring(function: Callable[..., Any]) -> str:
+    import inspect
+    from functools import partial
+
+    implementation = _implementation(function)
+    if inspect.isroutine(function) or isinstance(function, partial):
+        return inspect.getdoc(implementation) or ""
+    # An object may say at its class what calling it does; `getdoc` would find Python's own words about calls first.
+    return inspect.cleandoc(implementation.__doc__ or "") or inspect.getdoc(type(function)) or ""
+
+
+def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Parameter]:
+    """Those that the model may give."""
+    import inspect
+    from functools import partial
+
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(f"the tool `{name}` is a generator: make it return one value, such as a list")
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:
+        raise TypeError(f"the tool `{name}` has no signature that Python knows: wrap it in a function") from None
+    bound = function.keywords if isinstance(function, partial) else {}
+    found = []
+    for item in parameters:
+        if item.kind in (item.VAR_POSITIONAL, item.VAR_KEYWORD):
+            stars = "*" if item.kind is item.VAR_POSITIONAL else "**"
+            raise TypeError(f"the tool `{name}` takes {stars}{item.name}, which has no schema: name its parameters")
+        if item.kind is item.POSITIONAL_ONLY and item.default is item.empty:
+            raise TypeError(f"`{item.name}` of the tool `{name}` is positional-only: tools are called with keywords")
+        # What a partial has set is not for the model to see or to change.
+        if item.kind is not item.POSITIONAL_ONLY and item.name not in bound:
+            found.append(item)
+    return found
+
+
+def _types(function: Callable[..., Any], parameters: list[inspect.Parameter], name: str) -> dict[str, Any]:
+    from types import SimpleNamespace
+    from typing import get_type_hints
+
+    implementation = _implementation(function)
+    annotated = {item.name: item.annotation for item in parameters if item.annotation is not item.empty}
+    try:
+        # Only these: what the function returns may well be known to a type checker alone.
+        hints = get_type_hints(
+            SimpleNamespace(__annotations__=annotated), getattr(implementation, "__globals__", {}), include_extras=True
+        )
+    except NameError as error:
+        raise TypeError(
+            f"an annotation of the tool `{name}` cannot be resolved ({error}): define the type at module level"
+        ) from error
+    found = {}
+    for item in parameters:
+        hint = hints.get(item.name, Any)
+        found[item.name] = Optional[hint] if item.default is None and hint is not Any else hint  # noqa: UP045
+    return found
+
+
+def _is_described(hint: Any) -> bool:
+    """By itself: a class may have a docstring, but what is said of the parameter says more."""
+    return any(isinstance(meta, msgspec.Meta) and meta.description for meta in getattr(hint, "__metadata__", ()))
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+# --- results ---------------------------------------------------------------------------------------------------------
+
+
+def _item(value: object) -> DynamicToolCallOutputContentItem | None:
+    """The content item that a value is without any doubt."""
+    if isinstance(value, _ITEMS):
+        return value
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, _BYTES):
+        data = bytes(value)
+        for start, media_type in _IMAGES:
+            if start.match(data):
+                from pybase64 import b64encode
+
+                url = f"data:{media_type};base64,{b64encode(data).decode()}"
+                return InputImageDynamicToolCallOutputContentItem(image_url=url)
+    return None
+
+
+def _text(text: str) -> InputTextDynamicToolCallOutputContentItem:
+    # Half a character has no UTF-8 and could not be sent.
+    data = text.encode("utf-8", "replace")
+    if len(data) > MAX_TEXT_BYTES:
+        kept = data[:MAX_TEXT_BYTES].decode("utf-8", "ignore")
+        missing = len(data) - len(kept.encode())
+        return InputTextDynamicToolCallOutputContentItem(
+            text=f"{kept}\n[cut here: {missing} of {len(data)} bytes are missing]"
+        )
+    return InputTextDynamicToolCallOutputContentItem(text=data.decode())
+
+
+def _json(value: object) -> str:
+    def plain(inner: object) -> object:
+        dump = getattr(inner, "model_dump_json", None)
+        if callable(dump):
+            return msgspec.Raw(dump().encode())
+        if inner is value:
+            raise TypeError
+        return str(inner)
+
+    try:
+        return msgspec.json.encode(value, enc_hook=plain).decode()
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
+        return str(value)
