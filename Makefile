@@ -38,6 +38,7 @@ generate: $(READY) ## write the generated parts of the SDK anew
 	@$(BIN)/python scripts/make_calls.py
 	@$(BIN)/python scripts/make_sync.py
 	@$(BIN)/python scripts/make_types.py
+	@$(BIN)/python scripts/make_reference.py
 
 interop: $(READY) ## tests against the real codex and its SDK, installed into a cache folder
 	@$(BIN)/python -m pytest -n 2 -m interop tests/interop

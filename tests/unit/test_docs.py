@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -33,8 +34,11 @@ def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def run(arguments: list[str], cwd: Path) -> str:
+    # A home of its own: nobody's threads, settings or keys.
+    env = {name: value for name, value in os.environ.items() if name != "CODEX_HOME"}
+    env |= {"HOME": str(cwd), "TREADLE_HOME": str(cwd / "home")}
     done = subprocess.run(
-        [sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=100, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

@@ -169,6 +169,7 @@ def test_public_names_of_the_package() -> None:
         "TextInput",
         "Thread",
         "Tool",
+        "ToolCallError",
         "TransportClosedError",
         "TreadleError",
         "TurnConflict",

@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from treadle.client.result import TurnResult
     from treadle.client.result import TurnResult as RunResult
     from treadle.client.retry import async_retry_on_overload, retry_on_overload
-    from treadle.client.tools import Tool
+    from treadle.client.tools import Tool, ToolCallError
 
 _HOMES = {
     "api": "ChatgptLoginHandle Codex DeviceCodeLoginHandle Thread TurnHandle",
@@ -88,7 +88,7 @@ _HOMES = {
     "notification": "Notification UnknownNotification",
     "result": "TurnResult",
     "retry": "async_retry_on_overload retry_on_overload",
-    "tools": "Tool",
+    "tools": "Tool ToolCallError",
 }
 _HOME = {name: f"treadle.client.{home}" for home, names in _HOMES.items() for name in names.split()}
 # Names that the official SDK had before.
@@ -139,6 +139,7 @@ __all__ = [
     "TextInput",
     "Thread",
     "Tool",
+    "ToolCallError",
     "TransportClosedError",
     "TurnConflict",
     "TurnFailed",

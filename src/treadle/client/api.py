@@ -307,7 +307,7 @@ class Thread:
         """Run a turn to its end. Raises `TurnFailed` when it fails; its other options are those of `turn`.
 
         `timeout` is for the whole turn: then it is interrupted, and `RequestTimeout` raised. So is a turn whose caller
-        is cancelled.
+        is stopped by Ctrl-C.
         """
         since = time.monotonic()
         turn = self.turn(
@@ -375,10 +375,14 @@ class Thread:
         turn._output_type = output
         return turn
 
-    def events(self, input: RunInput, **options: Any) -> Generator[Event, None, None]:
-        """Run a turn and give small events (`treadle.client.events`); the options are those of `turn`."""
-        turn = self.turn(input, **options)
-        with closing(turn.events()) as events:
+    def events(self, input: RunInput, *, timeout: float | None = None, **options: Any) -> Generator[Event, None, None]:
+        """Run a turn and give small events (see `treadle.types`); the options are those of `turn`.
+
+        `timeout` is for the whole turn, as with `run`.
+        """
+        since = time.monotonic()
+        turn = self.turn(input, timeout=timeout, **options)
+        with closing(turn.events(timeout=what_is_left(timeout, since))) as events:
             yield from events
 
     def read(self, *, include_turns: bool = False, timeout: float | None = None) -> ThreadReadResponse:
@@ -441,7 +445,7 @@ class TurnHandle:
             raise
         except RequestTimeout:
             client.abandon_turn(self.thread_id, self.id)
-            raise RequestTimeout(f"turn {self.id} did not end within {timeout:g} s and was interrupted") from None
+            raise RequestTimeout(f"turn {self.id} did not end in time and was interrupted") from None
         finally:
             client.close_turn(reading)
 

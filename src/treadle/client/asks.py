@@ -85,10 +85,18 @@ def work_for(asked: Asked, handlers: Handlers, changes: Callable[[str], tuple[Fi
     if prepare is None:
         return _settled(Refusal(METHOD_NOT_FOUND, f"this client does not answer {asked.method}"))
     try:
-        return prepare(asked, handlers, changes)
+        work = prepare(asked, handlers, changes)
+        return Work(work.call, work.answer, lambda error: _refused(asked, work, error), work.blocking)
     except msgspec.DecodeError as error:
         logger.warning("%s cannot be read: %s", asked.method, error)
         return _settled(Refusal(INTERNAL_ERROR, f"this client cannot read the request: {error}"))
+
+
+def _refused(asked: Asked, work: Work, error: Exception) -> Any:
+    # What a tool raises is told to the model. Another handler that fails is a mistake that somebody should see.
+    level = logging.DEBUG if asked.method == "item/tool/call" else logging.WARNING
+    logger.log(level, "the handler of %s failed", asked.method, exc_info=error)
+    return work.refuse(error)
 
 
 def _settled(result: Any) -> Work:

@@ -389,10 +389,16 @@ class AsyncThread:
         turn._output_type = output
         return turn
 
-    async def events(self, input: RunInput, **options: Any) -> AsyncGenerator[Event, None]:
-        """Run a turn and give small events (`treadle.client.events`); the options are those of `turn`."""
-        turn = await self.turn(input, **options)
-        async with aclosing(turn.events()) as events:
+    async def events(
+        self, input: RunInput, *, timeout: float | None = None, **options: Any
+    ) -> AsyncGenerator[Event, None]:
+        """Run a turn and give small events (see `treadle.types`); the options are those of `turn`.
+
+        `timeout` is for the whole turn, as with `run`.
+        """
+        since = time.monotonic()
+        turn = await self.turn(input, timeout=timeout, **options)
+        async with aclosing(turn.events(timeout=what_is_left(timeout, since))) as events:
             async for event in events:
                 yield event
 
@@ -462,7 +468,7 @@ class AsyncTurnHandle:
             raise
         except RequestTimeout:
             client.abandon_turn(self.thread_id, self.id)
-            raise RequestTimeout(f"turn {self.id} did not end within {timeout:g} s and was interrupted") from None
+            raise RequestTimeout(f"turn {self.id} did not end in time and was interrupted") from None
         finally:
             client.close_turn(reading)
 

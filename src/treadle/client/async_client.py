@@ -80,6 +80,7 @@ class AsyncAppServerClient(AsyncCalls):
 
         if self._connection is None:
             self._router = Router()
+            self._news = None  # it belongs to the loop that it was used on
             self._connection = await open_connection(self.config, self)
 
     async def initialize(self) -> InitializeResponse:
@@ -324,6 +325,7 @@ class AsyncAppServerClient(AsyncCalls):
     # --- what arrives ---
 
     def frames_received(self, frames: list[bytes]) -> None:
+        """What the server said; called by the connection."""
         try:
             self._spread(self._router.receive(frames))
         except MalformedMessage as error:
@@ -356,6 +358,7 @@ class AsyncAppServerClient(AsyncCalls):
             self._asked(asked)
 
     def connection_ended(self, failure: TransportClosedError) -> None:
+        """The connection is over: everyone who waits is told. Called by the connection."""
         tokens, streams = self._router.fail(failure)
         if self._news is not None:
             self._news.set()
@@ -383,7 +386,7 @@ class AsyncAppServerClient(AsyncCalls):
 
         try:
             work = work_for(asked, self.handlers, self._router.changes)
-            self._reply(asked, await _result_of(work, asked.method))
+            self._reply(asked, await _result_of(work))
         finally:
             self._handling -= 1
 
@@ -394,7 +397,7 @@ class AsyncAppServerClient(AsyncCalls):
             self._connection.send(frame_of(asked, result))
 
 
-async def _result_of(work: Work, method: str) -> Any:
+async def _result_of(work: Work) -> Any:
     try:
         # A plain function may take its time, so it runs on a thread; what it gives may have to be awaited, here.
         value = await asyncio.to_thread(work.call) if work.blocking else work.call()
@@ -402,5 +405,4 @@ async def _result_of(work: Work, method: str) -> Any:
             value = await value
         return work.answer(value)
     except Exception as error:
-        logger.warning("the handler of %s failed", method, exc_info=True)
         return work.refuse(error)

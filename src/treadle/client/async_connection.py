@@ -73,6 +73,8 @@ class ChannelConnection(AsyncConnection):
         self._child = child
         self._closed = False
         self._ending: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._frames: list[bytes] = []  # of this step of the loop: together they cost less
         channel.attach(self)
 
     @property
@@ -83,21 +85,29 @@ class ChannelConnection(AsyncConnection):
         self._channel.send(frame)
 
     def frame_received(self, frame: bytes) -> None:
-        self._sink.frames_received([frame])
+        if not self._frames:
+            self._loop.call_soon(self._pass_on)
+        self._frames.append(frame)
+
+    def _pass_on(self) -> None:
+        frames, self._frames = self._frames, []
+        if frames:
+            self._sink.frames_received(frames)
 
     def channel_writable(self) -> None:
         pass  # requests are bounded by those who wait for their answers
 
     def channel_closed(self, reason: str) -> None:
+        self._pass_on()
         if self._child is None or self._closed:
             self._sink.connection_ended(TransportClosedError(f"{self._channel.peer}: {reason}"))
         else:
-            self._ending = asyncio.get_running_loop().create_task(self._report(self._child))
+            self._ending = self._loop.create_task(self._report(self._child))
 
     async def _report(self, child: ServerChild) -> None:
         """Its exit code and its last words take a moment to come through."""
-        loop = asyncio.get_running_loop()
-        self._sink.connection_ended(await loop.run_in_executor(None, child.failure, "has closed its standard output"))
+        failure = await self._loop.run_in_executor(None, child.failure, "has closed its standard output")
+        self._sink.connection_ended(failure)
 
     async def close(self) -> None:
         self._closed = True
@@ -105,7 +115,7 @@ class ChannelConnection(AsyncConnection):
         if self._ending is not None:
             await self._ending
         if self._child is not None:
-            await asyncio.get_running_loop().run_in_executor(None, self._child.end)
+            await self._loop.run_in_executor(None, self._child.end)
         await self._channel.wait_closed()
 
 

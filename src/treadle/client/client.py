@@ -353,6 +353,7 @@ class AppServerClient(Calls):
     # --- Sink: on the thread of the connection ---
 
     def frames_received(self, frames: list[bytes]) -> None:
+        """What the server said; called by the connection."""
         try:
             with self._news:
                 news = self._router.receive(frames)
@@ -405,6 +406,7 @@ class AppServerClient(Calls):
         self.abandon_turn(thread_id, turn_id)
 
     def connection_ended(self, failure: TransportClosedError) -> None:
+        """The connection is over: everyone who waits is told. Called by the connection."""
         with self._news:
             tokens, streams = self._router.fail(failure)
             self._news.notify_all()
@@ -429,7 +431,7 @@ class AppServerClient(Calls):
         from treadle.client.asks import work_for
 
         try:
-            self._reply(asked, _result_of(work_for(asked, self.handlers, self._router.changes), asked.method))
+            self._reply(asked, _result_of(work_for(asked, self.handlers, self._router.changes)))
         finally:
             self._running.release()
 
@@ -445,7 +447,7 @@ class AppServerClient(Calls):
             logger.debug("the server went before %s was answered", asked.method)
 
 
-def _result_of(work: Work, method: str) -> Any:
+def _result_of(work: Work) -> Any:
     try:
         value = work.call()
         if hasattr(value, "__await__"):
@@ -454,7 +456,6 @@ def _result_of(work: Work, method: str) -> Any:
             value = asyncio.run(_finish(value))
         return work.answer(value)
     except Exception as error:
-        logger.warning("the handler of %s failed", method, exc_info=True)
         return work.refuse(error)
 
 

@@ -90,6 +90,8 @@ class ToolCall(Struct, frozen=True, kw_only=True):
 
 
 class PlanStep(Struct, frozen=True, kw_only=True):
+    """A step of a plan; `status` is `pending`, `inProgress` or `completed`."""
+
     step: str
     status: str
 

@@ -14,19 +14,25 @@ from treadle.client.errors import MissingMetadata
 class _Read(Struct):
     @classmethod
     def model_validate(cls, obj: object) -> Self:
+        """From plain values."""
         return msgspec.convert(obj, cls)
 
     def model_dump(self, *, by_alias: bool = False, mode: str = "python", exclude_none: bool = False) -> dict[str, Any]:
+        """To plain values."""
         members: dict[str, Any] = msgspec.to_builtins(self)
         return {name: value for name, value in members.items() if value is not None} if exclude_none else members
 
 
 class ServerInfo(_Read):
+    """The name and version of the server."""
+
     name: str | None = None
     version: str | None = None
 
 
 class InitializeResponse(_Read):
+    """Who the server is, and where; the names are those of the wire."""
+
     serverInfo: ServerInfo | None = None
     userAgent: str | None = None
     platformFamily: str | None = None

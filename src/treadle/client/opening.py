@@ -116,4 +116,5 @@ class AsyncOpening(_Shown):
         """End the connection, and the server if it is our own. May be called again, and the object used again."""
         self._init = None
         self._initialized = False
+        self._lock = None  # it belongs to the loop that it was used on
         await self._client.close()

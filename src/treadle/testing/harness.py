@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import msgspec
 
@@ -32,6 +32,9 @@ from treadle.server.app import AppServer
 from treadle.server.local import LocalClient
 from treadle.server.routes import ROUTES
 from treadle.testing.mock_model import MockModel
+
+if TYPE_CHECKING:
+    from treadle.client import CodexConfig
 
 Json: TypeAlias = dict[str, Any]
 Answerer: TypeAlias = Callable[[Json], Json | None]
@@ -90,6 +93,13 @@ class AppServerHarness:
     def environ(self) -> dict[str, str]:
         """For a server as a program."""
         return {**os.environ, "CODEX_HOME": str(self.home), "TREADLE_HOME": str(self.home)}
+
+    def codex_config(self, **members: Any) -> CodexConfig:
+        """For the SDK: a server in this process, with this home, workspace and model. `members` are other settings."""
+        from treadle.client import CodexConfig
+
+        homes = {"CODEX_HOME": str(self.home), "TREADLE_HOME": str(self.home)}
+        return CodexConfig(**{"cwd": str(self.workspace), "env": homes, **members})
 
     def command(self, *arguments: str) -> list[str]:
         """The command line of a server as a program; stdio without arguments."""

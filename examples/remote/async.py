@@ -1,0 +1,44 @@
+"""Use a server that runs by itself, here or on another machine, and come back to a thread later."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from secrets import token_hex
+from tempfile import TemporaryDirectory
+
+from treadle import AsyncCodex, CodexConfig
+
+
+async def main(config: CodexConfig) -> None:
+    async with AsyncCodex(config) as codex:
+        print(f"connected to a server on {codex.metadata.platformOs}")
+        thread = await codex.thread_start()
+        await thread.set_name("the long job")
+        await thread.run("Look around.")
+
+    # Another client, tomorrow and from elsewhere: the threads are with the server.
+    async with AsyncCodex(config) as codex:
+        found = (await codex.thread_list(search_term="the long job", limit=1)).data[0]
+        thread = await codex.thread_resume(found.id)
+        result = await thread.run("Go on.")
+        turns = (await thread.read(include_turns=True)).thread.turns
+        print(f"{found.name!r} went on: {result.status.value}, {len(turns)} turns")
+
+
+if __name__ == "__main__":
+    # The server's side. Yours is started once: treadle app-server --listen ws://0.0.0.0:4500 --token-file token
+    with TemporaryDirectory() as folder:
+        token = Path(folder, "token")
+        token.write_text(token_hex(32))
+        listen = ["app-server", "--listen", "ws://127.0.0.1:0", "--token-file", str(token)]
+        command = [sys.executable, "-m", "treadle", *listen]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+            assert server.stdout is not None
+            url = server.stdout.readline().strip()  # the first line that it prints
+            try:
+                asyncio.run(main(CodexConfig(url=url, token=token.read_text())))
+            finally:
+                server.terminate()
