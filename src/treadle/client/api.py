@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from treadle.client.client import AppServerClient
@@ -398,19 +398,14 @@ class Thread:
         return self._client.thread_compact(self.id, **limit_of(timeout))
 
 
+@dataclass(slots=True)
 class TurnHandle:
     """A turn that was started: read it once, with `stream`, `events` or `run`; steer it; interrupt it."""
 
-    __slots__ = ("_client", "_output_type", "id", "thread_id")
-
-    def __init__(self, client: AppServerClient, thread_id: str, id: str) -> None:
-        self._client = client
-        self.thread_id = thread_id
-        self.id = id
-        self._output_type: Any = None
-
-    def __repr__(self) -> str:
-        return f"TurnHandle(thread_id={self.thread_id!r}, id={self.id!r})"
+    _client: AppServerClient
+    thread_id: str
+    id: str
+    _output_type: Any = field(default=None, init=False, repr=False, compare=False)
 
     def steer(self, input: Input | str, *, timeout: float | None = None) -> TurnSteerResponse:
         """Add input to the turn while it runs."""

@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from treadle.client.async_client import AsyncAppServerClient
@@ -418,19 +418,14 @@ class AsyncThread:
         return await self._codex._client.thread_compact(self.id, **limit_of(timeout))
 
 
+@dataclass(slots=True)
 class AsyncTurnHandle:
     """A turn that was started: read it once, with `stream`, `events` or `run`; steer it; interrupt it."""
 
-    __slots__ = ("_codex", "_output_type", "id", "thread_id")
-
-    def __init__(self, codex: AsyncCodex, thread_id: str, id: str) -> None:
-        self._codex = codex
-        self.thread_id = thread_id
-        self.id = id
-        self._output_type: Any = None
-
-    def __repr__(self) -> str:
-        return f"AsyncTurnHandle(thread_id={self.thread_id!r}, id={self.id!r})"
+    _codex: AsyncCodex
+    thread_id: str
+    id: str
+    _output_type: Any = field(default=None, init=False, repr=False, compare=False)
 
     async def steer(self, input: Input | str, *, timeout: float | None = None) -> TurnSteerResponse:
         """Add input to the turn while it runs."""

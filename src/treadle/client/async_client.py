@@ -205,16 +205,20 @@ class AsyncAppServerClient(AsyncCalls):
         if stream.waiter is None:
             stream.waiter = asyncio.Event()
         waiter: asyncio.Event = stream.waiter
-        try:
-            async with asyncio.timeout(timeout):
-                while True:
-                    waiter.clear()
-                    found = stream.take()
-                    if found is not None:
-                        return found
+        deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
+        while True:
+            waiter.clear()
+            found = stream.take()
+            if found is not None:
+                return found
+            if deadline is None:
+                await waiter.wait()
+                continue
+            try:
+                async with asyncio.timeout_at(deadline):
                     await waiter.wait()
-        except TimeoutError:
-            raise RequestTimeout(f"nothing was heard of {stream.key} within {timeout:g} s") from None
+            except TimeoutError:
+                raise RequestTimeout(f"nothing was heard of {stream.key} within {timeout:g} s") from None
 
     def open_turn(self, turn_id: str) -> Stream:
         """Say that somebody reads a turn: it has one reader, and `next_notification` is refused meanwhile."""

@@ -21,8 +21,10 @@ from treadle.client.errors import CodexError, TransportClosedError
 
 logger = logging.getLogger(__name__)
 
-GRACE_S: Final = 2.0
+GRACE_S: Final = 1.0
 """A server whose input has ended gets this long to end by itself, and as long again after SIGTERM."""
+LAST_WORDS_S: Final = 2.0
+PIPE_BYTES: Final = 1 << 20
 STDERR_LINES: Final = 400
 SHOWN_LINES: Final = 40
 _MAX_LINE: Final = 4_096
@@ -48,6 +50,7 @@ class ServerChild:
             )
         except OSError as error:
             raise TransportClosedError(f"cannot start {self.command[0]}: {error.strerror or error}") from error
+        _widen(self.stdout_fd)
         self._family = _Family(self._process.pid)
         self._secrets = secrets_in(environment)
         self._stderr: deque[bytes] = deque(maxlen=STDERR_LINES)
@@ -94,7 +97,7 @@ class ServerChild:
                 self._process.kill()
                 self._process.wait()
         self._family.end()
-        self._drain.join(GRACE_S)
+        self._drain.join(LAST_WORDS_S)
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             if stream is not None:
                 stream.close()
@@ -109,10 +112,10 @@ class ServerChild:
     def failure(self, what: str) -> TransportClosedError:
         """What to tell whoever waits, now that its output has ended. Blocks for a moment: the rest comes through."""
         try:
-            exit_code: int | None = self._process.wait(GRACE_S)
+            exit_code: int | None = self._process.wait(LAST_WORDS_S)
         except subprocess.TimeoutExpired:
             exit_code = None
-        self._drain.join(GRACE_S)
+        self._drain.join(LAST_WORDS_S)
         tail = self.stderr_tail()
         how = f"{what}; it runs on" if exit_code is None else _ended(exit_code)
         told = f"; its last words:\n{tail}" if tail else ""
@@ -141,6 +144,16 @@ class ServerChild:
             self._stderr.extend(line[:_MAX_LINE] for line in lines if line.strip())
             if not data:
                 return
+
+
+def _widen(descriptor: int) -> None:
+    """A server that tells much need not wait for us at every 64 KiB. Users have a limit, so it may not work."""
+    import fcntl
+
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    except (OSError, AttributeError):
+        logger.debug("the pipe of the server keeps its size")
 
 
 class _Family:

@@ -5,6 +5,7 @@ Each has one thread that reads; what arrives goes to the `Sink` on that thread. 
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import select
@@ -307,6 +308,7 @@ class LocalConnection(Connection):
         self._stop: asyncio.Event | None = None
         self._thread = threading.Thread(target=self._run, args=(config,), name="treadle server", daemon=True)
         self._thread.start()
+        atexit.register(self.close)  # whoever forgot it
         self._started.wait()
         if self._problem is not None:
             raise TransportClosedError(f"the server in this process cannot start: {self._problem}") from self._problem
@@ -352,6 +354,7 @@ class LocalConnection(Connection):
         self._sink.frames_received([frame])
 
     def close(self) -> None:
+        atexit.unregister(self.close)
         loop, stop = self._loop, self._stop
         if loop is not None and stop is not None:
             try:

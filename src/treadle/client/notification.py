@@ -46,14 +46,16 @@ class Notification(Struct, eq=False):
         return Notification, (self.method, self.payload)
 
 
-_PREFIX: Final = b'{"method":"'
 # What a turn consists of. The rest is rare, and its structs need not be loaded for it.
 _FREQUENT: Final = ("item/", "turn/", "thread/")
 _read_frequent: Callable[[bytes], Notification] | None = None
 
 
-def _frequent() -> Callable[[bytes], Notification]:
-    """One decoder for frames of the frequent methods, which makes notifications of them; `method` tells which."""
+def frequent_reader() -> Callable[[bytes], Notification]:
+    """Reads the frame of a notification that belongs to a turn and in which all is known, at once.
+
+    It raises `msgspec.DecodeError` for everything else, which then has to be read in full.
+    """
     global _read_frequent
     if _read_frequent is None:
         kinds = tuple(
@@ -70,19 +72,6 @@ def _frequent() -> Callable[[bytes], Notification]:
         )
         _read_frequent = native_decoder(Union[kinds]).decode  # noqa: UP007 - of a tuple
     return _read_frequent
-
-
-def read_frequent(frame: bytes) -> Notification | None:
-    """The quick way: a notification of a turn in which all is known, in the shape that servers write.
-
-    None for everything else, which then has to be read in full.
-    """
-    if not frame.startswith(_PREFIX):
-        return None
-    try:
-        return (_read_frequent or _frequent())(frame)
-    except msgspec.DecodeError:
-        return None
 
 
 def make(method: str, params: object) -> Notification:

@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from msgspec import Raw, Struct
+from msgspec import DecodeError, Raw, Struct
 
 from treadle.client.errors import CodexError, EventsLost, JsonRpcError, TurnConflict, rpc_error
-from treadle.client.notification import Notification, make, read_frequent, thread_of, turn_of
+from treadle.client.notification import Notification, frequent_reader, make, thread_of, turn_of
 from treadle.errors import MalformedMessage
 from treadle.protocol.app.base import decode, encode
 from treadle.rpc import Failure, Reply, Request, RequestId, decode_lenient
@@ -134,11 +134,14 @@ class Router:
         """Take frames in the order in which they came. Raises `MalformedMessage`."""
         news = News([], [], set())
         streams, backlog, touched = self._streams, self.backlog, news.streams
+        read = frequent_reader()
         for frame in frames:
-            notification = read_frequent(frame)
-            if notification is None:
+            try:
+                notification = read(frame)
+            except DecodeError:
                 self._receive_other(frame, news)
-            elif not notification.plain:
+                continue
+            if not notification.plain:
                 self.tell(notification, news)
             else:  # most are, so the way of these is short
                 stream = streams.get(notification.payload.turn_id)

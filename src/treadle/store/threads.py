@@ -91,7 +91,7 @@ class WriterThread:
         self._loop = asyncio.get_running_loop()
         self._database = database
         self._jobs: _Jobs[_WriteJob] = _Jobs()
-        self._thread = threading.Thread(target=self._run, name="treadle-store-writer", daemon=False)
+        self._thread = threading.Thread(target=self._run, name="treadle-store-writer", daemon=True)
         self.opened: asyncio.Future[None] = self._loop.create_future()
         self._ended = asyncio.Event()
         self._thread.start()
@@ -139,7 +139,7 @@ class ReaderThreads:
         self._path = path
         self._jobs: _Jobs[_ReadJob] = _Jobs()
         self._threads = [
-            threading.Thread(target=self._run, name=f"treadle-store-reader-{number}", daemon=False)
+            threading.Thread(target=self._run, name=f"treadle-store-reader-{number}", daemon=True)
             for number in range(READERS)
         ]
         self._running = len(self._threads)

@@ -1,4 +1,4 @@
-"""Fixtures of the tests in which the official SDK drives a server: ours, and the real one as the oracle."""
+"""Fixtures of the tests in which the official SDK and ours drive a server: ours, and the real one as the oracle."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from scripts import install_peers
 
 from interop.sdk.differences import Server
 from interop.sdk.interpreter import Face, Play, SdkInterpreter
+from interop.sdk.package import OFFICIAL
+from interop.sdk.recordings import Recordings
 
-# The face is a matter of the SDK, and the real server is slow to start: as the oracle it is asked once, unless one
-# wants to know whether a scenario itself is right.
-SIDES: Final[list[tuple[Server, Face]]] = [("treadle", "sync"), ("treadle", "async"), ("real", "sync")]
-if os.environ.get("TREADLE_SDK_EVERY_FACE") == "1":
-    SIDES.append(("real", "async"))
+SIDES: Final[list[tuple[Server, Face]]] = [
+    ("treadle", "sync"),
+    ("treadle", "async"),
+    ("real", "sync"),
+    ("real", "async"),
+]
 NOT_INSTALLED = "PEER PROGRAM NOT INSTALLED"  # counted by the summary of the interop tests
 
 
@@ -39,6 +42,24 @@ def sdk(sdk_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     interpreter.close()
 
 
+@pytest.fixture(scope="session")
+def recordings(
+    sdk: SdkInterpreter, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Recordings:
+    """Shared between all workers of a run, each of which has a folder of its own in that of the run."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "recordings"
+    folder.mkdir(exist_ok=True)
+
+    def program_of(server: Server) -> Path:
+        if server == "treadle":
+            return Path(sys.executable).with_name("treadle")
+        codex: Path = request.getfixturevalue("codex_bin")
+        return codex
+
+    return Recordings(folder, sdk, program_of)
+
+
 @pytest.fixture(params=SIDES, ids="-".join)
 def side(request: pytest.FixtureRequest) -> tuple[Server, Face]:
     pair: tuple[Server, Face] = request.param
@@ -56,26 +77,16 @@ def face(side: tuple[Server, Face]) -> Face:
 
 
 @pytest.fixture
-def program(server: Server, request: pytest.FixtureRequest) -> Path:
-    if server == "treadle":
-        return Path(sys.executable).with_name("treadle")
-    codex: Path = request.getfixturevalue("codex_bin")
-    return codex
-
-
-@pytest.fixture
-def play(sdk: SdkInterpreter, program: Path, face: Face, tmp_path: Path) -> Iterator[Play]:
-    """Run a scenario; its value is what it saw. Every notification must fit its model in the SDK.
+def play(recordings: Recordings, server: Server, face: Face) -> Play:
+    """A scenario with the official SDK; its value is what it saw. Every notification must fit its model in the SDK.
 
     What went over the wire is printed, so a failed test shows it.
     """
 
     def run(scenario: str) -> Any:
-        answer = sdk.play(scenario, program=program, folder=tmp_path, face=face)
-        assert answer["unknown"] == []
-        return answer["seen"]
+        recording = recordings.of(OFFICIAL, scenario, server, face)
+        print(recording.wire)
+        assert recording.unknown == []
+        return recording.seen
 
-    yield run
-    wire = tmp_path / "wire.txt"
-    if wire.exists():
-        print(wire.read_text())
+    return run

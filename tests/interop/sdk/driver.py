@@ -1,8 +1,8 @@
-"""The program that runs scenarios with the official SDK: `python -m interop.sdk.driver`, one JSON line for each.
+"""The program that runs scenarios with one of the SDKs: `python -m interop.sdk.driver`, one JSON line for each.
 
-Reads `{"scenario", "program", "folder", "face"}` from standard input and answers `{"seen", "unknown"}`, or `{"error"}`
-with a traceback. A scenario that hangs ends the program, with the stacks of all threads on standard error. The parent
-side is `interpreter`.
+Reads `{"scenario", "package", "program", "folder", "face"}` from standard input and answers `{"seen", "unknown",
+"sent"}`, or `{"error"}` with a traceback. A scenario that hangs ends the program, with the stacks of all threads on
+standard error. The parent side is `interpreter`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import json
 import os
 import sys
 import traceback
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
+from interop.sdk.normal import normal
+from interop.sdk.package import load
 from interop.sdk.stage import Stage, Wire, record
 from treadle.testing import MockModel
 
@@ -45,12 +46,12 @@ def _play(request: dict[str, Any]) -> dict[str, Any]:
     folder = Path(request["folder"])
     with (folder / "wire.txt").open("w") as file:
         model = MockModel()
-        _current = stage = Stage(request["program"], folder, request["face"], Wire(file), model)
+        _current = stage = Stage(request["package"], request["program"], folder, request["face"], Wire(file), model)
         try:
             stage.configure()
-            scenario = getattr(import_module(f"interop.sdk.scenarios.{module}"), name)
+            scenario = getattr(load(module, stage.package), name)
             seen = asyncio.run(scenario(stage))
-            return {"seen": seen, "unknown": stage.wire.unknown}
+            return {"seen": seen, "unknown": stage.wire.unknown, "sent": normal(stage.wire.requests(), folder)}
         except Exception:
             return {"error": traceback.format_exc()}
         finally:

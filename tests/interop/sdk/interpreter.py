@@ -1,4 +1,4 @@
-"""`SdkInterpreter`: a child that has the official SDK, kept over many scenarios because its import takes a second.
+"""`SdkInterpreter`: a child that has both SDKs, kept over many scenarios because its import takes a second.
 
 Owns the child and its end. The other side is `driver`.
 """
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from interop.programs import ROOT
+from interop.sdk.package import OFFICIAL, Package
 
 Face = Literal["sync", "async"]
 Play = Callable[[str], Any]  # the fixture `play`: runs a scenario, gives what it saw
@@ -32,12 +33,20 @@ class SdkInterpreter:
         self._folder = folder
         self._child: subprocess.Popen[str] | None = None
 
-    def play(self, scenario: str, *, program: Path, folder: Path, face: Face) -> dict[str, Any]:
-        """Run one scenario; what it saw, and which notifications the SDK had no model for."""
+    def play(
+        self, scenario: str, *, program: Path, folder: Path, face: Face, package: Package = OFFICIAL
+    ) -> dict[str, Any]:
+        """Run one scenario; what it saw, what the SDK sent, and which notifications it had no model for."""
         child = self._child or self._start()
         assert child.stdin is not None
         assert child.stdout is not None
-        request = {"scenario": scenario, "program": str(program), "folder": str(folder), "face": face}
+        request = {
+            "scenario": scenario,
+            "package": package,
+            "program": str(program),
+            "folder": str(folder),
+            "face": face,
+        }
         with suppress(BrokenPipeError):
             child.stdin.write(json.dumps(request) + "\n")
             child.stdin.flush()

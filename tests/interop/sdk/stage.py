@@ -1,12 +1,13 @@
-# mypy: disable-error-code="import-not-found"
 """`Stage`: what a scenario is given. Runs in the child interpreter, which has the official SDK on its path.
 
 Owns the home of the server, the mock model, the SDK client in its two faces, and the record of what went over the wire.
-A scenario is written once for both faces: `await now(x)` takes a value or an awaitable, `Events` either kind of stream.
+A scenario is written once for both faces: `await now(x)` takes a value or an awaitable, `Events` either kind of stream;
+and once for both SDKs, which is a matter of `package`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 import os
@@ -17,10 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, TextIO
 
-from openai_codex import AsyncCodex, AsyncThread, Codex, CodexConfig, Thread
-from openai_codex.client import CodexClient
-from openai_codex.models import UnknownNotification
-
+from interop.sdk import package
+from interop.sdk.package import Package
 from treadle.testing import MockModel, RecordedRequest
 
 MODEL: Final = "gpt-5.5"
@@ -66,6 +65,14 @@ class Wire:
         """The parameters of each request or notification of the SDK with this method."""
         return [message["params"] for way, message in self.messages if way == ">" and message.get("method") == method]
 
+    def requests(self) -> list[tuple[str, Any]]:
+        """Method and params of all that the SDK asked, in order."""
+        return [
+            (message["method"], message.get("params"))
+            for way, message in self.messages
+            if way == ">" and "method" in message and "id" in message
+        ]
+
     def received(self, method: str) -> list[dict[str, Any]]:
         """The parameters of each request or notification of the server with this method."""
         return [message["params"] for way, message in self.messages if way == "<" and message.get("method") == method]
@@ -78,16 +85,21 @@ class Wire:
         asked = [message["id"] for way, message in self.messages if way == ">" and message.get("method") == method]
         return [answers[request_id] for request_id in asked if request_id in answers]
 
-    def wait_for(self, method: str, count: int = 1) -> dict[str, Any]:
-        """Block until the server has sent this that often: some things the SDK offers no way to wait for."""
+    async def wait_for(self, method: str, count: int = 1) -> dict[str, Any]:
+        """Wait until the server has sent this that often: some things the SDK offers no way to wait for."""
+        return await asyncio.to_thread(self._wait_for, method, count)
+
+    def _wait_for(self, method: str, count: int) -> dict[str, Any]:
         with self.changed:
             if not self.changed.wait_for(lambda: len(self.received(method)) >= count, WAIT_S):
                 raise TimeoutError(f"{method} was received {len(self.received(method))} times, not {count} times")
             return self.received(method)[count - 1]
 
-    def wait_for_answers(self, prefix: str, count: int) -> list[dict[str, Any]]:
-        """Block until that many requests, whose ids start so, were answered; the answers or errors."""
+    async def wait_for_answers(self, prefix: str, count: int) -> list[dict[str, Any]]:
+        """Wait until that many requests, whose ids start so, were answered; the answers or errors."""
+        return await asyncio.to_thread(self._wait_for_answers, prefix, count)
 
+    def _wait_for_answers(self, prefix: str, count: int) -> list[dict[str, Any]]:
         def answers() -> list[dict[str, Any]]:
             received = (message for way, message in self.messages if way == "<" and "method" not in message)
             return [message for message in received if str(message["id"]).startswith(prefix)]
@@ -100,6 +112,7 @@ class Wire:
 
 @dataclass
 class Stage:
+    package: Package
     program: str
     folder: Path
     face: Literal["sync", "async"]
@@ -140,7 +153,7 @@ class Stage:
             "cwd": str(self.workspace),
             "env": {"CODEX_HOME": str(self.home), "CODEX_APP_SERVER_DISABLE_MANAGED_CONFIG": "1", "RUST_LOG": "warn"},
         }
-        return CodexConfig(**{**settings, **changes})
+        return package.public(self.package).CodexConfig(**{**settings, **changes})
 
     def make_pipe(self) -> None:
         """A named pipe in the workspace: a command that reads from it runs until `feed_pipe`."""
@@ -156,7 +169,8 @@ class Stage:
 
     def thread(self, codex: Any, thread_id: str) -> Any:
         """The public object for a thread that the low-level client has started."""
-        return Thread(codex._client, thread_id) if self.face == "sync" else AsyncThread(codex, thread_id)
+        sdk = package.public(self.package)
+        return sdk.Thread(codex._client, thread_id) if self.face == "sync" else sdk.AsyncThread(codex, thread_id)
 
     @asynccontextmanager
     async def codex(
@@ -164,19 +178,26 @@ class Stage:
     ) -> AsyncIterator[Any]:
         """A `Codex` or an `AsyncCodex` with a server of its own, on the home of this stage.
 
-        `approve` answers the requests of the server; the public classes have no such parameter.
+        `approve` answers the requests of the server; the public classes of the official SDK have no such parameter.
         """
-        config = self.config(**changes)
+        config, sdk = self.config(**changes), package.public(self.package)
         if self.face == "sync":
-            with Codex(config) as codex:
+            with sdk.Codex(config) as codex:
                 if approve is not None:
-                    codex._client._approval_handler = approve
+                    package.answer_with(codex._client, approve)
                 yield codex
+                self._hasten(codex._client)
         else:
-            async with AsyncCodex(config) as codex:
+            async with sdk.AsyncCodex(config) as codex:
                 if approve is not None:
-                    codex._client._sync._approval_handler = approve
+                    package.answer_with(codex._client, approve)
                 yield codex
+                self._hasten(codex._client)
+
+    def _hasten(self, client: Any) -> None:
+        """The real server needs five seconds to end when it has had a thread; what it knows is on disk by then."""
+        if Path(self.program).name == "codex":
+            package.kill_server(client)
 
 
 async def now(value: Any) -> Any:
@@ -227,24 +248,14 @@ def roles_of(request: RecordedRequest, text: str) -> list[str]:
 
 def record(stage: Callable[[], Stage | None]) -> None:
     """Make every client of this process write to the record of the current stage."""
-    write, read, coerce = CodexClient._write_message, CodexClient._read_message, CodexClient._coerce_notification
 
-    def written(self: Any, payload: dict[str, Any]) -> None:
+    def note(direction: Literal[">", "<"], message: dict[str, Any]) -> None:
         if current := stage():
-            current.wire.add(">", payload)
-        write(self, payload)
+            current.wire.add(direction, message)
 
-    def was_read(self: Any) -> Any:
-        message = read(self)
+    def misfit(method: str) -> None:
         if current := stage():
-            current.wire.add("<", message)
-        return message
-
-    def coerced(self: Any, method: str, params: object) -> Any:
-        notification = coerce(self, method, params)
-        if isinstance(notification.payload, UnknownNotification) and (current := stage()):
             current.wire.unknown.append(method)
-        return notification
 
-    CodexClient._write_message, CodexClient._read_message = written, was_read
-    CodexClient._coerce_notification = coerced
+    package.record_official(note, misfit)
+    package.record_ours(note, misfit)

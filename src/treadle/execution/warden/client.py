@@ -187,7 +187,10 @@ class Warden:
         self._disconnect()
         process, self._process = self._process, None
         if process is not None:
-            await asyncio.get_running_loop().run_in_executor(None, process.wait)
+            try:
+                await asyncio.get_running_loop().run_in_executor(None, process.wait)
+            except RuntimeError:  # the interpreter is about to end and gives no more threads; the warden ends now, too
+                process.wait()
 
     # --- inside ---
 

@@ -27,6 +27,7 @@ from typing import (
     Self,
     TypeVar,
     Union,
+    cast,
     get_args,
     get_origin,
     overload,
@@ -58,6 +59,11 @@ class Word(StrEnum):
     def root(self) -> Self:
         """As structs of unions have it: some unions are of words and structs."""
         return self
+
+    @classmethod
+    def model_validate(cls, obj: object) -> Self:
+        """From a string, also one that is not known. Some words are classes with a `root` in the official SDK."""
+        return cls(cast(str, obj))
 
 
 class Wire(Struct, rename="camel", kw_only=True, frozen=True):

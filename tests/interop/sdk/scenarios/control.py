@@ -8,6 +8,7 @@ from typing import Any
 
 from openai_codex import InvalidRequestError, TransportClosedError
 
+from interop.sdk.package import kill_server
 from interop.sdk.stage import Events, Stage, items_of, now, roles_of
 
 
@@ -88,7 +89,7 @@ async def interrupted_command(stage: Stage) -> Any:
         stage.make_pipe()
         thread = await now(codex.thread_start())
         turn = await now(thread.turn("Start."))
-        stage.wire.wait_for("item/started", 2)
+        await stage.wire.wait_for("item/started", 2)
         await now(turn.interrupt())
         result = await now(turn.run())
     return {"status": result.status.value, "answer": result.final_response}
@@ -122,7 +123,7 @@ async def too_late(stage: Stage) -> Any:
         await now(over.run())
         refusals = [await _refusal(over.steer, "Hello?")]
         running = await now(thread.turn("Two."))
-        stage.wire.wait_for("turn/started", 2)
+        await stage.wire.wait_for("turn/started", 2)
         refusals.append(await _refusal(over.steer, "Hello?"))
         refusals.append(await _refusal(over.interrupt))
         gate.set()
@@ -149,8 +150,7 @@ async def killed(stage: Stage) -> Any:
         await now(thread.run("One."))
         events = Events(await now(thread.turn("Two.")))
         await events.until("item/agentMessage/delta")
-        client = codex._client if stage.face == "sync" else codex._client._sync
-        client._proc.kill()
+        kill_server(codex._client)
         try:
             await events.rest()
         except TransportClosedError:

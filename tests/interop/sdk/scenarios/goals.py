@@ -65,7 +65,7 @@ async def given_up(stage: Stage) -> Any:
         await now(thread.run("Hello."))
         client = codex._client
         state, _ = await now(client.start_goal_operation(thread.id, "Tie every knot."))
-        stage.wire.wait_for("item/agentMessage/delta", 2)
+        await stage.wire.wait_for("item/agentMessage/delta", 2)
         await now(client.cancel_goal_operation(state))
         events = await Events(_Goal(stage, client, state)).rest()
         cleared = await now(client.thread_goal_clear(thread.id))

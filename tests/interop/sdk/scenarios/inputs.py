@@ -43,17 +43,24 @@ def _images(stage: Stage) -> list[str]:
     return [part["image_url"].partition(",")[0] for part in parts if part.get("type") == "input_image"]
 
 
+async def _content(thread: Any) -> list[Any]:
+    """What the user said in the last turn, as the server tells it."""
+    turns = (await now(thread.read(include_turns=True))).thread.turns
+    return [part.root for part in turns[-1].items[0].root.content]
+
+
 async def texts(stage: Stage) -> Any:
     stage.model.enqueue_assistant_message("ok")
     stage.model.enqueue_assistant_message("ok")
     async with stage.codex() as codex:
         thread = await now(codex.thread_start())
-        result = await now(thread.run([TextInput("first part"), TextInput("zweiter Teil ✓")]))
+        await now(thread.run([TextInput("first part"), TextInput("zweiter Teil ✓")]))
+        content = await _content(thread)
         await now(thread.run(TextInput("alone")))
     said = stage.model.requests()[-1].input_texts("user")
     return {
         "said": [text for text in said if not text.startswith("<")],
-        "content": [part.root.text for part in result.items[0].root.content],
+        "content": [part.text for part in content],
     }
 
 
@@ -67,10 +74,12 @@ async def images(stage: Stage) -> Any:
         thread = await now(codex.thread_start())
         inline = await now(thread.run([TextInput("What is it?"), ImageInput(f"data:image/png;base64,{data}")]))
         first = _images(stage)
+        contents = [await _content(thread)]
         local = await now(thread.run([TextInput("And this?"), LocalImageInput(str(path))]))
+        contents.append(await _content(thread))
     return {
         "sent": [first, _images(stage)],
-        "items": [[part.root.type for part in result.items[0].root.content] for result in (inline, local)],
+        "items": [[part.type for part in content] for content in contents],
         "answers": [inline.final_response, local.final_response],
     }
 
@@ -93,11 +102,12 @@ async def skill(stage: Stage) -> Any:
     stage.model.enqueue_assistant_message("Tied.")
     async with stage.codex() as codex:
         thread = await now(codex.thread_start())
-        result = await now(thread.run([TextInput("Use it."), SkillInput("knots", str(path))]))
+        await now(thread.run([TextInput("Use it."), SkillInput("knots", str(path))]))
+        content = await _content(thread)
     texts = stage.model.single_request().input_texts("user")
     return {
         "text": any(text.startswith("<skill>") and "BOWLINE" in text for text in texts),
-        "content": [part.root.type for part in result.items[0].root.content],
+        "content": [part.type for part in content],
     }
 
 
@@ -106,8 +116,8 @@ async def mention(stage: Stage) -> Any:
     async with stage.codex() as codex:
         thread = await now(codex.thread_start())
         result = await now(thread.run([TextInput("Look at this."), MentionInput("notes", "app://notes")]))
-    content = [part.root.model_dump(by_alias=True, exclude_none=True) for part in result.items[0].root.content]
-    return {"status": result.status.value, "content": content[1]}
+        content = await _content(thread)
+    return {"status": result.status.value, "content": content[1].model_dump(by_alias=True, exclude_none=True)}
 
 
 async def external(stage: Stage) -> Any:

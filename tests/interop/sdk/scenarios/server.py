@@ -17,9 +17,9 @@ from openai_codex import (
     is_retryable_error,
     retry_on_overload,
 )
-from openai_codex.errors import map_jsonrpc_error
 from openai_codex.types import ModelListResponse
 
+from interop.sdk.package import error_of, write
 from interop.sdk.stage import Stage, now
 
 FACES: Final[tuple[Literal["sync"], Literal["async"]]] = ("sync", "async")
@@ -158,12 +158,13 @@ async def refusals(stage: Stage) -> Any:
 async def overloaded(stage: Stage) -> Any:
     """A burst that may be more than the server takes: every request is answered, if only with a refusal."""
     async with stage.codex() as codex:
-        client = codex._client if stage.face == "sync" else codex._client._sync
         for number in range(BURST):
-            client._write_message({"id": f"burst-{number}", "method": "thread/loaded/list", "params": {}})
-        answers = stage.wire.wait_for_answers("burst-", BURST)
-        errors = [map_jsonrpc_error(**answer["error"]) for answer in answers if "error" in answer]
-        alive = retry_on_overload(lambda: client.model_list())
+            write(codex._client, {"id": f"burst-{number}", "method": "thread/loaded/list", "params": {}})
+        answers = await stage.wire.wait_for_answers("burst-", BURST)
+        errors = [error_of(stage.package, answer) for answer in answers if "error" in answer]
+        alive = await now(
+            codex._client.request_with_retry_on_overload("model/list", {}, response_model=ModelListResponse)
+        )
     return {
         "answers": len(answers),
         "codes": sorted({error.code for error in errors}),

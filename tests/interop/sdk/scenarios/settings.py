@@ -93,7 +93,7 @@ async def cancelled(stage: Stage) -> Any:
 
 
 async def patch(stage: Stage) -> Any:
-    """A patch outside of what may be written asks as well; the handler that the SDK brings accepts."""
+    """A patch outside of what may be written asks as well; without a handler of the user the SDK answers."""
     stage.configure(approval_policy="on-request", sandbox_mode="read-only")
     text = "*** Begin Patch\n*** Add File: new.txt\n+hello\n*** End Patch\n"
     stage.model.enqueue_custom_call("apply_patch", text, call_id="call-1")
@@ -102,12 +102,13 @@ async def patch(stage: Stage) -> Any:
         started = await now(codex._client.thread_start({}))
         result = await now(stage.thread(codex, started.thread.id).run("Patch."))
     change = next(item.root for item in result.items if item.root.type == "fileChange")
+    made = stage.workspace / "new.txt"
     asked = stage.wire.received("item/fileChange/requestApproval")
     return {
         "asked": [request["itemId"] for request in asked],
         "item": [change.status.value, [[part.kind.root.type, part.diff] for part in change.changes]],
-        "path": change.changes[0].path == str(stage.workspace / "new.txt"),
-        "text": (stage.workspace / "new.txt").read_text(),
+        "path": change.changes[0].path == str(made),
+        "text": made.read_text() if made.exists() else None,
         "answer": result.final_response,
     }
 

@@ -149,7 +149,7 @@ async def named(stage: Stage) -> Any:
         thread = await now(codex.thread_start())
         await now(thread.run("Hello."))
         await now(thread.set_name("a good name"))
-        stage.wire.wait_for("thread/name/updated")
+        await stage.wire.wait_for("thread/name/updated")
         try:
             await now(thread.set_name("  "))
         except InvalidRequestError as error:
@@ -197,7 +197,7 @@ async def compacted(stage: Stage) -> Any:
         thread = await now(codex.thread_start())
         await now(thread.run("A long question."))
         await now(thread.compact())
-        completed = stage.wire.wait_for("turn/completed", 2)["turn"]
+        completed = (await stage.wire.wait_for("turn/completed", 2))["turn"]
         result = await now(thread.run("Go on."))
     last = stage.model.requests()[-1]
     items = [

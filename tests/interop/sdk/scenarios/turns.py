@@ -75,7 +75,7 @@ async def command(stage: Stage) -> Any:
         "command": [command.id, command.status.value, command.exit_code, command.aggregated_output],
         "mentions": "echo to-the-model" in command.command,
         "told": "to-the-model" in stage.model.requests()[1].tool_outputs["call-1"],
-        "cwd": command.cwd.root == str(stage.workspace),
+        "cwd": getattr(command.cwd, "root", command.cwd) == str(stage.workspace),
     }
 
 
@@ -162,7 +162,7 @@ async def interleaved(stage: Stage) -> Any:
             )
             thread = await now(codex.thread_start())
             streams.append(Events(await now(thread.turn(f"turn {number}"))))
-            stage.model.wait_for_requests(number + 1)
+            await stage.model.arrived(number + 1)
         first = [(await stream.until("item/agentMessage/delta")).payload.delta for stream in streams]
         models = await now(codex.models())
         texts = []
@@ -188,15 +188,20 @@ async def at_once(stage: Stage) -> Any:
 
 
 async def joined(stage: Stage) -> Any:
-    """A second `turn` while one runs joins it: the same turn, and both handles see its end."""
+    """A second `turn` while one runs joins it: the same turn, and both handles see its end. Or it is refused."""
     gate = threading.Event()
     stage.model.enqueue_function_call("exec_command", {"cmd": "true"}, gate=gate, gate_after=1)
     stage.model.enqueue_assistant_message("Both done.")
     async with stage.codex() as codex:
         thread = await now(codex.thread_start())
         one = await now(thread.turn("first"))
-        stage.wire.wait_for("turn/started")
-        two = await now(thread.turn("second"))
+        await stage.wire.wait_for("turn/started")
+        try:
+            two = await now(thread.turn("second"))
+        except RuntimeError as error:
+            gate.set()
+            end = (await Events(one).rest())[-1].payload.turn
+            return {"refused": "already has active turn" in str(error), "ends": [end.status.value]}
         gate.set()
         ends = [(await Events(turn).rest())[-1].payload.turn for turn in (one, two)]
     asked = stage.model.requests()[-1].input_texts("user")
