@@ -33,7 +33,17 @@ SESSION_ATTACHED: Final = -32010
 
 
 class TreadleError(Exception):
-    """Base of all errors of this package."""
+    """Base of all errors of this package. They can be copied and pickled, whatever their constructors take."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (type(self), self.args, self.__dict__)
+
+
+def _again(kind: type[TreadleError], args: tuple[Any, ...], members: dict[str, Any]) -> TreadleError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(members)
+    return error
 
 
 class ChannelClosed(TreadleError):

@@ -275,7 +275,7 @@ class Codex(Opening):
 
     def _thread(self, thread_id: str, tools: dict[str, Tool]) -> Thread:
         if tools:
-            self._client.handlers.tools[thread_id] = tools
+            self._client.handlers.add_tools(thread_id, tools)
         return Thread(self._client, thread_id)
 
 
@@ -310,23 +310,29 @@ class Thread:
         is stopped by Ctrl-C.
         """
         since = time.monotonic()
-        turn = self.turn(
-            input,
-            approval_mode=approval_mode,
-            cwd=cwd,
-            effort=effort,
-            model=model,
-            output_schema=output_schema,
-            personality=personality,
-            sandbox=sandbox,
-            service_tier=service_tier,
-            source=source,
-            summary=summary,
-            turn_service_tier=turn_service_tier,
-            output_type=output_type,
-            timeout=timeout,
-        )
-        return turn.run(timeout=what_is_left(timeout, since))
+        turn: TurnHandle | None = None
+        try:
+            turn = self.turn(
+                input,
+                approval_mode=approval_mode,
+                cwd=cwd,
+                effort=effort,
+                model=model,
+                output_schema=output_schema,
+                personality=personality,
+                sandbox=sandbox,
+                service_tier=service_tier,
+                source=source,
+                summary=summary,
+                turn_service_tier=turn_service_tier,
+                output_type=output_type,
+                timeout=timeout,
+            )
+            return turn.run(timeout=what_is_left(timeout, since))
+        except KeyboardInterrupt:
+            if turn is not None:
+                self._client.abandon_turn(self.id, turn.id)
+            raise
 
     def turn(
         self,
@@ -458,9 +464,13 @@ class TurnHandle:
     def run(self, *, timeout: float | None = None) -> TurnResult:
         """Read the turn to its end. Raises `TurnFailed` when it failed."""
         collector = Collector(self.id)
-        with closing(self.stream(timeout=timeout)) as events:
-            for event in events:
-                collector.add(event)
+        try:
+            with closing(self.stream(timeout=timeout)) as events:
+                for event in events:
+                    collector.add(event)
+        except KeyboardInterrupt:
+            self._client.abandon_turn(self.thread_id, self.id)
+            raise
         return collector.result(self._output_type)
 
 

@@ -71,10 +71,14 @@ def busy(limit: int) -> Refusal:
 
 
 def frame_of(asked: Asked, result: Any) -> bytes:
-    """The answer as it is sent."""
-    if isinstance(result, Refusal):
-        return encode({"id": asked.id, "error": result})
-    return encode({"id": asked.id, "result": result})
+    """The answer as it is sent; one that cannot be sent is a refusal."""
+    if not isinstance(result, Refusal):
+        try:
+            return encode({"id": asked.id, "result": result})
+        except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+            logger.warning("the answer to %s cannot be sent: %s", asked.method, error)
+            result = Refusal(INTERNAL_ERROR, f"this client has no answer that can be sent: {error}")
+    return encode({"id": asked.id, "error": result})
 
 
 def work_for(asked: Asked, handlers: Handlers, changes: Callable[[str], tuple[FileUpdateChange, ...]]) -> Work:

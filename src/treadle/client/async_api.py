@@ -288,7 +288,7 @@ class AsyncCodex(AsyncOpening):
 
     def _thread(self, thread_id: str, tools: dict[str, Tool]) -> AsyncThread:
         if tools:
-            self._client.handlers.tools[thread_id] = tools
+            self._client.handlers.add_tools(thread_id, tools)
         return AsyncThread(self, thread_id)
 
 
@@ -323,23 +323,29 @@ class AsyncThread:
         is cancelled.
         """
         since = time.monotonic()
-        turn = await self.turn(
-            input,
-            approval_mode=approval_mode,
-            cwd=cwd,
-            effort=effort,
-            model=model,
-            output_schema=output_schema,
-            personality=personality,
-            sandbox=sandbox,
-            service_tier=service_tier,
-            source=source,
-            summary=summary,
-            turn_service_tier=turn_service_tier,
-            output_type=output_type,
-            timeout=timeout,
-        )
-        return await turn.run(timeout=what_is_left(timeout, since))
+        turn: AsyncTurnHandle | None = None
+        try:
+            turn = await self.turn(
+                input,
+                approval_mode=approval_mode,
+                cwd=cwd,
+                effort=effort,
+                model=model,
+                output_schema=output_schema,
+                personality=personality,
+                sandbox=sandbox,
+                service_tier=service_tier,
+                source=source,
+                summary=summary,
+                turn_service_tier=turn_service_tier,
+                output_type=output_type,
+                timeout=timeout,
+            )
+            return await turn.run(timeout=what_is_left(timeout, since))
+        except asyncio.CancelledError:
+            if turn is not None:
+                self._codex._client.abandon_turn(self.id, turn.id)
+            raise
 
     async def turn(
         self,
@@ -481,9 +487,13 @@ class AsyncTurnHandle:
     async def run(self, *, timeout: float | None = None) -> TurnResult:
         """Read the turn to its end. Raises `TurnFailed` when it failed."""
         collector = Collector(self.id)
-        async with aclosing(self.stream(timeout=timeout)) as events:
-            async for event in events:
-                collector.add(event)
+        try:
+            async with aclosing(self.stream(timeout=timeout)) as events:
+                async for event in events:
+                    collector.add(event)
+        except asyncio.CancelledError:
+            self._codex._client.abandon_turn(self.thread_id, self.id)
+            raise
         return collector.result(self._output_type)
 
 

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from msgspec import Raw
 
 from treadle.client import notification as notifications
+from treadle.client.apart import on_thread
 from treadle.client.async_calls import AsyncCalls
 from treadle.client.client import ENDING_S, HANDSHAKE_S, MAX_HANDLERS
 from treadle.client.config import CodexConfig
 from treadle.client.errors import CodexError, JsonRpcError, RequestTimeout, TransportClosedError
-from treadle.client.exchange import input_items, read_result, wire_params, with_members
+from treadle.client.exchange import input_items, read_result, started_turn, thread_of_start, wire_params, with_members
 from treadle.client.handlers import Handlers, RawHandler
 from treadle.client.metadata import InitializeResponse, introduction
 from treadle.client.notification import Notification
 from treadle.client.retry import async_retry_on_overload
 from treadle.client.router import Asked, News, Router, Stream
-from treadle.errors import MalformedMessage
 
 if TYPE_CHECKING:
     from treadle.client.asks import Work
@@ -56,6 +56,7 @@ class AsyncAppServerClient(AsyncCalls):
         self._router = Router()
         self._connection: AsyncConnection | None = None
         self._news: asyncio.Event | None = None
+        self._opening: asyncio.Lock | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._handling = 0
 
@@ -78,10 +79,13 @@ class AsyncAppServerClient(AsyncCalls):
         """Connect to the server, starting it when the config says so. Does nothing when that was done."""
         from treadle.client.async_connection import open_connection
 
-        if self._connection is None:
-            self._router = Router()
-            self._news = None  # it belongs to the loop that it was used on
-            self._connection = await open_connection(self.config, self)
+        if self._opening is None:
+            self._opening = asyncio.Lock()
+        async with self._opening:
+            if self._connection is None:
+                self._router = Router()
+                self._news = None  # it belongs to the loop that it was used on, as the lock does
+                self._connection = await open_connection(self.config, self)
 
     async def initialize(self) -> InitializeResponse:
         """Shake hands."""
@@ -95,6 +99,7 @@ class AsyncAppServerClient(AsyncCalls):
     async def close(self) -> None:
         """End the connection, and the server with all that it started if it is our own. May be called again."""
         connection, self._connection = self._connection, None
+        self._opening = None
         self.connection_ended(TransportClosedError("the client was closed"))
         tasks = tuple(self._tasks)
         for task in tasks:
@@ -112,39 +117,45 @@ class AsyncAppServerClient(AsyncCalls):
 
     async def request(self, method: str, params: Any, *, response_model: type[T], timeout: float | None = None) -> T:
         """Ask, and wait for the answer. Raises `JsonRpcError`, `TransportClosedError` or `RequestTimeout`."""
+        params = wire_params(params)
         limit = self.config.request_timeout if timeout is None else timeout
         number, answer = self._send_request(method, params)
         try:
             async with asyncio.timeout(limit):
                 return read_result(method, await asyncio.shield(answer), response_model)
         except TimeoutError:
-            self._give_up(number, answer, method, params)
+            self._give_up(number, answer, thread_of_start(method, params))
             raise RequestTimeout(f"{method} was not answered within {limit:g} s") from None
         except asyncio.CancelledError:
-            self._give_up(number, answer, method, params)
+            self._give_up(number, answer, thread_of_start(method, params))
             raise
 
-    def _give_up(self, number: int, answer: asyncio.Future[Raw], method: str, params: Any) -> None:
-        if method != "turn/start":
+    def _give_up(self, number: int, answer: asyncio.Future[Raw], thread_id: str | None) -> None:
+        """Nobody waits any more. A turn that is started for somebody who has gone is to be ended."""
+        if thread_id is None:
             self._router.forget(number)
             answer.cancel()
             return
-        # A turn that is started for somebody who has gone in the meantime is to be ended.
-        answer.add_done_callback(lambda done: self._interrupt_abandoned(params["threadId"], done))
+        self._router.abandon(thread_id, None)
+        answer.add_done_callback(lambda done: self._interrupt_abandoned(thread_id, done))
 
     def _send_request(self, method: str, params: Any) -> tuple[int, asyncio.Future[Raw]]:
-        if self._connection is None:
-            raise self._router.failure or TransportClosedError("the client is not connected: call start() first")
+        connection = self._connected()
         answer: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
-        number, frame = self._router.request(method, wire_params(params), answer)
-        self._connection.send(frame)
+        number, frame = self._router.request(method, params, answer)
+        connection.send(frame)
         return number, answer
+
+    def _connected(self) -> AsyncConnection:
+        if self._connection is None:
+            if self._router.failure is not None:
+                raise self._router.failure.fresh()
+            raise TransportClosedError("the client is not connected: call start() first")
+        return self._connection
 
     def notify(self, method: str, params: Any = None) -> None:
         """Tell the server something that has no answer."""
-        if self._connection is None:
-            raise self._router.failure or TransportClosedError("the client is not connected: call start() first")
-        self._connection.send(self._router.notification(method, wire_params(params)))
+        self._connected().send(self._router.notification(method, wire_params(params)))
 
     async def request_with_retry_on_overload(
         self,
@@ -181,7 +192,8 @@ class AsyncAppServerClient(AsyncCalls):
             sent = with_members(params, threadId=thread_id, input=input_items(input))
             started: TurnStartResponse = await self._call("turn/start", sent, timeout)
         except BaseException:
-            self._router.turn_refused(thread_id)
+            if self._router.ending(thread_id) is None:  # else the answer may still come
+                self._router.turn_refused(thread_id)
             raise
         self._router.turn_started(thread_id, started.turn.id)
         return started
@@ -191,12 +203,10 @@ class AsyncAppServerClient(AsyncCalls):
     ) -> Notification:
         """The next event of a turn; waits for it. After `turn/completed` there is none."""
         stream = self._router.peek(turn_id)
-        if stream is not None and stream.events:
-            found = stream.take()
-        else:
+        found = stream.take() if stream is not None and stream.events else None
+        if stream is None or found is None:
             stream = self._router.stream(turn_id)
             found = await self._wait_for_event(stream, timeout)
-        assert found is not None
         if found.method == "turn/completed":
             self._router.seen(stream)
         return found
@@ -229,8 +239,8 @@ class AsyncAppServerClient(AsyncCalls):
         self._router.close(stream)
 
     def abandon_turn(self, thread_id: str, turn_id: str) -> None:
-        """Have a turn ended on the server without waiting for it."""
-        if self._connection is not None and self._router.ending(thread_id, turn_id):
+        """Have a turn ended on the server without waiting for it. The next one on its thread waits for its end."""
+        if self._connection is not None and self._router.abandon(thread_id, turn_id):
             self._spawn(self._interrupt(thread_id, turn_id), f"interrupting {turn_id}")
 
     async def _interrupt(self, thread_id: str, turn_id: str) -> None:
@@ -240,27 +250,26 @@ class AsyncAppServerClient(AsyncCalls):
             logger.debug("turn %s could not be interrupted: %s", turn_id, error)
 
     def _interrupt_abandoned(self, thread_id: str, answer: asyncio.Future[Raw]) -> None:
-        """A turn was started for somebody who has gone."""
-        from treadle.protocol.app.turns import TurnStartResponse
-
-        if answer.cancelled() or answer.exception() is not None:
+        """A turn was started, or was not, for somebody who has gone."""
+        failed = answer.cancelled() or answer.exception() is not None
+        turn_id = None if failed else started_turn(answer.result())
+        if turn_id is None:
+            over = self._router.turn_refused(thread_id)
+            if over is not None and over.waiter is not None:
+                over.waiter.set()
             return
-        turn_id = read_result("turn/start", answer.result(), TurnStartResponse).turn.id
         self._router.turn_started(thread_id, turn_id)
         self.abandon_turn(thread_id, turn_id)
 
     async def _wait_for_ending(self, thread_id: str) -> None:
-        """A turn that was told to end must be over before the next one: else that would join it."""
-        stream = self._router.ending_turn(thread_id)
-        if stream is None:
+        """For a turn that somebody has given up: the next one would join it."""
+        ending = self._router.ending(thread_id)
+        if ending is None:
             return
-        if stream.waiter is None:
-            stream.waiter = asyncio.Event()
+        ending.waiter = ending.waiter or asyncio.Event()
         try:
             async with asyncio.timeout(ENDING_S):
-                while not stream.completed and stream.failure is None:
-                    stream.waiter.clear()
-                    await stream.waiter.wait()
+                await ending.waiter.wait()
         except TimeoutError:
             return  # then the server decides
 
@@ -330,10 +339,11 @@ class AsyncAppServerClient(AsyncCalls):
 
     def frames_received(self, frames: list[bytes]) -> None:
         """What the server said; called by the connection."""
-        try:
-            self._spread(self._router.receive(frames))
-        except MalformedMessage as error:
-            self.connection_ended(TransportClosedError(f"the server sent something that is no message: {error}"))
+        news = self._router.receive(frames)
+        self._spread(news)
+        if news.malformed is not None:
+            text = f"the server sent something that is no message: {news.malformed}"
+            self.connection_ended(TransportClosedError(text))
 
     def _dispatch_notification(self, notification: Notification) -> None:
         """Route a notification as if it had come from the server."""
@@ -368,7 +378,7 @@ class AsyncAppServerClient(AsyncCalls):
             self._news.set()
         for future in tokens:
             if not future.done():
-                future.set_exception(failure)
+                future.set_exception(failure.fresh())
                 future.exception()  # whoever waited may have gone
         for stream in streams:
             if stream.waiter is not None:
@@ -404,9 +414,14 @@ class AsyncAppServerClient(AsyncCalls):
 async def _result_of(work: Work) -> Any:
     try:
         # A plain function may take its time, so it runs on a thread; what it gives may have to be awaited, here.
-        value = await asyncio.to_thread(work.call) if work.blocking else work.call()
+        value = await on_thread(work.call) if work.blocking else work.call()
         if hasattr(value, "__await__"):
             value = await value
         return work.answer(value)
-    except Exception as error:
-        return work.refuse(error)
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        return work.refuse(RuntimeError(repr(error)))
+    except BaseException as error:  # also one that would end the loop: the server waits for an answer
+        return work.refuse(error if isinstance(error, Exception) else RuntimeError(repr(error)))

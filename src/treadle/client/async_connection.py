@@ -8,6 +8,8 @@ import os
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
+from treadle.client import connection
+from treadle.client.apart import on_thread
 from treadle.client.config import CodexConfig
 from treadle.client.connection import Sink
 from treadle.client.errors import TransportClosedError
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from treadle.transport import Channel
 
 logger = logging.getLogger(__name__)
+
+# What a server that has ended wrote before is read within this time.
+LAST_WORDS_S = 0.2
 
 
 class AsyncConnection(ABC):
@@ -75,6 +80,10 @@ class ChannelConnection(AsyncConnection):
         self._ending: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._frames: list[bytes] = []  # of this step of the loop: together they cost less
+        self._stuck: asyncio.TimerHandle | None = None
+        self._exited = None if child is None else child.exit_fd()
+        if self._exited is not None:
+            self._loop.add_reader(self._exited, self._child_exited)
         channel.attach(self)
 
     @property
@@ -83,6 +92,13 @@ class ChannelConnection(AsyncConnection):
 
     def send(self, frame: bytes) -> None:
         self._channel.send(frame)
+        if self._stuck is None and not self._channel.writable:
+            self._stuck = self._loop.call_later(connection.WRITE_S, self._give_up)
+
+    def _give_up(self) -> None:
+        text = f"the server is stuck: it has read nothing for {connection.WRITE_S:.0f} s"
+        self._sink.connection_ended(TransportClosedError(text))
+        self._channel.abort()
 
     def frame_received(self, frame: bytes) -> None:
         if not self._frames:
@@ -95,27 +111,46 @@ class ChannelConnection(AsyncConnection):
             self._sink.frames_received(frames)
 
     def channel_writable(self) -> None:
-        pass  # requests are bounded by those who wait for their answers
+        self._not_stuck()
+
+    def _not_stuck(self) -> None:
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
+
+    def _child_exited(self) -> None:
+        """What it has written is in the pipe and is read first; but others may hold that pipe open."""
+        self._forget_exit()
+        self._loop.call_later(LAST_WORDS_S, self._channel.abort)
+
+    def _forget_exit(self) -> None:
+        if self._exited is not None:
+            self._loop.remove_reader(self._exited)
+            os.close(self._exited)
+            self._exited = None
 
     def channel_closed(self, reason: str) -> None:
         self._pass_on()
+        self._not_stuck()
         if self._child is None or self._closed:
             self._sink.connection_ended(TransportClosedError(f"{self._channel.peer}: {reason}"))
+        elif "over the limit" in reason:
+            self._sink.connection_ended(self._child.misbehaved(f"broke the framing: {reason}"))
         else:
             self._ending = self._loop.create_task(self._report(self._child))
 
     async def _report(self, child: ServerChild) -> None:
         """Its exit code and its last words take a moment to come through."""
-        failure = await self._loop.run_in_executor(None, child.failure, "has closed its standard output")
-        self._sink.connection_ended(failure)
+        self._sink.connection_ended(await on_thread(child.failure, "has closed its standard output"))
 
     async def close(self) -> None:
         self._closed = True
+        self._forget_exit()
         self._channel.close()
         if self._ending is not None:
             await self._ending
         if self._child is not None:
-            await self._loop.run_in_executor(None, self._child.end)
+            await on_thread(self._child.end)
         await self._channel.wait_closed()
 
 

@@ -11,13 +11,12 @@ import resource
 import signal
 import subprocess
 import threading
-from collections import deque
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from treadle.client.config import CodexConfig, is_secret
+from treadle.client.config import CodexConfig
 from treadle.client.errors import CodexError, TransportClosedError
+from treadle.client.secrets import redact, secrets_in
 
 logger = logging.getLogger(__name__)
 
@@ -25,9 +24,9 @@ GRACE_S: Final = 1.0
 """A server whose input has ended gets this long to end by itself, and as long again after SIGTERM."""
 LAST_WORDS_S: Final = 2.0
 PIPE_BYTES: Final = 1 << 20
-STDERR_LINES: Final = 400
+STDERR_BYTES: Final = 1 << 17
+SHOWN_BYTES: Final = 1 << 14
 SHOWN_LINES: Final = 40
-_MAX_LINE: Final = 4_096
 
 
 class ServerChild:
@@ -52,8 +51,8 @@ class ServerChild:
             raise TransportClosedError(f"cannot start {self.command[0]}: {error.strerror or error}") from error
         _widen(self.stdout_fd)
         self._family = _Family(self._process.pid)
-        self._secrets = secrets_in(environment)
-        self._stderr: deque[bytes] = deque(maxlen=STDERR_LINES)
+        self._secrets = secrets_in(environment, config.config_overrides)
+        self._stderr = b""
         self._lock = threading.Lock()
         self._ended = False
         self._drain = threading.Thread(target=self._read_stderr, name="treadle server stderr", daemon=True)
@@ -72,6 +71,13 @@ class ServerChild:
     def stdout_fd(self) -> int:
         assert self._process.stdout is not None
         return self._process.stdout.fileno()
+
+    def exit_fd(self) -> int | None:
+        """A descriptor that becomes readable when the server ends, whoever holds its streams; the caller closes it."""
+        try:
+            return os.pidfd_open(self._process.pid)
+        except (OSError, AttributeError):
+            return None
 
     def give_streams(self) -> None:
         """Its standard input and output belong to somebody else now, who has copies."""
@@ -123,27 +129,30 @@ class ServerChild:
             f"the server {Path(self.command[0]).name} {how}{told}", exit_code=exit_code, stderr_tail=tail
         )
 
+    def misbehaved(self, how: str) -> TransportClosedError:
+        """The same when it is we who end the conversation."""
+        return TransportClosedError(f"the server {Path(self.command[0]).name} {how}", stderr_tail=self.stderr_tail())
+
     def stderr_tail(self) -> str:
-        """The last lines of standard error, without what looks like a secret."""
-        text = b"\n".join(list(self._stderr)[-SHOWN_LINES:]).decode("utf-8", "replace")
-        return redact(text, self._secrets)
+        """The last lines of standard error, without what looks like a secret.
+
+        More is kept than is shown, and cut only afterwards: half a secret could not be found.
+        """
+        text = redact(self._stderr.decode("utf-8", "replace"), self._secrets)
+        lines = [line for line in text[-SHOWN_BYTES:].splitlines() if line.strip()]
+        return "\n".join(lines[-SHOWN_LINES:])
 
     def _read_stderr(self) -> None:
         stream = self._process.stderr
         assert stream is not None
-        rest = b""
         while True:
             try:
                 data = os.read(stream.fileno(), 65_536)
             except (OSError, ValueError):  # closed under our hands
-                data = b""
-            *lines, rest = (rest + data).split(b"\n")
-            if not data or len(rest) > _MAX_LINE:
-                lines.append(rest)
-                rest = b""
-            self._stderr.extend(line[:_MAX_LINE] for line in lines if line.strip())
+                return
             if not data:
                 return
+            self._stderr = (self._stderr + data)[-STDERR_BYTES:]
 
 
 def _widen(descriptor: int) -> None:
@@ -194,22 +203,6 @@ def command_line(config: CodexConfig) -> list[str]:
         program = found
     overrides = [word for text in config.config_overrides for word in ("--config", text)]
     return [program, *overrides, "app-server", "--listen", "stdio://"]
-
-
-def secrets_in(environment: Mapping[str, str]) -> list[str]:
-    """Values that must not be shown, longest first."""
-    values = {value for name, value in environment.items() if is_secret(name) and len(value) >= 8}
-    return sorted(values, key=len, reverse=True)
-
-
-def redact(text: str, secrets: list[str]) -> str:
-    """Without these values, and without what has the shape of a key."""
-    import re
-
-    for secret in secrets:
-        text = text.replace(secret, "[redacted]")
-    text = re.sub(r"\b(sk|ghp|gho|xox[abps])[-_][A-Za-z0-9_-]{8,}", "[redacted]", text)
-    return re.sub(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}", r"\1 [redacted]", text)
 
 
 def _ended(exit_code: int) -> str:

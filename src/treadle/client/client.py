@@ -18,13 +18,12 @@ from treadle.client import notification as notifications
 from treadle.client.calls import Calls
 from treadle.client.config import CodexConfig
 from treadle.client.errors import CodexError, JsonRpcError, RequestTimeout, TransportClosedError
-from treadle.client.exchange import input_items, read_result, wire_params, with_members
+from treadle.client.exchange import input_items, read_result, started_turn, thread_of_start, wire_params, with_members
 from treadle.client.handlers import Handlers, RawHandler
 from treadle.client.metadata import InitializeResponse, introduction
 from treadle.client.notification import Notification
 from treadle.client.retry import retry_on_overload
 from treadle.client.router import Answered, Asked, News, Router, Stream
-from treadle.errors import MalformedMessage
 
 if TYPE_CHECKING:
     from treadle.client.asks import Work
@@ -73,6 +72,7 @@ class AppServerClient(Calls):
         self._router = Router()
         self._news = threading.Condition(self._lock)  # for whoever reads the backlog
         self._connection: Connection | None = None
+        self._opening = threading.Lock()
         self._running = threading.Semaphore(MAX_HANDLERS)
 
     def __enter__(self) -> Self:
@@ -94,13 +94,14 @@ class AppServerClient(Calls):
         """Connect to the server, starting it when the config says so. Does nothing when that was done."""
         from treadle.client.connection import open_connection
 
-        with self._lock:
-            if self._connection is not None:
-                return
-            self._router = Router()
-        connection = open_connection(self.config, self)
-        with self._lock:
-            self._connection = connection
+        with self._opening:
+            with self._lock:
+                if self._connection is not None:
+                    return
+                self._router = Router()
+            connection = open_connection(self.config, self)
+            with self._lock:
+                self._connection = connection
 
     def initialize(self) -> InitializeResponse:
         """Shake hands."""
@@ -121,39 +122,35 @@ class AppServerClient(Calls):
 
     def request(self, method: str, params: Any, *, response_model: type[T], timeout: float | None = None) -> T:
         """Ask, and wait for the answer. Raises `JsonRpcError`, `TransportClosedError` or `RequestTimeout`."""
-        return read_result(method, self._ask(method, params, timeout), response_model)
-
-    def _ask(self, method: str, params: Any, timeout: float | None) -> Raw:
+        params = wire_params(params)
         waiting = _Waiting()
-        # A turn that is started for somebody who has gone in the meantime is to be ended.
-        abandoned = params["threadId"] if method == "turn/start" else None
         number = self._send_request(method, params, waiting)
         limit = self.config.request_timeout if timeout is None else timeout
         try:
-            answered = waiting.event.wait(limit)
+            if not waiting.event.wait(limit):
+                raise RequestTimeout(f"{method} was not answered within {limit:g} s")
+            if waiting.failure is not None:
+                raise waiting.failure.fresh()
+            assert waiting.result is not None
+            return read_result(method, waiting.result, response_model)
         except BaseException:
-            self._give_up(number, waiting, abandoned)
+            self._give_up(number, waiting, thread_of_start(method, params))
             raise
-        if not answered:
-            self._give_up(number, waiting, abandoned)
-            raise RequestTimeout(f"{method} was not answered within {limit:g} s")
-        if waiting.failure is not None:
-            raise waiting.failure
-        assert waiting.result is not None
-        return waiting.result
 
-    def _give_up(self, number: int, waiting: _Waiting, abandoned: str | None) -> None:
+    def _give_up(self, number: int, waiting: _Waiting, thread_id: str | None) -> None:
+        """Nobody waits any more. A turn that is started for somebody who has gone is to be ended."""
         with self._lock:
-            if abandoned is None:
+            if thread_id is None:
                 self._router.forget(number)
+            if thread_id is None or waiting.failure is not None:
                 return
-            waiting.abandoned = abandoned
+            waiting.abandoned = thread_id
+            self._router.abandon(thread_id, None)
             answer = waiting.result
-        if answer is not None:  # it has come in this very moment
-            self._interrupt_abandoned(abandoned, answer)
+        if answer is not None:  # it has come already
+            self._interrupt_abandoned(thread_id, answer)
 
     def _send_request(self, method: str, params: Any, token: Any) -> int:
-        params = wire_params(params)
         with self._lock:
             connection = self._connected()
             number, frame = self._router.request(method, params, token)
@@ -164,13 +161,15 @@ class AppServerClient(Calls):
                 self._router.forget(number)
                 failure = self._router.failure
             if failure is not None:
-                raise failure from None
+                raise failure.fresh() from None
             raise
         return number
 
     def _connected(self) -> Connection:
         if self._connection is None:
-            raise self._router.failure or TransportClosedError("the client is not connected: call start() first")
+            if self._router.failure is not None:
+                raise self._router.failure.fresh()
+            raise TransportClosedError("the client is not connected: call start() first")
         return self._connection
 
     def notify(self, method: str, params: Any = None) -> None:
@@ -212,27 +211,30 @@ class AppServerClient(Calls):
         self._wait_for_ending(thread_id)
         with self._lock:
             self._router.begin_turn(thread_id)
+        started: TurnStartResponse | None = None
         try:
             sent = with_members(params, threadId=thread_id, input=input_items(input))
-            started: TurnStartResponse = self._call("turn/start", sent, timeout)
-        except BaseException:
+            started = self._call("turn/start", sent, timeout)
             with self._lock:
-                self._router.turn_refused(thread_id)
+                self._router.turn_started(thread_id, started.turn.id)
+            return started
+        except BaseException:
+            if started is not None:
+                self.abandon_turn(thread_id, started.turn.id)
+            else:
+                with self._lock:
+                    if self._router.ending(thread_id) is None:  # else the answer may still come
+                        self._router.turn_refused(thread_id)
             raise
-        with self._lock:
-            self._router.turn_started(thread_id, started.turn.id)
-        return started
 
     def next_turn_notification(self, thread_id: str, turn_id: str, *, timeout: float | None = None) -> Notification:
         """The next event of a turn; waits for it. After `turn/completed` there is none."""
         stream = self._router.peek(turn_id)
-        if stream is not None and stream.events:
-            found = stream.take()
-        else:
+        found = stream.take() if stream is not None and stream.events else None
+        if stream is None or found is None:
             with self._lock:
                 stream = self._router.stream(turn_id)
             found = self._wait_for_event(stream, timeout)
-        assert found is not None
         if found.method == "turn/completed":
             with self._lock:
                 self._router.seen(stream)
@@ -263,28 +265,24 @@ class AppServerClient(Calls):
             self._router.close(stream)
 
     def abandon_turn(self, thread_id: str, turn_id: str) -> None:
-        """Have a turn ended on the server without waiting for it."""
+        """Have a turn ended on the server without waiting for it. The next one on its thread waits for its end."""
         with self._lock:
-            ending = self._router.ending(thread_id, turn_id)
-        if ending:
+            needed = self._router.abandon(thread_id, turn_id)
+        if needed:
             try:
-                params = {"threadId": thread_id, "turnId": turn_id}
-                self._send_request("turn/interrupt", params, _Waiting())
+                self._send_request("turn/interrupt", {"threadId": thread_id, "turnId": turn_id}, _Waiting())
             except CodexError as error:
                 logger.debug("turn %s could not be interrupted: %s", turn_id, error)
 
     def _wait_for_ending(self, thread_id: str) -> None:
-        """A turn that was told to end must be over before the next one: else that would join it."""
+        """For a turn that somebody has given up: the next one would join it."""
         with self._lock:
-            stream = self._router.ending_turn(thread_id)
-            if stream is None:
+            ending = self._router.ending(thread_id)
+            if ending is None:
                 return
-            waiter = stream.waiter = stream.waiter or threading.Event()
-        deadline = time.monotonic() + ENDING_S
-        while not stream.completed and stream.failure is None and time.monotonic() < deadline:
-            waiter.clear()
-            if not stream.completed and stream.failure is None:
-                waiter.wait(max(0.0, deadline - time.monotonic()))
+            waiter = ending.waiter = ending.waiter or threading.Event()
+        if not ending.over:
+            waiter.wait(ENDING_S)  # after that the server decides
 
     def next_notification(self, *, timeout: float | None = None) -> Notification:
         """The next notification of any kind; waits for it. Not while the stream of a turn is being read."""
@@ -354,15 +352,14 @@ class AppServerClient(Calls):
 
     def frames_received(self, frames: list[bytes]) -> None:
         """What the server said; called by the connection."""
-        try:
-            with self._news:
-                news = self._router.receive(frames)
-                if news.backlog:
-                    self._news.notify_all()
-        except MalformedMessage as error:
-            self.connection_ended(TransportClosedError(f"the server sent something that is no message: {error}"))
-            return
+        with self._news:
+            news = self._router.receive(frames)
+            if news.backlog:
+                self._news.notify_all()
         self._spread(news)
+        if news.malformed is not None:
+            text = f"the server sent something that is no message: {news.malformed}"
+            self.connection_ended(TransportClosedError(text))
 
     def _dispatch_notification(self, notification: Notification) -> None:
         """Route a notification as if it had come from the server."""
@@ -386,24 +383,27 @@ class AppServerClient(Calls):
 
     def _answered(self, answered: Answered) -> None:
         waiting: _Waiting = answered.token
-        if isinstance(answered.result, JsonRpcError):
-            waiting.failure = answered.result
-        else:
-            waiting.result = answered.result
         with self._lock:
+            if isinstance(answered.result, JsonRpcError):
+                waiting.failure = answered.result
+            else:
+                waiting.result = answered.result
             abandoned = waiting.abandoned
         waiting.event.set()
-        if abandoned is not None and waiting.result is not None:
+        if abandoned is not None:
             self._interrupt_abandoned(abandoned, waiting.result)
 
-    def _interrupt_abandoned(self, thread_id: str, answer: Raw) -> None:
-        """A turn was started for somebody who has gone."""
-        from treadle.protocol.app.turns import TurnStartResponse
-
-        turn_id = read_result("turn/start", answer, TurnStartResponse).turn.id
+    def _interrupt_abandoned(self, thread_id: str, answer: Raw | None) -> None:
+        """A turn was started, or was not, for somebody who has gone."""
+        turn_id = started_turn(answer)
         with self._lock:
-            self._router.turn_started(thread_id, turn_id)
-        self.abandon_turn(thread_id, turn_id)
+            over = self._router.turn_refused(thread_id) if turn_id is None else None
+            if turn_id is not None:
+                self._router.turn_started(thread_id, turn_id)
+        if over is not None and over.waiter is not None:
+            over.waiter.set()
+        if turn_id is not None:
+            self.abandon_turn(thread_id, turn_id)
 
     def connection_ended(self, failure: TransportClosedError) -> None:
         """The connection is over: everyone who waits is told. Called by the connection."""
@@ -455,8 +455,8 @@ def _result_of(work: Work) -> Any:
 
             value = asyncio.run(_finish(value))
         return work.answer(value)
-    except Exception as error:
-        return work.refuse(error)
+    except BaseException as error:  # also one that would end the thread: the server waits for an answer
+        return work.refuse(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
 
 async def _finish(value: Any) -> Any:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Final
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from treadle._version import __version__
 from treadle.client.errors import CodexError
-
-_SECRET_NAME: Final = re.compile(r"key|secret|token|password|credential|auth", re.IGNORECASE)
-HIDDEN: Final = "…"
+from treadle.client.secrets import HIDDEN, hides_secret, is_secret, shown_argument, shown_setting
 
 
 @dataclass(slots=True, repr=False)
@@ -24,7 +21,8 @@ class CodexConfig:
     the environment: for a server in this process and for a program. `request_timeout` is for requests that are given
     none of their own.
 
-    Neither `repr` nor a pickle shows the token or the secrets in `env`; after unpickling they have to be set again.
+    Neither `repr` nor a pickle shows the token or what looks like a secret in the others; after unpickling these have
+    to be set again.
     """
 
     codex_bin: str | None = None
@@ -45,21 +43,31 @@ class CodexConfig:
         if self.token is not None:
             shown["token"] = HIDDEN
         if self.env is not None:
-            shown["env"] = {name: HIDDEN if is_secret(name) else value for name, value in self.env.items()}
-        shown["config_overrides"] = tuple(map(_shown_override, self.config_overrides))
+            shown["env"] = {name: HIDDEN if is_secret(name, value) else value for name, value in self.env.items()}
+        shown["config_overrides"] = tuple(map(shown_setting, self.config_overrides))
+        if self.launch_args_override is not None:
+            shown["launch_args_override"] = tuple(map(shown_argument, self.launch_args_override))
         return f"CodexConfig({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     def __getstate__(self) -> dict[str, Any]:
         state = self._members()
         state["token"] = None
-        state["config_overrides"] = tuple(text for text in self.config_overrides if _shown_override(text) == text)
+        state["config_overrides"] = tuple(text for text in self.config_overrides if not hides_secret(text))
+        if self.launch_args_override is not None:
+            state["launch_args_override"] = tuple(map(shown_argument, self.launch_args_override))
         if self.env is not None:
-            state["env"] = {name: value for name, value in self.env.items() if not is_secret(name)}
+            state["env"] = {name: value for name, value in self.env.items() if not is_secret(name, value)}
         return state
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         for name, value in state.items():
             setattr(self, name, value)
+
+    def __copy__(self) -> CodexConfig:
+        return replace(self)
+
+    def __deepcopy__(self, _: object) -> CodexConfig:
+        return replace(self, env=None if self.env is None else dict(self.env))
 
     def _members(self) -> dict[str, Any]:
         return {member.name: getattr(self, member.name) for member in fields(self)}
@@ -71,13 +79,3 @@ class CodexConfig:
             raise CodexError(f"CodexConfig names several servers ({', '.join(named)}): set one of them")
         if self.token is not None and self.url is None:
             raise CodexError("CodexConfig.token belongs to `url`, which is not set")
-
-
-def is_secret(name: str) -> bool:
-    """Whether something of this name had better not be shown."""
-    return _SECRET_NAME.search(name) is not None
-
-
-def _shown_override(text: str) -> str:
-    name, equals, _ = text.partition("=")
-    return f"{name}={HIDDEN}" if equals and is_secret(name) else text

@@ -34,6 +34,7 @@ WRITE_S: Final = 60.0
 SILENCE_S: Final = 20.0
 """A server on a socket that is silent for so long is asked for a sign of life, and after three times that given up."""
 CLOSE_S: Final = 10.0
+MAX_OWED: Final = 48
 
 
 class Sink(Protocol):
@@ -78,8 +79,10 @@ class ChildConnection(Connection):
         self._lock = threading.Lock()
         self._closed = False
         os.set_blocking(self._child.stdin_fd, False)
+        os.set_blocking(self._child.stdout_fd, False)
         self._reader = threading.Thread(target=self._read, name="treadle client", daemon=True)
         self._reader.start()
+        atexit.register(self.close)  # whoever forgot it
 
     @property
     def pid(self) -> int:
@@ -91,34 +94,55 @@ class ChildConnection(Connection):
                 raise TransportClosedError("the connection to the server is closed")
             try:
                 _write(self._child.stdin_fd, frame + b"\n")
+                return
+            except BrokenPipeError:
+                failure = self._child.failure("has closed its standard input")
             except OSError as error:
-                raise TransportClosedError(f"the server takes nothing any more: {error.strerror or error}") from None
+                failure = TransportClosedError(f"the server is stuck: {error.strerror or error}")
+        # Part of the frame may have gone: nothing that follows would be understood.
+        self._sink.connection_ended(failure)
+        raise failure
 
     def _read(self) -> None:
         from treadle.transport.lines import LineFramer
 
         framer = LineFramer()
-        descriptor = self._child.stdout_fd
-        why = "has closed its standard output"
-        while not framer.ended:
-            try:
-                data = os.read(descriptor, CHUNK)
-            except OSError as error:
-                why = f"cannot be read from: {error.strerror or error}"
-                break
-            if not data:
-                break
-            frames = framer.receive(data)
-            if frames:
-                self._sink.frames_received(frames)
-        if framer.ended:
-            why = f"broke the framing: {framer.end_reason}"
+        exited = self._child.exit_fd()
+        try:
+            while (data := self._receive(exited)) and not framer.ended:
+                frames = framer.receive(data)
+                if frames:
+                    self._sink.frames_received(frames)
+            why = "has closed its standard output"
+        except OSError as error:
+            why = f"cannot be read from: {error.strerror or error}"
+        finally:
+            if exited is not None:
+                os.close(exited)
         if self._closed:
             self._sink.connection_ended(TransportClosedError("the connection to the server was closed"))
+        elif framer.ended:
+            self._sink.connection_ended(self._child.misbehaved(f"broke the framing: {framer.end_reason}"))
         else:
             self._sink.connection_ended(self._child.failure(why))
 
+    def _receive(self, exited: int | None) -> bytes:
+        """What has come; empty at the end: its output has ended, or it has, and somebody else holds its output."""
+        descriptor = self._child.stdout_fd
+        poll = select.poll()
+        for watched in (descriptor, exited):
+            if watched is not None:
+                poll.register(watched, select.POLLIN)
+        while True:
+            try:
+                return os.read(descriptor, CHUNK)
+            except BlockingIOError:
+                ready = [fd for fd, _ in poll.poll()]
+                if descriptor not in ready:
+                    return b""
+
     def close(self) -> None:
+        atexit.unregister(self.close)
         self._closed = True
         polite = self._lock.acquire(timeout=0.2)  # else somebody is stuck in a write, until the server is gone
         if polite:
@@ -146,33 +170,46 @@ def _wait_writable(descriptor: int) -> None:
 
 
 class SocketConnection(Connection):
-    """WebSocket over TCP or a unix socket. The socket does not block, so that one lock serves both directions."""
+    """WebSocket over TCP or a unix socket.
+
+    The socket does not block. `_lock` is for single calls of it, because TLS takes no two at a time, and `_turn` for
+    whole frames: whoever waits for room holds only that, and the reader goes on.
+    """
 
     def __init__(self, url: str, token: str | None, sink: Sink) -> None:
         self._url = url
         self._sink = sink
         self._lock = threading.Lock()
+        self._turn = threading.Lock()
         self._closed = False
+        self._owed: list[bytes] = []  # what the protocol wants sent (pongs) and the reader could not
         self._socket, self._framer, early = _connect(url, token)
         self._heard = time.monotonic()
         self._reader = threading.Thread(target=self._read, args=(early,), name="treadle client", daemon=True)
         self._reader.start()
 
     def send(self, frame: bytes) -> None:
-        with self._lock:
+        with self._turn:
             if self._closed:
                 raise TransportClosedError("the connection to the server is closed")
             try:
                 self._put(self._framer.message(frame))
+                owed, self._owed = self._owed, []
+                self._put(owed)
+                return
             except (OSError, ValueError) as error:
-                raise TransportClosedError(f"{self._url}: {getattr(error, 'strerror', None) or error}") from None
+                failure = TransportClosedError(f"{self._url}: {getattr(error, 'strerror', None) or error}")
+        # Part of the frame may have gone: nothing that follows would be understood.
+        self._sink.connection_ended(failure)
+        raise failure
 
     def _put(self, pieces: list[bytes]) -> None:
-        """Under the lock."""
+        """While it is our turn."""
         rest = memoryview(b"".join(pieces))
         while rest:
             try:
-                rest = rest[self._socket.send(rest) :]
+                with self._lock:
+                    rest = rest[self._socket.send(rest) :]
             except OSError as error:
                 if not _would_block(error):
                     raise
@@ -201,13 +238,23 @@ class SocketConnection(Connection):
 
     def _take(self, data: bytes) -> None:
         self._heard = time.monotonic()
-        with self._lock:
-            frames = self._framer.receive(data)
-            owed, self._framer.outgoing = self._framer.outgoing, []
-            if owed and not self._closed:
-                self._put(owed)
+        frames = self._framer.receive(data)
+        owed, self._framer.outgoing = self._framer.outgoing, []
+        self._owe(owed)
         if frames:
             self._sink.frames_received(frames)
+
+    def _owe(self, pieces: list[bytes]) -> None:
+        """Send it if nobody else is at it; else whoever is does, afterwards."""
+        if not pieces or self._closed:
+            return
+        if self._turn.acquire(blocking=False):
+            try:
+                self._put(pieces)
+            finally:
+                self._turn.release()
+        else:
+            self._owed = [*self._owed, *pieces][-MAX_OWED:]
 
     def _receive(self) -> bytes | None:
         """What has come, empty at the end; None after some silence."""
@@ -227,21 +274,27 @@ class SocketConnection(Connection):
         silence = time.monotonic() - self._heard
         if silence > 3 * SILENCE_S:
             raise OSError(0, f"no sign of life from the server for {silence:.0f} s")
-        with self._lock:
-            self._put(self._framer.ping())
+        self._owe(self._framer.ping())
 
     def close(self) -> None:
         import socket
 
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            try:
+        if self._closed:
+            return
+        self._closed = True
+        polite = self._turn.acquire(timeout=0.2)
+        try:
+            if polite:
                 self._put(self._framer.close())
-                self._socket.shutdown(socket.SHUT_RDWR)
-            except (OSError, ValueError):
-                logger.debug("%s had gone already", self._url)
+        except (OSError, ValueError):
+            logger.debug("%s had gone already", self._url)
+        finally:
+            if polite:
+                self._turn.release()
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            logger.debug("%s had gone already", self._url)
         if threading.current_thread() is not self._reader:
             self._reader.join(CLOSE_S)
         self._socket.close()

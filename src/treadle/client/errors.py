@@ -17,7 +17,7 @@ CodexError                      also a `TreadleError`
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from treadle.errors import (
     INTERNAL_ERROR,
@@ -38,6 +38,12 @@ _BUSY_WORD = "server_overloaded"
 
 class CodexError(TreadleError):
     """Base of all errors of the SDK."""
+
+    def fresh(self) -> Self:
+        """The same error for one more who is told: an exception that is raised again and again grows."""
+        kind, args = self.__reduce__()
+        error: Self = kind(*args)
+        return error
 
 
 class TransportClosedError(CodexError):

@@ -60,3 +60,21 @@ def input_items(given: Any) -> list[Any]:
     if isinstance(given, str):
         return [{"type": "text", "text": given}]
     return list(given) if isinstance(given, list | tuple) else [given]
+
+
+def thread_of_start(method: str, params: Any) -> str | None:
+    """The thread on which a request starts a turn, if it does."""
+    if method != "turn/start":
+        return None
+    thread_id: str | None = params.get("threadId") if isinstance(params, dict) else getattr(params, "thread_id", None)
+    return thread_id
+
+
+def started_turn(answer: Raw | None) -> str | None:
+    """The id of the turn that was started, if one was."""
+    from treadle.protocol.app.turns import TurnStartResponse
+
+    try:
+        return None if answer is None else read_result("turn/start", answer, TurnStartResponse).turn.id
+    except CodexError:
+        return None

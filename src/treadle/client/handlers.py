@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
     from treadle.client.approvals import ApprovalHandler, UserInputHandler
     from treadle.client.tools import Tool
+
+MAX_THREADS: Final = 65_536
 
 RawHandler: TypeAlias = "Callable[[str, dict[str, Any] | None], dict[str, Any]]"
 
@@ -20,3 +22,10 @@ class Handlers:
         self.approval: ApprovalHandler | None = None
         self.user_input: UserInputHandler | None = None
         self.tools: dict[str, Mapping[str, Tool]] = {}
+
+    def add_tools(self, thread_id: str, tools: Mapping[str, Tool]) -> None:
+        """For the thread's calls from now on. Of very many threads the oldest are forgotten."""
+        self.tools.pop(thread_id, None)
+        self.tools[thread_id] = tools
+        if len(self.tools) > MAX_THREADS:
+            del self.tools[next(iter(self.tools))]

@@ -61,7 +61,7 @@ def frequent_reader() -> Callable[[bytes], Notification]:
         kinds = tuple(
             msgspec.defstruct(
                 "Notification",
-                [("method", str, field(default=method, name="")), ("payload", struct, field(name="params"))],
+                [("method", str, field(default=method, name="\u2060")), ("payload", struct, field(name="params"))],
                 bases=(Notification,),
                 namespace={"plain": "turn_id" in struct.__struct_fields__ and method != "item/started"},
                 tag_field="method",
@@ -79,7 +79,7 @@ def make(method: str, params: object) -> Notification:
     if method in NOTIFICATIONS:
         try:
             return Notification(method, convert(params, NOTIFICATIONS[method]))
-        except msgspec.ValidationError:
+        except (msgspec.ValidationError, RecursionError):
             pass  # kept as it came
     return Notification(method, UnknownNotification(params if isinstance(params, dict) else {}))
 

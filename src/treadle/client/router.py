@@ -29,6 +29,8 @@ MAX_PENDING: Final = 16_384
 """Requests that wait for an answer."""
 MAX_TURN_EVENTS: Final = 262_144
 """Events of one turn that wait for their reader."""
+MAX_STREAMS: Final = 65_536
+"""Turns of which something was heard and whose end was not read."""
 MAX_UNREAD_EVENTS: Final = 1_048_576
 """Events of ended turns that nobody has read, together."""
 BACKLOG: Final = 4_096
@@ -72,8 +74,22 @@ class Stream:
             return self.events.popleft()
         except IndexError:
             if self.failure is not None:
-                raise self.failure from None
+                raise self.failure.fresh() from None
             return None
+
+
+class Ending:
+    """A turn that somebody has given up. The next one on its thread must wait for its end: else it would join it.
+
+    `turn_id` is None while the answer to its start has not come.
+    """
+
+    __slots__ = ("over", "turn_id", "waiter")
+
+    def __init__(self, turn_id: str | None) -> None:
+        self.turn_id = turn_id
+        self.over = False
+        self.waiter: Any = None
 
 
 class News(Struct):
@@ -81,9 +97,11 @@ class News(Struct):
 
     answers: list[Answered]
     asks: list[Asked]
-    streams: set[Stream]
+    streams: set[Stream | Ending]
     """They have something new for whoever waits."""
     backlog: bool = False
+    malformed: MalformedMessage | None = None
+    """What came after is not to be trusted."""
 
 
 class Router:
@@ -100,7 +118,7 @@ class Router:
         self._unread: dict[str, int] = {}  # ended turns that wait for a reader, oldest first, with their events
         self._active: dict[str, str] = {}
         self._starting: set[str] = set()
-        self._ending: dict[str, str] = {}
+        self._endings: dict[str, Ending] = {}  # by thread
         self._patches: dict[str, Any] = {}  # that are under way, by item: who is asked about one wants to see it
 
     # --- out ---
@@ -108,7 +126,7 @@ class Router:
     def request(self, method: str, params: Any, token: Any) -> tuple[int, bytes]:
         """A new request: its id and its frame."""
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.fresh()
         if len(self._pending) >= MAX_PENDING:
             raise CodexError(f"{MAX_PENDING} requests wait for an answer: wait for some of them first")
         self._next_id += 1
@@ -131,26 +149,31 @@ class Router:
     # --- in ---
 
     def receive(self, frames: Iterable[bytes]) -> News:
-        """Take frames in the order in which they came. Raises `MalformedMessage`."""
+        """Take frames in the order in which they came, up to the first that is no message."""
         news = News([], [], set())
         streams, backlog, touched = self._streams, self.backlog, news.streams
         read = frequent_reader()
         for frame in frames:
             try:
                 notification = read(frame)
-            except DecodeError:
-                self._receive_other(frame, news)
+            except (DecodeError, ValueError, RecursionError):
+                try:
+                    self._receive_other(frame, news)
+                except MalformedMessage as error:
+                    news.malformed = error
+                    break
                 continue
             if not notification.plain:
                 self.tell(notification, news)
-            else:  # most are, so the way of these is short
-                stream = streams.get(notification.payload.turn_id)
-                if stream is None or stream.failure is not None or len(stream.events) >= MAX_TURN_EVENTS:
-                    self.tell(notification, news)
-                else:
-                    backlog.append(notification)
-                    stream.events.append(notification)
-                    touched.add(stream)
+                continue
+            # Most are, so the way of these is short.
+            stream = streams.get(notification.payload.turn_id)
+            if stream is None or stream.failure is not None or len(stream.events) >= MAX_TURN_EVENTS:
+                self.tell(notification, news)
+            else:
+                backlog.append(notification)
+                stream.events.append(notification)
+                touched.add(stream)
         news.backlog = news.backlog or bool(touched)
         return news
 
@@ -176,7 +199,7 @@ class Router:
         if stream is None:
             if turn_id in self._ended:
                 return  # its reader has seen the end
-            stream = self._streams[turn_id] = Stream(turn_id)
+            stream = self._new_stream(turn_id)
         events = stream.events
         if stream.failure is None:
             events.append(notification)
@@ -184,16 +207,26 @@ class Router:
                 self._drop(stream)
         news.streams.add(stream)
         if notification.method == "turn/completed":
-            self._turn_completed(stream, thread_of(notification))
+            self._turn_completed(stream, thread_of(notification), news)
         elif notification.method == "item/started":
             self._note_patch(notification.payload)
 
-    def _turn_completed(self, stream: Stream, thread_id: str | None) -> None:
+    def _new_stream(self, turn_id: str) -> Stream:
+        if len(self._streams) >= MAX_STREAMS:
+            unread = next((stream for stream in self._streams.values() if not stream.reading), None)
+            if unread is not None:
+                self._drop(unread)
+                self._end(unread.key)
+        stream = self._streams[turn_id] = Stream(turn_id)
+        return stream
+
+    def _turn_completed(self, stream: Stream, thread_id: str | None, news: News) -> None:
         stream.completed = True
         if thread_id is not None and self._active.get(thread_id) == stream.key:
             del self._active[thread_id]
-        if thread_id is not None and self._ending.get(thread_id) == stream.key:
-            del self._ending[thread_id]
+        ending = self._endings.get(thread_id) if thread_id is not None else None
+        if ending is not None and ending.turn_id == stream.key:
+            news.streams.add(self._over(thread_id, ending))
         if not stream.reading:
             self._unread[stream.key] = len(stream.events)
             while sum(self._unread.values()) > MAX_UNREAD_EVENTS:
@@ -238,20 +271,21 @@ class Router:
             error = message.error
             news.answers.append(Answered(token, rpc_error(error.code, error.message, error.data)))
 
-    def fail(self, failure: CodexError) -> tuple[list[Any], list[Stream]]:
+    def fail(self, failure: CodexError) -> tuple[list[Any], list[Stream | Ending]]:
         """The conversation is over: the tokens that will not be answered, and the streams to wake."""
         if self.failure is not None:
             return [], []
         self.failure = failure
         tokens = list(self._pending.values())
         streams = list(self._streams.values())
+        endings = [self._over(thread_id, ending) for thread_id, ending in list(self._endings.items())]
         self._pending.clear()
         self._active.clear()
         self._starting.clear()
         for stream in streams:
             if stream.failure is None and not stream.completed:
                 stream.failure = failure
-        return tokens, streams
+        return tokens, [*streams, *endings]
 
     # --- turns ---
 
@@ -273,26 +307,43 @@ class Router:
     def turn_started(self, thread_id: str, turn_id: str) -> None:
         """The server has answered. The turn may have ended in the meantime."""
         self._starting.discard(thread_id)
-        stream = self._streams.get(turn_id)
-        over = turn_id in self._ended if stream is None else stream.completed
-        if not over and self.failure is None:
+        if self.failure is None and not self._is_over(turn_id):
             self._active[thread_id] = turn_id
 
-    def turn_refused(self, thread_id: str) -> None:
+    def turn_refused(self, thread_id: str) -> Ending | None:
+        """There is no turn. Whoever waits for the end of it is to be woken."""
         self._starting.discard(thread_id)
+        ending = self._endings.get(thread_id)
+        return self._over(thread_id, ending) if ending is not None and ending.turn_id is None else None
 
-    def ending(self, thread_id: str, turn_id: str) -> bool:
-        """A turn is about to be interrupted; False when it is over already."""
+    def _is_over(self, turn_id: str) -> bool:
         stream = self._streams.get(turn_id)
-        if turn_id in self._ended or (stream is not None and stream.completed) or self.failure is not None:
+        return turn_id in self._ended if stream is None else stream.completed
+
+    def abandon(self, thread_id: str, turn_id: str | None) -> bool:
+        """Somebody gives up a turn, or its start while that is not answered. Whether it has to be interrupted now."""
+        if self.failure is not None:
             return False
-        self._ending[thread_id] = turn_id
+        ending = self._endings.get(thread_id)
+        if turn_id is None:
+            self._endings[thread_id] = ending or Ending(None)
+            return False
+        if self._is_over(turn_id) or (ending is not None and ending.turn_id == turn_id):
+            return False
+        if ending is None:
+            ending = self._endings[thread_id] = Ending(None)
+        ending.turn_id = turn_id
         return True
 
-    def ending_turn(self, thread_id: str) -> Stream | None:
-        """The turn of a thread that was interrupted and is not over."""
-        turn_id = self._ending.pop(thread_id, None)
-        return None if turn_id is None else self._streams.get(turn_id)
+    def ending(self, thread_id: str) -> Ending | None:
+        """What the next turn of a thread has to wait for."""
+        return self._endings.get(thread_id)
+
+    def _over(self, thread_id: str | None, ending: Ending) -> Ending:
+        ending.over = True
+        if thread_id is not None:
+            self._endings.pop(thread_id, None)
+        return ending
 
     def peek(self, turn_id: str) -> Stream | None:
         """The stream of a turn if anything is known of it."""
@@ -305,7 +356,7 @@ class Router:
             if turn_id in self._ended:
                 raise TurnConflict(f"the stream of turn {turn_id!r} has ended; thread.read(include_turns=True) has it")
             if self.failure is not None:
-                raise self.failure
+                raise self.failure.fresh()
             stream = self._streams[turn_id] = Stream(turn_id)
         return stream
 
@@ -352,7 +403,7 @@ class Router:
         if self.backlog:
             return self.backlog.popleft()
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.fresh()
         return None
 
     # --- logins ---
@@ -385,5 +436,5 @@ def _plain(params: Raw) -> Any:
         return {}
     try:
         return decode(params, Any)
-    except ValueError as error:
+    except (DecodeError, ValueError, RecursionError) as error:
         raise MalformedMessage(f"not a JSON-RPC message: {error}") from None

@@ -338,9 +338,17 @@ def _dump_struct(value: Struct, by_alias: bool, exclude_none: bool) -> dict[str,
     names = value.__struct_encode_fields__ if by_alias else value.__struct_fields__
     for field, name in zip(value.__struct_fields__, names, strict=True):
         member = getattr(value, field)
-        if member is not UNSET and not (exclude_none and member is None):
+        if member is not UNSET and not (exclude_none and (member is None or _is_left_out(value, field, member))):
             members[name] = _dump(member, by_alias, exclude_none)
     return members
+
+
+def _is_left_out(value: Struct, field: str, member: object) -> bool:
+    """Of params, what is at its default is as if it were not given: it is not sent either."""
+    if not isinstance(value, Params):
+        return False
+    at = value.__struct_fields__.index(field) - len(value.__struct_fields__) + len(value.__struct_defaults__)
+    return at >= 0 and value.__struct_defaults__[at] == member
 
 
 def _dump(value: object, by_alias: bool, exclude_none: bool) -> Any:

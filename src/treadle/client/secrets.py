@@ -1,0 +1,52 @@
+"""What must not be shown: which names and values are secrets, and texts without them. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+HIDDEN: Final = "…"
+_NAME: Final = re.compile(r"key|secret|token|passw|pwd|credential|auth|cookie|header", re.IGNORECASE)
+_KEY: Final = re.compile(r"\b(?:sk|pk|ghp|gho|ghs|xox[abps]|glpat)[-_][A-Za-z0-9_-]{8,}")
+_BEARER: Final = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}")
+_WORDS: Final = re.compile(r"\"([^\"]*)\"|'([^']*)'|([^\s\"'={},\[\]]+)")
+_LEAST: Final = 8
+"""Shorter values are words that occur elsewhere."""
+
+
+def is_secret(name: str, value: str = "") -> bool:
+    """Whether something of this name, or a value of this shape, had better not be shown."""
+    return _NAME.search(name) is not None or _KEY.search(value) is not None or _BEARER.search(value) is not None
+
+
+def hides_secret(text: str) -> bool:
+    """Whether a setting or an argument has a secret in it, however deep."""
+    return is_secret(text, text)
+
+
+def shown_setting(text: str) -> str:
+    """`name=value` as it may be shown."""
+    name, equals, _ = text.partition("=")
+    return f"{name}={HIDDEN}" if equals and hides_secret(text) else text
+
+
+def shown_argument(text: str) -> str:
+    """A word of a command line as it may be shown."""
+    return shown_setting(text) if "=" in text else redact(text, [])
+
+
+def secrets_in(environment: Mapping[str, str], settings: Iterable[str] = ()) -> list[str]:
+    """Values that must not be shown, longest first."""
+    values = {value for name, value in environment.items() if is_secret(name, value)}
+    for text in settings:
+        if hides_secret(text):
+            values |= {word for found in _WORDS.findall(text.partition("=")[2]) for word in found}
+    return sorted((value for value in values if len(value) >= _LEAST), key=len, reverse=True)
+
+
+def redact(text: str, secrets: Iterable[str]) -> str:
+    """Without these values, and without what has the shape of a key."""
+    for secret in secrets:
+        text = text.replace(secret, "[redacted]")
+    return _BEARER.sub(r"\1 [redacted]", _KEY.sub("[redacted]", text))

@@ -1,0 +1,253 @@
+"""What a program adds to the agent: approvals, tools of its own, types for the answer; and the small events."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from contract import client_stage
+from contract.client_stage import Stage, only
+from treadle import ApprovalDecision, ApprovalRequest, OutputError, Sandbox
+from treadle.types import (
+    CommandFinished,
+    CommandOutput,
+    CommandStarted,
+    Done,
+    FileChange,
+    Plan,
+    Text,
+    TextDelta,
+    ToolCall,
+    TurnStatus,
+    Usage,
+)
+
+pytestmark = pytest.mark.anyio
+stage = client_stage.stage
+
+ESCALATED = {"cmd": "touch made", "sandbox_permissions": "require_escalated", "justification": "because"}
+PATCH = "*** Begin Patch\n*** Add File: new.txt\n+hello\n*** End Patch\n"
+
+
+class Decider:
+    """An approval handler that remembers; plain or async."""
+
+    def __init__(self, verdict: Any, *, is_async: bool = False) -> None:
+        self.asked: list[ApprovalRequest] = []
+        self._verdict = verdict
+        self.handler: Callable[[ApprovalRequest], Any] = self._async if is_async else self._plain
+
+    def _plain(self, request: ApprovalRequest) -> Any:
+        self.asked.append(request)
+        if isinstance(self._verdict, Exception):
+            raise self._verdict
+        return self._verdict
+
+    async def _async(self, request: ApprovalRequest) -> Any:
+        await asyncio.sleep(0)
+        return self._plain(request)
+
+
+async def _escalate(stage: Stage, **handlers: Any) -> Any:
+    """A turn in which the agent wants to leave the sandbox."""
+    stage.model.enqueue_function_call("exec_command", ESCALATED, call_id="c1")
+    stage.model.enqueue_assistant_message("so be it")
+    async with stage.codex(**handlers) as codex:
+        thread = await stage.call(codex.thread_start, sandbox=Sandbox.read_only)
+        return await stage.call(thread.run, "make it")
+
+
+def _commands(result: Any) -> list[str]:
+    return [str(item.status) for item in result.items if item.type == "commandExecution"]
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
+async def test_a_handler_allows_a_command(stage: Stage, is_async: bool) -> None:
+    decider = Decider(True, is_async=is_async)
+    result = await _escalate(stage, approval_handler=decider.handler)
+    (request,) = decider.asked
+    assert (request.kind, request.turn_id, request.reason) == ("command", result.id, "because")
+    assert "touch made" in (request.command or "")
+    assert request.cwd == str(stage.workspace)
+    assert (stage.workspace / "made").exists()
+    assert (_commands(result), result.final_response) == (["completed"], "so be it")
+
+
+@only("in process")
+@pytest.mark.parametrize("verdict", [False, None, ApprovalDecision.decline, "nonsense", ValueError("broken")], ids=str)
+async def test_everything_but_a_yes_is_a_no(stage: Stage, verdict: Any) -> None:
+    decider = Decider(verdict)
+    result = await _escalate(stage, approval_handler=decider.handler)
+    assert len(decider.asked) == 1
+    assert not (stage.workspace / "made").exists()
+    assert (_commands(result), result.final_response) == (["declined"], "so be it")
+
+
+async def test_cancel_ends_the_turn(stage: Stage) -> None:
+    result = await _escalate(stage, approval_handler=Decider(ApprovalDecision.cancel).handler)
+    assert result.status is TurnStatus.interrupted
+    assert not (stage.workspace / "made").exists()
+
+
+async def test_without_a_handler_the_answer_is_no(stage: Stage) -> None:
+    stage.configure(approval_policy="on-request", sandbox_mode="read-only")
+    stage.model.enqueue_function_call("exec_command", ESCALATED, call_id="c1")
+    stage.model.enqueue_assistant_message("so be it")
+    async with stage.codex() as codex:
+        started = await stage.call(codex._client.thread_start, {})  # with the policy of the file, which asks us
+        thread = await stage.call(codex.thread_resume, started.thread.id)
+        result = await stage.call(thread.run, "make it")
+    assert (_commands(result), result.final_response) == (["declined"], "so be it")
+    assert not (stage.workspace / "made").exists()
+
+
+async def test_a_handler_sees_the_changes_of_a_patch(stage: Stage) -> None:
+    stage.model.enqueue_custom_call("apply_patch", PATCH)
+    stage.model.enqueue_assistant_message("patched")
+    decider = Decider(True)
+    async with stage.codex(approval_handler=decider.handler) as codex:
+        thread = await stage.call(codex.thread_start, sandbox=Sandbox.read_only)
+        await stage.call(thread.run, "patch")
+    (request,) = decider.asked
+    assert request.kind == "patch"
+    assert [change.path for change in request.changes] == [str(stage.workspace / "new.txt")]
+    assert "hello" in request.changes[0].diff
+    assert (stage.workspace / "new.txt").read_text() == "hello\n"
+
+
+async def test_the_turn_can_be_read_while_a_handler_thinks(stage: Stage) -> None:
+    """A handler that waits for what the stream says must not be in its way."""
+    heard = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    async def wait_here() -> bool:
+        await heard.wait()
+        return True
+
+    def handler(request: ApprovalRequest) -> bool | Awaitable[bool]:
+        return asyncio.run_coroutine_threadsafe(wait_here(), loop).result(30)
+
+    stage.model.enqueue_function_call("exec_command", ESCALATED)
+    stage.model.enqueue_assistant_message("done")
+    async with stage.codex(approval_handler=handler) as codex:
+        thread = await stage.call(codex.thread_start, sandbox=Sandbox.read_only)
+        reading = stage.read((await stage.call(thread.turn, "make it")).stream())
+        while (await reading.until("item/started")).payload.item.type != "commandExecution":
+            pass
+        assert (await stage.call(codex.models)).data
+        heard.set()
+        await reading.rest()
+    assert (stage.workspace / "made").exists()
+
+
+def add(first: int, second: int) -> int:
+    """Add two numbers."""
+    return first + second
+
+
+async def greet(name: str) -> str:
+    """Greet somebody."""
+    await asyncio.sleep(0)
+    return f"Hello, {name}."
+
+
+def fail() -> None:
+    """Always fails."""
+    raise LookupError("nothing there")
+
+
+@only("in process", "websocket")
+@pytest.mark.parametrize(
+    ("name", "arguments", "output"),
+    [
+        ("add", {"first": 2, "second": 3}, "5"),
+        ("greet", {"name": "Ada"}, "Hello, Ada."),
+        ("fail", {}, "nothing there"),
+        ("add", {"first": "two"}, "`second` is missing"),
+    ],
+    ids=["plain", "async", "failing", "wrong arguments"],
+)
+async def test_the_agent_calls_functions(stage: Stage, name: str, arguments: dict[str, Any], output: str) -> None:
+    stage.model.enqueue_function_call(name, arguments, call_id="c1")
+    stage.model.enqueue_assistant_message("thanks")
+    async with stage.codex() as codex:
+        thread = await stage.call(codex.thread_start, tools=[add, greet, fail])
+        result = await stage.call(thread.run, "use it")
+    first, second = stage.model.requests()
+    assert {"add", "greet", "fail"} <= set(first.tool_names)
+    assert output in second.tool_outputs["c1"]
+    assert [item.tool for item in result.items if item.type == "dynamicToolCall"] == [name]
+
+
+async def test_tools_after_resuming(stage: Stage) -> None:
+    stage.model.enqueue_assistant_message("hello")
+    async with stage.codex() as codex:
+        thread = await stage.call(codex.thread_start, tools=[add])
+        await stage.call(thread.run, "hello")
+    stage.model.enqueue_function_call("add", {"first": 2, "second": 3}, call_id="c1")
+    stage.model.enqueue_assistant_message("five")
+    async with stage.codex() as codex:
+        resumed = await stage.call(codex.thread_resume, thread.id, tools=[add])
+        await stage.call(resumed.run, "add")
+    assert stage.model.requests()[-1].tool_outputs["c1"] == "5"
+
+
+@dataclass
+class City:
+    name: str
+    people: int
+
+
+async def test_an_answer_of_a_type(stage: Stage) -> None:
+    stage.model.enqueue_assistant_message(json.dumps({"name": "Oslo", "people": 700_000}))
+    async with stage.codex() as codex:
+        thread = await stage.call(codex.thread_start)
+        result = await stage.call(thread.run, "a city", output_type=City)
+    assert result.output == City("Oslo", 700_000)
+    sent = stage.model.single_request().json["text"]["format"]
+    assert (sent["type"], set(sent["schema"]["properties"])) == ("json_schema", {"name", "people"})
+
+
+@only("in process")
+async def test_an_answer_of_another_shape(stage: Stage) -> None:
+    stage.model.enqueue_assistant_message("Oslo!")
+    async with stage.codex() as codex:
+        thread = await stage.call(codex.thread_start)
+        with pytest.raises(OutputError, match="no City") as caught:
+            await stage.call(thread.run, "a city", output_type=City)
+    assert caught.value.text == "Oslo!"
+
+
+async def test_small_events(stage: Stage) -> None:
+    plan = {"plan": [{"step": "look", "status": "in_progress"}]}
+    stage.model.enqueue_function_call("update_plan", plan)
+    stage.model.enqueue_function_call("exec_command", {"cmd": "echo out"})
+    stage.model.enqueue_custom_call("apply_patch", PATCH)
+    stage.model.enqueue_function_call("add", {"first": 1, "second": 1})
+    stage.model.enqueue_assistant_message("all done", deltas=["all ", "done"])
+    async with stage.codex() as codex:
+        thread = await stage.call(codex.thread_start, tools=[add])
+        events = await stage.read(thread.events("do it all")).rest()
+
+    def of(kind: Any) -> list[Any]:
+        return [event for event in events if isinstance(event, kind)]
+
+    assert [step.step for event in of(Plan) for step in event.steps] == ["look"]
+    assert "echo out" in of(CommandStarted)[0].command
+    assert "".join(event.text for event in of(CommandOutput)) == "out\n"
+    (finished,) = of(CommandFinished)
+    assert (finished.output, finished.exit_code, finished.status) == ("out\n", 0, "completed")
+    assert [(event.paths, event.status) for event in of(FileChange)] == [
+        ((str(stage.workspace / "new.txt"),), "completed")
+    ]
+    assert [(event.tool, event.status, event.server) for event in of(ToolCall)] == [("add", "completed", None)]
+    assert "".join(event.text for event in of(TextDelta)) == "all done"
+    assert [(event.text, event.final) for event in of(Text)] == [("all done", True)]
+    assert len(of(Usage)) == 5
+    assert isinstance(events[-1], Done)
+    assert events[-1].result.final_response == "all done"

@@ -1,0 +1,138 @@
+"""The small events: what each is made from, and what makes none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from treadle.client import TurnFailed
+from treadle.client.events import (
+    CommandFinished,
+    CommandOutput,
+    CommandStarted,
+    Done,
+    Event,
+    EventReader,
+    FileChange,
+    Plan,
+    PlanStep,
+    Problem,
+    Reasoning,
+    Text,
+    TextDelta,
+    ToolCall,
+    Usage,
+)
+from treadle.client.notification import make
+
+ABOUT = {"threadId": "t", "turnId": "turn-1"}
+COMMAND: dict[str, Any] = {
+    "type": "commandExecution",
+    "id": "i",
+    "command": "ls",
+    "cwd": "/w",
+    "commandActions": [],
+    "status": "inProgress",
+}
+CHANGE = {"path": "/w/a", "kind": {"type": "add"}, "diff": "+x"}
+
+
+def read(method: str, **params: Any) -> Event | None:
+    return EventReader("turn-1").read(make(method, {**ABOUT, **params}))
+
+
+def item_completed(**item: Any) -> Event | None:
+    return read("item/completed", item={"id": "i", **item}, completedAtMs=0)
+
+
+def test_text() -> None:
+    assert read("item/agentMessage/delta", itemId="i", delta="he") == TextDelta(text="he", item_id="i")
+    for phase, final in ((None, True), ("final_answer", True), ("commentary", False)):
+        found = item_completed(type="agentMessage", text="hello", phase=phase)
+        assert found == Text(text="hello", item_id="i", final=final)
+
+
+def test_reasoning() -> None:
+    found = item_completed(type="reasoning", summary=["one", "two"], content=["raw"])
+    assert found == Reasoning(text="one\n\ntwo", item_id="i")
+    assert item_completed(type="reasoning", summary=[], content=["raw"]) == Reasoning(text="raw", item_id="i")
+    assert item_completed(type="reasoning", summary=[], content=[]) is None
+
+
+def test_commands() -> None:
+    assert read("item/started", item=COMMAND, startedAtMs=0) == CommandStarted(command="ls", cwd="/w", item_id="i")
+    assert read("item/commandExecution/outputDelta", itemId="i", delta="a\n") == CommandOutput(text="a\n", item_id="i")
+    ended = {**COMMAND, "status": "completed", "aggregatedOutput": "a\n", "exitCode": 0, "durationMs": 5}
+    assert item_completed(**ended) == CommandFinished(
+        command="ls", output="a\n", exit_code=0, status="completed", duration_ms=5, item_id="i"
+    )
+    assert item_completed(**{**COMMAND, "status": "declined"}) == CommandFinished(
+        command="ls", output="", exit_code=None, status="declined", duration_ms=None, item_id="i"
+    )
+
+
+def test_changes_of_files() -> None:
+    found = item_completed(type="fileChange", changes=[CHANGE], status="completed")
+    assert isinstance(found, FileChange)
+    assert (found.paths, found.status, found.changes[0].diff) == (("/w/a",), "completed", "+x")
+
+
+def test_calls_of_tools() -> None:
+    ours = item_completed(type="dynamicToolCall", tool="add", arguments={"a": 1}, status="completed")
+    assert ours == ToolCall(tool="add", arguments={"a": 1}, status="completed", server=None, item_id="i")
+    theirs = item_completed(type="mcpToolCall", server="s", tool="find", arguments={}, status="failed")
+    assert theirs == ToolCall(tool="find", arguments={}, status="failed", server="s", item_id="i")
+
+
+def test_a_plan() -> None:
+    found = read("turn/plan/updated", plan=[{"step": "look", "status": "inProgress"}], explanation="why")
+    assert found == Plan(steps=(PlanStep(step="look", status="inProgress"),), explanation="why")
+
+
+def test_usage() -> None:
+    counts = {"cachedInputTokens": 1, "inputTokens": 2, "outputTokens": 3, "reasoningOutputTokens": 0, "totalTokens": 5}
+    told = {"last": counts, "total": counts, "modelContextWindow": 9}
+    assert read("thread/tokenUsage/updated", tokenUsage=told) == Usage(
+        input_tokens=2, cached_input_tokens=1, output_tokens=3, total_tokens=5, context_window=9
+    )
+
+
+def test_problems() -> None:
+    assert read("error", error={"message": "hm"}, willRetry=True) == Problem(message="hm", will_retry=True)
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("turn/started", {"turn": {"id": "turn-1", "items": [], "status": "inProgress"}}),
+        ("item/started", {"item": {"type": "agentMessage", "id": "i", "text": ""}, "startedAtMs": 0}),
+        ("item/started", {"item": {"type": "holographic"}, "startedAtMs": 0}),
+        ("item/completed", {"item": {"type": "holographic"}, "completedAtMs": 0}),
+        ("item/completed", {"item": {"no": "type"}, "completedAtMs": 0}),
+        ("item/completed", {"item": {"type": "userMessage", "id": "i", "content": []}, "completedAtMs": 0}),
+        ("item/completed", {"item": 7}),
+        ("item/agentMessage/delta", {"delta": 7}),
+        ("turn/plan/updated", {"plan": "none"}),
+        ("error", {"error": None}),
+        ("who/knows", {"new": True}),
+    ],
+)
+def test_everything_else_is_no_event_and_no_error(method: str, params: dict[str, Any]) -> None:
+    assert read(method, **params) is None
+
+
+def test_the_end() -> None:
+    reader = EventReader("turn-1")
+    item = {"type": "agentMessage", "id": "i", "text": "hello"}
+    reader.read(make("item/completed", {**ABOUT, "item": item, "completedAtMs": 0}))
+    turn = {"id": "turn-1", "items": [], "status": "completed"}
+    done = reader.read(make("turn/completed", {"threadId": "t", "turn": turn}))
+    assert isinstance(done, Done)
+    assert done.result.final_response == "hello"
+
+
+def test_the_end_of_a_turn_that_failed() -> None:
+    turn = {"id": "turn-1", "items": [], "status": "failed", "error": {"message": "boom"}}
+    with pytest.raises(TurnFailed, match="boom"):
+        EventReader("turn-1").read(make("turn/completed", {"threadId": "t", "turn": turn}))
