@@ -103,7 +103,8 @@ def lines(measures: Sequence[Measure], samples: Samples) -> list[Line]:
     for measure in measures:
         for row in measure.rows:
             ours, real = (samples.get(measure.name, row.key, name) for name in (OURS, REAL))
-            ratios = tuple(one / other for one, other in zip(ours, real, strict=True)) if real else ()
+            comparable = bool(real) and all(real)  # of nothing there is no ratio
+            ratios = tuple(one / other for one, other in zip(ours, real, strict=True)) if comparable else ()
             found.append(Line(measure.name, row, Summary.of(ours), Summary.of(real) if real else None, ratios))
     return found
 

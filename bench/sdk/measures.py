@@ -101,6 +101,7 @@ MEASURES: Final = (
         (
             Row("delta", "decoding `item/agentMessage/delta`", "1/s", "more", 8),
             Row("message", "decoding `item/completed`, a message", "1/s", "more", 20),
+            Row("short_command", "decoding `item/completed`, a command with a line of output", "1/s", "more", 20),
             Row("command", "decoding `item/completed`, a command with 2 KB of output", "1/s", "more", 20),
         ),
         _decode,
@@ -119,8 +120,11 @@ MEASURES: Final = (
         "many",
         (
             Row("async-rate", "events of many turns at a time, async", "1/s", "more"),
+            Row("async-lost", "of these, lost", "events", "less"),
             Row("sync-rate", "events of many turns, read one after another, sync", "1/s", "more"),
+            Row("sync-lost", "of these, lost", "events", "less"),
             Row("threads-rate", "events of many turns at a time, a thread for each", "1/s", "more"),
+            Row("threads-lost", "of these, lost", "events", "less"),
         ),
         _many,
     ),

@@ -38,6 +38,21 @@ class Heard:
         self.texts: list[str] = []
         self.others: list[str] = []
 
+    def lost(self, deltas: int) -> int:
+        """How many of all events did not come; raises when one came twice or in another order."""
+        missing = 0
+        for came, sent in ((self.texts, map(wire.text, range(deltas))), (self.others, (*wire.BEFORE, *wire.AFTER))):
+            left = iter(came)
+            wanted = next(left, None)
+            for one in sent:
+                if one == wanted:
+                    wanted = next(left, None)
+                else:
+                    missing += 1
+            if wanted is not None:
+                raise PlayFailed(f"{wanted!r} came twice, or in another order")
+        return missing
+
     def check(self, deltas: int) -> None:
         if self.texts != list(map(wire.text, range(deltas))):
             raise PlayFailed(f"{len(self.texts)} deltas came of {deltas}, or in another order")
@@ -85,6 +100,7 @@ def decode(module: str, seconds: float) -> Values:
     kinds = {
         "delta": [wire.delta(1, 1, wire.text(number)) for number in range(_LINES)],
         "message": [wire.completed_message(1, 1, wire.text(number) * 20) for number in range(_LINES)],
+        "short_command": [wire.completed_command(1, 1, number, output=60) for number in range(_LINES)],
         "command": [wire.completed_command(1, 1, number) for number in range(_LINES)],
     }
     reader = _reader_of(module)
@@ -109,7 +125,7 @@ def _reader_of(module: str) -> Reader:
 def _rate(reader: Reader, lines: Sequence[bytes], seconds: float) -> float:
     """Of the slice that was disturbed least. Slices are equally short for both SDKs: a long one is disturbed sooner."""
     for line in lines:
-        _check_known(reader(line))
+        _check_known(reader, line)
     count = 1
     while count < len(lines) and _seconds(reader, lines[:count]) < _SLICE_SECONDS:
         count += 1
@@ -128,8 +144,12 @@ def _seconds(reader: Reader, lines: Sequence[bytes]) -> float:
     return time.perf_counter() - began
 
 
-def _check_known(notification: Any) -> None:
-    if notification is None or type(notification.payload).__name__ == "UnknownNotification":
+def _check_known(reader: Reader, line: bytes) -> None:
+    try:
+        known = type(reader(line).payload).__name__ != "UnknownNotification"
+    except Exception as error:
+        raise PlayFailed(f"a line was not understood: {error}") from error
+    if not known:
         raise PlayFailed("a line was not understood: then there is nothing to compare")
 
 
@@ -182,8 +202,7 @@ def many_async(module: str, turns: int, deltas: int) -> Values:
             started = await asyncio.gather(*(thread.turn("x") for thread in threads))
             heard = await asyncio.gather(*(read_async(turn.stream()) for turn in started))
             values = clock.values(_events(turns, deltas))
-        _check_all(heard, turns, deltas)
-        return values
+        return {**values, **_lost(heard, turns, deltas)}
 
     return asyncio.run(play())
 
@@ -198,8 +217,7 @@ def many(module: str, turns: int, deltas: int) -> Values:
         started = [thread.turn("x") for thread in threads]
         heard = [read(turn.stream()) for turn in started]
         values = clock.values(_events(turns, deltas))
-    _check_all(heard, turns, deltas)
-    return values
+    return {**values, **_lost(heard, turns, deltas)}
 
 
 def threaded(module: str, turns: int, deltas: int) -> Values:
@@ -221,19 +239,18 @@ def threaded(module: str, turns: int, deltas: int) -> Values:
         for reader in readers:
             reader.join()
         values = clock.values(_events(turns, deltas))
-    _check_all(heard, turns, deltas)
-    return values
+    return {**values, **_lost(heard, turns, deltas)}
 
 
 def _events(turns: int, deltas: int) -> int:
     return turns * (deltas + len(wire.BEFORE) + len(wire.AFTER))
 
 
-def _check_all(heard: Sequence[Heard], turns: int, deltas: int) -> None:
+def _lost(heard: Sequence[Heard], turns: int, deltas: int) -> Values:
+    """How many events did not come. One that came twice or in another order is no matter of a number."""
     if len(heard) != turns:
         raise PlayFailed(f"{len(heard)} of {turns} readers came to the end")
-    for one in heard:
-        one.check(deltas)
+    return {"lost": float(sum(one.lost(deltas) for one in heard))}
 
 
 def _flooded_by(sdk: Any, *groups: str) -> Any:

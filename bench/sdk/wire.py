@@ -117,8 +117,8 @@ def completed_message(thread: int, turn: int, said: str) -> bytes:
     return _item_notification("item/completed", thread, turn, _message(said, _MS))
 
 
-def completed_command(thread: int, turn: int, number: int) -> bytes:
-    """With 2 KB of output and two actions."""
+def completed_command(thread: int, turn: int, number: int, output: int = _OUTPUT) -> bytes:
+    """With so many bytes of output, and two actions."""
     row = f"-rw-r--r-- 1 user user {number:5} Nov 15 08:37 module_{number}.py\n"
     item = {
         "type": "commandExecution",
@@ -134,7 +134,7 @@ def completed_command(thread: int, turn: int, number: int) -> bytes:
             {"type": "read", "command": "cat README.md", "name": "README.md", "path": f"{_CWD}/README.md"},
             {"type": "listFiles", "command": "ls -l src", "path": "src"},
         ],
-        "aggregatedOutput": (row * (_OUTPUT // len(row) + 1))[:_OUTPUT],
+        "aggregatedOutput": (row * (output // len(row) + 1))[:output],
         "exitCode": 0,
         "durationMs": 12,
         "startedAtMs": _MS,

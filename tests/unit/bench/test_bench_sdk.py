@@ -36,7 +36,8 @@ def test_every_measure_gives_all_its_rows_for_ours() -> None:
         (measure.name, row.key) for measure in MEASURES for row in measure.rows
     ]
     assert all(line.real is None and not line.ratios for line in shown)
-    assert all(line.ours.median > 0 for line in shown if line.measure != "import")
+    assert all(line.ours.median == 0 for line in shown if line.row.unit == "events"), "nothing is lost"
+    assert all(line.ours.median > 0 for line in shown if line.measure != "import" and line.row.unit != "events")
 
 
 def test_the_lines_of_several_turns_take_turns() -> None:
@@ -73,6 +74,18 @@ def test_lost_doubled_and_swapped_deltas_are_no_result(texts: list[int]) -> None
 def test_a_stream_without_its_end_is_no_result() -> None:
     with pytest.raises(PlayFailed, match="beside the deltas"):
         heard([wire.text(0)], list(wire.BEFORE)).check(1)
+
+
+@pytest.mark.parametrize(("texts", "others", "lost"), [([0, 1], 0, 0), ([1], 0, 1), ([], 0, 2), ([0, 1], 1, 1)])
+def test_lost_events_are_counted(texts: list[int], others: int, lost: int) -> None:
+    told = [*wire.BEFORE, *wire.AFTER][others:]
+    assert heard(list(map(wire.text, texts)), told).lost(2) == lost
+
+
+@pytest.mark.parametrize("texts", [[1, 0], [0, 0], [0, 1, 1]])
+def test_doubled_and_swapped_events_are_no_number(texts: list[int]) -> None:
+    with pytest.raises(PlayFailed, match="another order"):
+        heard(list(map(wire.text, texts)), [*wire.BEFORE, *wire.AFTER]).lost(2)
 
 
 def test_a_line_that_is_not_understood_is_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
