@@ -110,10 +110,10 @@ class Router:
     def __init__(self) -> None:
         self.failure: CodexError | None = None
         self.backlog: deque[Notification] = deque(maxlen=BACKLOG)
-        self.readers = 0
         self._next_id = 0
         self._pending: dict[int, Any] = {}
         self._streams: dict[str, Stream] = {}
+        self._reading: set[Stream] = set()
         self._ended: dict[str, None] = {}
         self._unread: dict[str, int] = {}  # ended turns that wait for a reader, oldest first, with their events
         self._active: dict[str, str] = {}
@@ -133,11 +133,6 @@ class Router:
         frame = encode(_message({"id": self._next_id, "method": method}, params))
         self._pending[self._next_id] = token
         return self._next_id, frame
-
-    def replace_token(self, request_id: int, token: Any) -> None:
-        """Whoever asked has gone; somebody else takes the answer."""
-        if request_id in self._pending:
-            self._pending[request_id] = token
 
     def notification(self, method: str, params: Any = None) -> bytes:
         return encode(_message({"method": method}, params))
@@ -367,14 +362,20 @@ class Router:
             raise TurnConflict(f"turn {turn_id!r} is being read already: a turn has one stream")
         stream.reading = True
         self._unread.pop(turn_id, None)
-        self.readers += 1
+        self._reading.add(stream)
         return stream
+
+    @property
+    def readers(self) -> int:
+        """How many turns are being read."""
+        return len(self._reading)
 
     def close(self, stream: Stream) -> None:
         """The reader has gone; it may come back unless it has seen the end."""
-        if stream.reading:
-            stream.reading = False
-            self.readers -= 1
+        stream.reading = False
+        self._reading.discard(stream)
+        if self._streams.get(stream.key) is not stream:
+            return  # of an earlier conversation
         if stream.completed or stream.failure is not None:
             if not stream.events:
                 self._end(stream.key)
@@ -395,7 +396,7 @@ class Router:
 
     def next_backlog(self) -> Notification | None:
         """The next notification of all. Raises while a turn is being read, and when there will be none."""
-        if self.readers:
+        if self._reading:
             raise TurnConflict(
                 "next_notification() is incompatible with turn streams on the same client: read the notifications of a "
                 "turn from its stream() or run()"
