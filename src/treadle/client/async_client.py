@@ -101,7 +101,7 @@ class AsyncAppServerClient(AsyncCalls):
         connection, self._connection = self._connection, None
         self._opening = None
         self.connection_ended(TransportClosedError("the client was closed"))
-        tasks = tuple(self._tasks)
+        tasks = self._tasks - {asyncio.current_task()}  # a handler may close the client that it works for
         for task in tasks:
             task.cancel()
         if connection is not None:

@@ -150,7 +150,7 @@ class ChannelConnection(AsyncConnection):
         if self._ending is not None:
             await self._ending
         if self._child is not None:
-            await on_thread(self._child.end)
+            await on_thread(_end, self._child)
         await self._channel.wait_closed()
 
 
@@ -165,6 +165,11 @@ async def _connect(url: str, token: str | None, sink: Sink) -> ChannelConnection
     return ChannelConnection(channel, sink)
 
 
+def _end(child: ServerChild) -> None:
+    child.end()
+    child.release()
+
+
 async def _start(config: CodexConfig, sink: Sink) -> ChannelConnection:
     from treadle.client.child import ServerChild
     from treadle.transport.stdio import stdio_channel
@@ -174,6 +179,6 @@ async def _start(config: CodexConfig, sink: Sink) -> ChannelConnection:
         channel = await stdio_channel(os.dup(child.stdout_fd), os.dup(child.stdin_fd), child.command[0])
         child.give_streams()
     except BaseException:
-        child.end()
+        _end(child)
         raise
     return ChannelConnection(channel, sink, child)

@@ -104,8 +104,11 @@ class ServerChild:
                 self._process.wait()
         self._family.end()
         self._drain.join(LAST_WORDS_S)
+
+    def release(self) -> None:
+        """Close what is left of its streams, once nobody reads them any more: their numbers are used again."""
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if stream is not None:
+            if stream is not None and (stream is not self._process.stderr or not self._drain.is_alive()):
                 stream.close()
 
     def _waited(self, seconds: float) -> bool:
@@ -176,14 +179,19 @@ class _Family:
         try:
             _, hard = resource.prlimit(leader, RLIMIT_LOCKS)
             resource.prlimit(leader, RLIMIT_LOCKS, (self._tag, hard))
-        except (OSError, ValueError):
+        except (OSError, ValueError, AttributeError):
             logger.debug("the server cannot be tagged: of its descendants only those in its session are found")
 
     def end(self) -> None:
         """Kill who is left."""
-        from treadle.execution.warden.program import family, scan, send_signal
+        from treadle.execution.warden.program import family, scan, send_signal, signal_group
 
-        send_signal(family(scan(), self._tag, self._tag, {self._tag: self._leader}), signal.SIGKILL)
+        try:
+            table = scan()
+        except OSError:  # there is no /proc: then its group must do
+            signal_group(self._leader, signal.SIGKILL)
+            return
+        send_signal(family(table, self._tag, self._tag, {self._tag: self._leader}), signal.SIGKILL)
 
 
 def command_line(config: CodexConfig) -> list[str]:

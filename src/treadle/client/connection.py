@@ -150,6 +150,8 @@ class ChildConnection(Connection):
         self._child.end(polite=polite)
         if threading.current_thread() is not self._reader:
             self._reader.join(CLOSE_S)
+        if not self._reader.is_alive():
+            self._child.release()
 
 
 def _write(descriptor: int, data: bytes) -> None:

@@ -24,6 +24,7 @@ def last_words(code: str, **env: str) -> str:
     finally:
         child.end()
         child.end()
+        child.release()
 
 
 # --- command lines ---
@@ -152,5 +153,6 @@ def test_a_secret_of_an_override_is_redacted(tmp_path: Path) -> None:
         shown = child.failure("has closed its standard output").stderr_tail
     finally:
         child.end()
+        child.release()
     assert "bad value: a.bearer_token" in shown
     assert SECRET not in shown
