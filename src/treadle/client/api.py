@@ -81,25 +81,25 @@ class Codex(Opening):
 
     def login_api_key(self, api_key: str, *, timeout: float | None = None) -> None:
         """Log in with an API key."""
-        self._client.account_login_start({"type": "apiKey", "apiKey": api_key}, timeout=timeout)
+        self._client.account_login_start({"type": "apiKey", "apiKey": api_key}, **limit_of(timeout))
 
     def login_chatgpt(self, *, timeout: float | None = None) -> ChatgptLoginHandle:
         """Begin a login in the browser: open `auth_url` of the handle, then `wait()`."""
-        answer: Any = self._client.account_login_start({"type": "chatgpt"}, timeout=timeout)
+        answer: Any = self._client.account_login_start({"type": "chatgpt"}, **limit_of(timeout))
         return ChatgptLoginHandle(self._client, answer.login_id, answer.auth_url)
 
     def login_chatgpt_device_code(self, *, timeout: float | None = None) -> DeviceCodeLoginHandle:
         """Begin a login with a code: show `verification_url` and `user_code` of the handle, then `wait()`."""
-        answer: Any = self._client.account_login_start({"type": "chatgptDeviceCode"}, timeout=timeout)
+        answer: Any = self._client.account_login_start({"type": "chatgptDeviceCode"}, **limit_of(timeout))
         return DeviceCodeLoginHandle(self._client, answer.login_id, answer.verification_url, answer.user_code)
 
     def account(self, *, refresh_token: bool = False, timeout: float | None = None) -> GetAccountResponse:
         """Who is logged in."""
-        return self._client.account_read({"refreshToken": refresh_token}, timeout=timeout)
+        return self._client.account_read({"refreshToken": refresh_token}, **limit_of(timeout))
 
     def logout(self, *, timeout: float | None = None) -> None:
         """Forget the credentials."""
-        self._client.account_logout(timeout=timeout)
+        self._client.account_logout(**limit_of(timeout))
 
     # --- threads ---
 

@@ -83,29 +83,29 @@ class AsyncCodex(AsyncOpening):
     async def login_api_key(self, api_key: str, *, timeout: float | None = None) -> None:
         """Log in with an API key."""
         await self._ensure_initialized()
-        await self._client.account_login_start({"type": "apiKey", "apiKey": api_key}, timeout=timeout)
+        await self._client.account_login_start({"type": "apiKey", "apiKey": api_key}, **limit_of(timeout))
 
     async def login_chatgpt(self, *, timeout: float | None = None) -> AsyncChatgptLoginHandle:
         """Begin a login in the browser: open `auth_url` of the handle, then `wait()`."""
         await self._ensure_initialized()
-        answer: Any = await self._client.account_login_start({"type": "chatgpt"}, timeout=timeout)
+        answer: Any = await self._client.account_login_start({"type": "chatgpt"}, **limit_of(timeout))
         return AsyncChatgptLoginHandle(self, answer.login_id, answer.auth_url)
 
     async def login_chatgpt_device_code(self, *, timeout: float | None = None) -> AsyncDeviceCodeLoginHandle:
         """Begin a login with a code: show `verification_url` and `user_code` of the handle, then `wait()`."""
         await self._ensure_initialized()
-        answer: Any = await self._client.account_login_start({"type": "chatgptDeviceCode"}, timeout=timeout)
+        answer: Any = await self._client.account_login_start({"type": "chatgptDeviceCode"}, **limit_of(timeout))
         return AsyncDeviceCodeLoginHandle(self, answer.login_id, answer.verification_url, answer.user_code)
 
     async def account(self, *, refresh_token: bool = False, timeout: float | None = None) -> GetAccountResponse:
         """Who is logged in."""
         await self._ensure_initialized()
-        return await self._client.account_read({"refreshToken": refresh_token}, timeout=timeout)
+        return await self._client.account_read({"refreshToken": refresh_token}, **limit_of(timeout))
 
     async def logout(self, *, timeout: float | None = None) -> None:
         """Forget the credentials."""
         await self._ensure_initialized()
-        await self._client.account_logout(timeout=timeout)
+        await self._client.account_logout(**limit_of(timeout))
 
     # --- threads ---
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# What a server that has ended wrote before is read within this time.
+# A server that has ended has nothing more to say when nothing came for so long.
 LAST_WORDS_S = 0.2
 
 
@@ -121,7 +121,16 @@ class ChannelConnection(AsyncConnection):
     def _child_exited(self) -> None:
         """What it has written is in the pipe and is read first; but others may hold that pipe open."""
         self._forget_exit()
-        self._loop.call_later(LAST_WORDS_S, self._channel.abort)
+        self._loop.call_later(LAST_WORDS_S, self._end_when_silent)
+
+    def _end_when_silent(self) -> None:
+        silence = self._loop.time() - (self._channel.heard_at or 0.0)
+        if self._channel.closed:
+            return
+        if silence >= LAST_WORDS_S:
+            self._channel.abort()
+        else:
+            self._loop.call_later(LAST_WORDS_S - silence, self._end_when_silent)
 
     def _forget_exit(self) -> None:
         if self._exited is not None:
