@@ -11,7 +11,7 @@ import pytest
 
 from contract import client_stage
 from contract.client_stage import Reading, Stage, items_of, only, text_of
-from treadle import InvalidRequestError, RequestTimeout
+from treadle import ExternalMessage, InvalidRequestError, RequestTimeout, TurnConflict
 from treadle.types import TurnStatus
 
 pytestmark = pytest.mark.anyio
@@ -39,6 +39,23 @@ async def test_steering_adds_to_the_turn(stage: Stage) -> None:
     assert [item.type for item in items_of(seen)] == ["userMessage", "agentMessage", "userMessage", "agentMessage"]
     assert seen[-1].payload.turn.status is TurnStatus.completed
     assert stage.model.requests()[-1].last_user_text == "more"
+
+
+async def test_an_external_message_joins_the_turn_that_runs(stage: Stage) -> None:
+    gate = threading.Event()
+    async with stage.codex() as codex:
+        thread, turn, reading = await _begun(stage, codex, gate)
+        stage.model.enqueue_assistant_message("I have seen it")
+        joined = await stage.call(thread.turn, ExternalMessage("mailbox", "You have mail."))
+        assert joined.id == turn.id
+        with pytest.raises(TurnConflict, match="already has active turn"):
+            await stage.call(thread.turn, "the user's word")
+        gate.set()
+        seen = await reading.rest()
+        stage.model.enqueue_assistant_message("free again")
+        assert (await stage.call(thread.run, "next")).final_response == "free again"
+    assert [item.type for item in items_of(seen)][-1] == "agentMessage"
+    assert "You have mail." in stage.model.requests()[1].body.decode()
 
 
 async def test_interrupting_ends_the_turn(stage: Stage) -> None:

@@ -354,6 +354,7 @@ class Thread:
     ) -> TurnHandle:
         """Start a turn. Raises `TurnConflict` while the thread has one that was started here: `steer` that one.
 
+        Only an `ExternalMessage` joins the turn that runs, and the handle is of that one: whoever reads it goes on.
         Most options stay for later turns; `output_schema`, `source` and `turn_service_tier` are for this one. An
         `output_type` (a dataclass, msgspec struct, TypedDict or pydantic model) takes the place of `output_schema`; the
         result then has the response as an object of it in `output`. `timeout` is for the start alone.

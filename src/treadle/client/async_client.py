@@ -186,10 +186,10 @@ class AsyncAppServerClient(AsyncCalls):
         timeout: float | None = None,
     ) -> TurnStartResponse:
         """Start a turn. Raises `TurnConflict` when the thread has one that was started here."""
+        sent = with_members(params, threadId=thread_id, input=input_items(input))
         await self._wait_for_ending(thread_id)
-        self._router.begin_turn(thread_id)
+        self._router.begin_turn(thread_id, joins=sent.get("toolOutput") is not None)
         try:
-            sent = with_members(params, threadId=thread_id, input=input_items(input))
             started: TurnStartResponse = await self._call("turn/start", sent, timeout)
         except BaseException:
             if self._router.ending(thread_id) is None:  # else the answer may still come

@@ -208,12 +208,12 @@ class AppServerClient(Calls):
         timeout: float | None = None,
     ) -> TurnStartResponse:
         """Start a turn. Raises `TurnConflict` when the thread has one that was started here."""
+        sent = with_members(params, threadId=thread_id, input=input_items(input))
         self._wait_for_ending(thread_id)
         with self._lock:
-            self._router.begin_turn(thread_id)
+            self._router.begin_turn(thread_id, joins=sent.get("toolOutput") is not None)
         started: TurnStartResponse | None = None
         try:
-            sent = with_members(params, threadId=thread_id, input=input_items(input))
             started = self._call("turn/start", sent, timeout)
             with self._lock:
                 self._router.turn_started(thread_id, started.turn.id)

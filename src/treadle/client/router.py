@@ -284,9 +284,14 @@ class Router:
 
     # --- turns ---
 
-    def begin_turn(self, thread_id: str) -> None:
-        """A turn is about to be started. Raises `TurnConflict` when the thread has one from this client."""
+    def begin_turn(self, thread_id: str, *, joins: bool = False) -> None:
+        """A turn is about to be started. Raises `TurnConflict` when the thread has one from this client.
+
+        What `joins` is not the user's word, and goes into the turn that runs.
+        """
         active = self._active.get(thread_id)
+        if active is not None and joins:
+            return
         if active is not None:
             raise TurnConflict(
                 f"thread {thread_id!r} already has active turn {active!r} on this client: add to it with steer(), end "
