@@ -51,8 +51,8 @@ class MentionInput:
 class ExternalMessage:
     """Something that a tool, an agent or another program says. It has the weight of a tool's output, not of the user.
 
-    It is a turn's whole input, or joins the turn that runs. `content` is a text or content items of a function's output;
-    `tool_name` says who delivers it.
+    It is a turn's whole input, or joins the turn that runs. `content` is a text, or content items of a function's
+    output; `tool_name` says who delivers it.
     """
 
     tool_name: str
