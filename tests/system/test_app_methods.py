@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,8 @@ import pytest
 from system.app_methods_client import ROADS, AppClient, InProcess, opened
 from treadle.errors import INVALID_PARAMS, INVALID_REQUEST, OVERLOADED, RpcError
 from treadle.protocol.app.search import FuzzyFileSearchParams
-from treadle.server.methods import search as search_module
-from treadle.server.methods.search import Search
+from treadle.server.file_search.walk import Found
+from treadle.server.methods.search import MAX_SEARCHES, Search
 from unit.protocol.app_traffic import DATA
 
 pytestmark = pytest.mark.anyio
@@ -301,8 +302,16 @@ async def test_at_most_fifty_files_are_answered(local: InProcess, workspace: Pat
     assert [found["path"] for found in files] == [f"same{number:02}" for number in range(50)]
 
 
+async def test_a_hostile_repository_is_searched_all_the_same(client: AppClient, tree: Path) -> None:
+    (tree / ".gitignore").write_text("*a" * 40 + "b\n[z-a]\n")
+    (tree / ("a" * 200)).touch()
+    os.mkfifo(tree / "src" / ".gitignore")
+    files = (await client.request("fuzzyFileSearch", {"query": "main.py", "roots": [str(tree)]}))["files"]
+    assert files[0]["path"] == "src/main.py"
+
+
 async def test_a_newer_search_takes_the_place_of_an_older(local: InProcess, workspace: Path) -> None:
-    older = Search()
+    older = Search(asyncio.ensure_future(_endless()))
     local.server.watches(local.client)["search for t"] = older
     (workspace / "here").touch()
     params = {"query": "here", "roots": [str(workspace)], "cancellationToken": "t"}
@@ -311,14 +320,26 @@ async def test_a_newer_search_takes_the_place_of_an_older(local: InProcess, work
     assert local.server.watches(local.client) == {}
 
 
+async def test_a_search_that_was_replaced_is_answered_with_nothing(local: InProcess, workspace: Path) -> None:
+    (workspace / "here").touch()
+    params = {"query": "here", "roots": [str(workspace)], "cancellationToken": "t"}
+    answers = await asyncio.gather(*(local.request("fuzzyFileSearch", params) for _ in range(2)))
+    assert [len(answer["files"]) for answer in answers] == [0, 1]
+
+
 async def test_a_client_searches_a_few_things_at_once(local: InProcess) -> None:
-    running = [Search() for _ in range(search_module.MAX_SEARCHES)]
+    running = [Search(asyncio.ensure_future(_endless())) for _ in range(MAX_SEARCHES)]
     local.server.watches(local.client).update({str(number): search for number, search in enumerate(running)})
     with pytest.raises(RpcError) as refused:
         await local.client.request("fuzzyFileSearch", FuzzyFileSearchParams(query="a", roots=()))
     assert refused.value.code == OVERLOADED
     local.client.close()
     assert all(search.cancelled() for search in running)
+
+
+async def _endless() -> list[Found]:
+    await asyncio.Event().wait()
+    return []
 
 
 # --- params ----------------------------------------------------------------------------------------------------------

@@ -1,10 +1,10 @@
-"""What the methods are made of and can be tested with plain values: scores, ignore rules, front matter."""
+"""What the methods are made of and can be tested with plain values: scores, front matter."""
 
 from __future__ import annotations
 
 import pytest
 
-from treadle.server.fuzzy import ignore_rules, match, split_query
+from treadle.server.file_search.fuzzy import match, split_query
 from treadle.server.skill_files import front_matter
 
 
@@ -42,34 +42,6 @@ def test_letters_that_grow_in_lower_case_keep_their_place() -> None:
     found = match(["x"], "\u0130x")
     assert found is not None
     assert found.indices == (1,)
-
-
-@pytest.mark.parametrize(
-    ("rule", "path", "ignored"),
-    [
-        ("*.o", "a/b.o", True),
-        ("*.o", "a/b.obj", False),
-        ("/out", "out", True),
-        ("/out", "a/out", False),
-        ("a/b", "a/b", True),
-        ("a/b", "x/a/b", False),
-        ("a/**/b", "a/x/y/b", True),
-        ("**/b", "x/b", True),
-        ("a/**", "a/x", True),
-        ("[ab].c", "b.c", True),
-        ("[!ab].c", "b.c", False),
-        ("a?c", "abc", True),
-        (r"\#x", "#x", True),
-        ("# note", "# note", False),
-        ("", "a", False),
-    ],
-)
-def test_ignore_rules_fit_as_git_says(rule: str, path: str, ignored: bool) -> None:
-    assert any(pattern.fullmatch(path) for pattern, _, _ in ignore_rules(rule)) == ignored
-
-
-def test_ignore_rules_know_directories_and_exceptions() -> None:
-    assert [(negated, only) for _, negated, only in ignore_rules("a/\n!b\n")] == [(False, True), (True, False)]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from treadle.agent.state import Settings
 from treadle.agent.thread import Thread
 from treadle.agent.turn import Turn, developer_message
 from treadle.config import Config, InstructionFile
+from treadle.execution.looking import look
 
 
 class Context:
@@ -35,7 +36,7 @@ async def build_context(turn: Turn) -> Context:
     settings = thread.settings
     config = thread.services.config_for(settings)
     facts = model_facts(settings.model, config)
-    texts = [_base(settings, config), *await _about(thread, config)]
+    texts = [_base(settings, config), *await _about(turn, config)]
     tools = tool_specs(
         freeform_patch=facts.freeform_patch, images=facts.supports_images, dynamic=settings.dynamic_tools
     )
@@ -51,16 +52,16 @@ def _base(settings: Settings, config: Config) -> str:
     return BASE_INSTRUCTIONS if configured is None else configured
 
 
-async def _about(thread: Thread, config: Config) -> list[str]:
+async def _about(turn: Turn, config: Config) -> list[str]:
     from treadle.config import environment_text, goal_text, instructions_text, permissions_text
     from treadle.tools.command.shell import default_shell
 
-    settings = thread.settings
+    thread, settings = turn.thread, turn.thread.settings
     texts = [
         settings.developer_instructions or config.developer_instructions or "",
         permissions_text(settings.approval_policy, settings.sandbox, settings.cwd),
     ]
-    texts += [instructions_text(file.path, file.text) for file in await _instructions_of(thread, config)]
+    texts += [instructions_text(file.path, file.text) for file in await _instructions_of(turn, config)]
     shell = default_shell().rpartition("/")[2]
     texts.append(environment_text(settings.cwd, shell=shell, date=time.strftime("%Y-%m-%d")))
     goal = thread.state.goal
@@ -76,16 +77,21 @@ def look_ahead(thread: Thread) -> None:
     thread.looked_ahead = (settings.cwd, asyncio.ensure_future(finding))
 
 
-async def _instructions_of(thread: Thread, config: Config) -> list[InstructionFile]:
+async def _instructions_of(turn: Turn, config: Config) -> list[InstructionFile]:
+    thread, cwd = turn.thread, turn.thread.settings.cwd
     ahead, thread.looked_ahead = thread.looked_ahead, None
-    if ahead is not None and ahead[0] == thread.settings.cwd:
-        return await ahead[1]
-    return await project_instructions(thread.settings.cwd, config)
+    found = await (ahead[1] if ahead is not None and ahead[0] == cwd else project_instructions(cwd, config))
+    if found is None:
+        thread.warn_once(turn, f"AGENTS.md was not looked for: the file system of {cwd} does not answer")
+    return found or []
 
 
-async def project_instructions(cwd: str, config: Config) -> list[InstructionFile]:
-    """The AGENTS.md files that apply in `cwd`. In a thread: a file system may hang."""
-    return await asyncio.to_thread(read_instructions, cwd, config)
+async def project_instructions(cwd: str, config: Config) -> list[InstructionFile] | None:
+    """The AGENTS.md files that apply in `cwd`; None when its file system does not answer."""
+    try:
+        return await look(lambda: read_instructions(cwd, config))
+    except TimeoutError:
+        return None
 
 
 def read_instructions(cwd: str, config: Config) -> list[InstructionFile]:

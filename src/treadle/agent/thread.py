@@ -62,7 +62,7 @@ class Thread:
         self.accepted_paths: set[str] = set()  # files that patches may change without being asked for again
         self.history: History | None = None
         self.used_at = now_ms()
-        self.looked_ahead: tuple[str, asyncio.Future[list[InstructionFile]]] | None = None  # see `context`
+        self.looked_ahead: tuple[str, asyncio.Future[list[InstructionFile] | None]] | None = None  # see `context`
         self.idle_goal_turns = 0
         self.pruned = 0  # events up to this number went, as far as we remember
         self.closing = False

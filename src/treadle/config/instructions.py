@@ -1,14 +1,13 @@
 """The instructions of a project: `AGENTS.md` and its kin, from the root of the repository down to where we work.
 
 Owns the finding and the reading. Whatever is odd about a file (gone, a pipe, binary, not ours to read, a circle of
-links) makes it a file that is not there: nobody's turn fails because of one.
+links, a link out of the repository) makes it a file that is not there: nobody's turn fails because of one.
 """
 
 from __future__ import annotations
 
 import codecs
 import os
-import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
@@ -16,6 +15,7 @@ from typing import Final
 from msgspec import Struct
 
 from treadle.config.values import PROJECT_DOC_MAX_BYTES
+from treadle.execution.user_files import read_regular
 
 NAMES: Final = ("AGENTS.override.md", "AGENTS.md")
 _ROOT_MARK: Final = ".git"
@@ -37,18 +37,21 @@ def find_instructions(
     """The files that apply in `cwd`, the most general first: that of the home, then from the root down.
 
     Per directory the first of `NAMES` and `fallback_names` counts. `max_bytes` is for all of them together: the file
-    that goes beyond it is cut, those after it are left out.
+    that goes beyond it is cut, those after it are left out. A repository's file that is a link to somewhere else is
+    left out too: what is there was not written for the model, and could be a secret.
     """
     names = (*NAMES, *(name for name in fallback_names if _is_plain(name)))
     found: list[InstructionFile] = []
     seen: set[tuple[int, int]] = set()
-    places = ([(str(home), NAMES)] if home else []) + [(directory, names) for directory in _directories(str(cwd))]
-    for directory, wanted in places:
+    directories = _directories(str(cwd))
+    root = os.path.realpath(directories[0]) if directories else None
+    places = [(str(home), NAMES, None)] if home else []
+    for directory, wanted, below in [*places, *((directory, names, root) for directory in directories)]:
         if max_bytes <= 0:
             break
         for name in wanted:
             path = os.path.join(directory, name)
-            data = _read(path, max_bytes, seen)
+            data = _read(path, max_bytes, below, seen)
             if data is None:
                 continue
             found.append(InstructionFile(path, _decode(data)))
@@ -90,23 +93,14 @@ def _exists(directory: str, name: str) -> bool:
     return True
 
 
-def _read(path: str, limit: int, seen: set[tuple[int, int]]) -> bytes | None:
+def _read(path: str, limit: int, below: str | None, seen: set[tuple[int, int]]) -> bytes | None:
     """At most `limit` bytes of a text that has not been read before; None for anything else."""
-    try:
-        # Not blocking: the name could be that of a pipe.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    except (OSError, ValueError):
+    found = read_regular(path, limit, below=below)
+    if found is None:
         return None
-    try:
-        with open(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            identity = (status.st_dev, status.st_ino)
-            if not stat.S_ISREG(status.st_mode) or identity in seen:
-                return None
-            data = file.read(limit)
-    except OSError:
-        return None
-    if b"\0" in data or not data.strip():
+    data, status = found
+    identity = (status.st_dev, status.st_ino)
+    if identity in seen or b"\0" in data or not data.strip():
         return None
     seen.add(identity)
     return data

@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from treadle.agent.departures import Departures
 from treadle.errors import INVALID_REQUEST, RpcError
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from treadle.transport import Channel
 
 logger = logging.getLogger(__name__)
+
+# Searches for files at a time, of all clients. Each is a process that computes.
+MAX_SEARCHES: Final = 8
 
 
 class Watch(Protocol):
@@ -75,6 +78,7 @@ class AppServer:
         self._next_ask = 0
         self._relief = asyncio.Event()
         self._watches: dict[Client, dict[str, Watch]] = {}
+        self.searching = asyncio.Semaphore(MAX_SEARCHES)
 
     # --- life ---
 

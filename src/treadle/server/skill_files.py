@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from treadle.execution.user_files import read_regular
+
 FILE_NAME: Final = "SKILL.md"
 FOLDER: Final = os.path.join(".agents", "skills")
 MAX_FOLDERS: Final = 2000
@@ -44,9 +46,8 @@ def find_skills(cwd: str, home: Path) -> tuple[list[Skill], list[BrokenSkill]]:
         for path in _files(root):
             try:
                 skills.setdefault(path, read_skill(path, scope))
-            except (OSError, ValueError) as error:
-                message = error.strerror if isinstance(error, OSError) else str(error)
-                broken.setdefault(path, BrokenSkill(path, message or "it cannot be read"))
+            except ValueError as error:
+                broken.setdefault(path, BrokenSkill(path, str(error)))
     ordered = sorted(skills.values(), key=lambda skill: (skill.scope, skill.name, skill.path))
     return ordered, sorted(broken.values())
 
@@ -88,11 +89,11 @@ def _files(root: str) -> Iterator[str]:
 
 
 def read_skill(path: str, scope: Scope) -> Skill:
-    """Raises `ValueError`, which says what is wrong with the file, or `OSError`."""
-    if not os.path.isfile(path):
-        raise ValueError("it is not a regular file")
-    with open(path, encoding="utf-8", errors="replace") as file:
-        fields = front_matter(file.read(MAX_HEAD))
+    """Raises `ValueError`, which says what is wrong with the file."""
+    found = read_regular(path, MAX_HEAD)
+    if found is None:
+        raise ValueError("it cannot be read, or is not a regular file")
+    fields = front_matter(found[0].decode("utf-8", "replace"))
     name = " ".join(fields.get("name", "").split()) or os.path.basename(os.path.dirname(path))
     description = " ".join(fields.get("description", "").split())
     short = " ".join(fields.get("metadata.short-description", "").split())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.agent.git_info import read_git_info
+from treadle.agent.git_info import origin_url, read_git_info
 
 WHO = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}
 
@@ -77,3 +77,42 @@ def test_a_reference_cannot_lead_out(repository: Path, tmp_path: Path) -> None:
     info = read_git_info(str(repository))
     assert info is not None
     assert info.sha is None
+
+
+@pytest.mark.parametrize(
+    ("config", "url"),
+    [
+        ('[remote "origin"]\n\turl = one\n\turl = two\n', "one"),
+        ('[Remote "origin"]\nURL=one', "one"),
+        ('[remote "origin"] url = one', "one"),
+        ('[remote "Origin"]\nurl = one', None),
+        ('[remote "origin"]\n[core]\nurl = one', None),
+        ('[remote "origin"]\n# url = one\nurl = "a # b" # c\n', "a # b"),
+        ('[remote "origin"]\nurl = two\\\nlines', "twolines"),
+        ('[remote "origin"]\nurl =\n', None),
+        ("[remote", None),
+        ("", None),
+    ],
+)
+def test_the_configuration_is_read_as_git_reads_it(config: str, url: str | None) -> None:
+    assert origin_url(config) == url
+
+
+@pytest.mark.parametrize(
+    "filling", ["\n", '[remote "origin"]', '[remote "origin"]\n', "[", '"', "url", " ", "\\\n", "="]
+)
+def test_a_hostile_configuration_is_read_in_no_time(repository: Path, filling: str) -> None:
+    """An expression that begins anew at every line took five seconds for 64 KiB of newlines, and four times that for
+    twice as many."""
+    (repository / ".git" / "config").write_text('[remote "origin"]\n' + filling * (250_000 // len(filling)))
+    info = read_git_info(str(repository))
+    assert info is not None
+    assert info.branch == "trunk"
+
+
+def test_only_regular_files_are_read(repository: Path) -> None:
+    (repository / ".git" / "config").unlink()
+    os.mkfifo(repository / ".git" / "config")
+    info = read_git_info(str(repository))
+    assert info is not None
+    assert info.origin_url is None

@@ -161,3 +161,24 @@ def test_a_text_is_cut_between_characters(text: str, limit: int) -> None:
         for read in texts(Path(directory), max_bytes=limit):
             assert text.startswith(read)
             assert len(read.encode()) > min(limit, len(text.encode())) - 4
+
+
+def test_a_link_out_of_the_repository_is_not_followed(tmp_path: Path) -> None:
+    repository = tmp_path / "repo"
+    (repository / ".git").mkdir(parents=True)
+    write(tmp_path / "secret", "secret")
+    write(repository / "docs" / "agents.md", "inside")
+    (repository / "AGENTS.md").symlink_to(tmp_path / "secret")
+    assert texts(repository) == []
+    (repository / "AGENTS.md").unlink()
+    (repository / "AGENTS.md").symlink_to("docs/agents.md")
+    assert texts(repository) == ["inside"]
+
+
+def test_the_user_may_link_their_own_file(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    write(tmp_path / "dotfiles", "mine")
+    (home / "AGENTS.md").symlink_to(tmp_path / "dotfiles")
+    (tmp_path / "work").mkdir()
+    assert texts(tmp_path / "work", home) == ["mine"]

@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from msgspec import UNSET
 
 from treadle.config import read_document
 from treadle.errors import INVALID_PARAMS, INVALID_REQUEST, RpcError
+from treadle.execution.looking import look
 from treadle.protocol.app.config import ConfigEdit
 from treadle.protocol.app.hooks import HooksListEntry, HooksListResponse
 from treadle.protocol.app.mcp import ListMcpServerStatusResponse, McpServerStatus
@@ -48,8 +50,16 @@ def _directories(call: Call) -> list[str]:
 async def list_skills(call: Call) -> SkillsListResponse:
     """The disk is read for every request, so `forceReload` changes nothing."""
     rules = _rules(call.server.config.document)
-    data = [await asyncio.to_thread(_entry, call.server, cwd, rules) for cwd in _directories(call)]
+    data = [await _looked_at(call.server, cwd, rules) for cwd in _directories(call)]
     return SkillsListResponse(data=tuple(data))
+
+
+async def _looked_at(server: AppServer, cwd: str, rules: Sequence[Mapping[str, Any]]) -> SkillsListEntry:
+    try:
+        return await look(partial(_entry, server, cwd, rules))
+    except TimeoutError:
+        error = SkillErrorInfo(path=cwd, message="its file system does not answer")
+        return SkillsListEntry(cwd=cwd, skills=(), errors=(error,))
 
 
 def _entry(server: AppServer, cwd: str, rules: Sequence[Mapping[str, Any]]) -> SkillsListEntry:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ from treadle.agent.thread import Thread
 from treadle.agent.turn import Turn, usage_notification
 from treadle.config import Config, InstructionFile
 from treadle.errors import INVALID_REQUEST, RpcError
+from treadle.execution.looking import look
 from treadle.protocol.app.thread_methods import (
     ThreadForkResponse,
     ThreadStartResponse,
@@ -52,7 +52,7 @@ RESUMED_TURNS: Final = 100
 
 async def _common(server: AppServer, settings: Settings) -> dict[str, Any]:
     """What the responses of start, resume and fork share."""
-    return _response(settings, await project_instructions(settings.cwd, server.config_for(settings)))
+    return _response(settings, await project_instructions(settings.cwd, server.config_for(settings)) or ())
 
 
 def _response(settings: Settings, sources: Sequence[InstructionFile]) -> dict[str, Any]:
@@ -77,7 +77,7 @@ async def start(call: Call) -> None:
     server.threads.check_open()
     settings = new_settings(server, params)
     store = server.memory if params.ephemeral else await server.store()
-    git_info, sources = await asyncio.to_thread(_look_around, settings.cwd, server.config_for(settings))
+    git_info, sources = await _look_around(settings.cwd, server.config_for(settings))
     state = State(settings=settings, git_info=git_info, thread_source=params.thread_source)
     record = _record(call, state)
     thread = server.threads.add(Loaded(record, Counters(), 0), store, ephemeral=bool(params.ephemeral))
@@ -86,9 +86,12 @@ async def start(call: Call) -> None:
     _announce(call, thread, ThreadStartResponse(thread=thread.wire(), **_response(settings, sources)))
 
 
-def _look_around(cwd: str, config: Config) -> tuple[GitInfo | None, list[InstructionFile]]:
-    """Blocking."""
-    return read_git_info(cwd), read_instructions(cwd, config)
+async def _look_around(cwd: str, config: Config) -> tuple[GitInfo | None, list[InstructionFile]]:
+    """Nothing, when the file system does not answer; the first turn will say so."""
+    try:
+        return await look(lambda: (read_git_info(cwd), read_instructions(cwd, config)))
+    except TimeoutError:
+        return None, []
 
 
 def _record(call: Call, state: State, **more: Any) -> ThreadRecord:

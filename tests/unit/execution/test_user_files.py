@@ -1,0 +1,65 @@
+"""Files that nobody vouches for: what is read of them, and that a file system that hangs holds nobody up."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from treadle.execution import looking
+from treadle.execution.looking import look
+from treadle.execution.user_files import read_regular
+
+pytestmark = pytest.mark.anyio
+
+
+def content(path: Path, limit: int = 100, below: Path | None = None) -> bytes | None:
+    found = read_regular(str(path), limit, below=None if below is None else str(below))
+    return None if found is None else found[0]
+
+
+def test_a_file_up_to_the_limit(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"abcdef")
+    assert content(tmp_path / "file", 4) == b"abcd"
+
+
+def test_only_regular_files(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe", tmp_path / "none", tmp_path / "n\0n", Path("/dev/zero")):
+        assert content(path) is None
+
+
+def test_a_link_must_stay_below(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "in", tmp_path / "in-side"
+    for folder in (inside, outside):
+        folder.mkdir()
+        (folder / "file").write_bytes(folder.name.encode())
+    (inside / "near").symlink_to("file")
+    (inside / "far").symlink_to(outside / "file")
+    (inside / "folder").symlink_to(outside)
+    assert content(inside / "near", below=inside) == b"in"
+    assert content(inside / "far", below=inside) is None
+    assert content(inside / "folder" / "file", below=inside) is None
+    assert content(inside / "far") == b"in-side"
+
+
+async def test_a_look_answers_or_fails_as_its_function_does() -> None:
+    assert await look(lambda: threading.current_thread() is not threading.main_thread())
+    with pytest.raises(ZeroDivisionError):
+        await look(lambda: 1 // 0)
+
+
+async def test_a_look_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = threading.Event()
+    monkeypatch.setattr(looking, "_looks", threading.BoundedSemaphore(2))
+    try:
+        for _ in range(2):
+            with pytest.raises(TimeoutError):
+                await look(answers.wait, 0.01)
+        with pytest.raises(TimeoutError, match="does not answer"):  # at once: those that hang are not joined
+            await asyncio.wait_for(look(lambda: None, 1000.0), 60)
+    finally:
+        answers.set()
