@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -41,21 +42,21 @@ def project(tmp_path: Path) -> Path:
 def test_the_offline_model_shows_the_whole_machine(project: Path, tmp_path: Path) -> None:
     done = run(["--sandbox", "workspace-write", "look around"], project, tmp_path / "home")
     assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    shown = done.stdout
-    steps = ["model    offline", "plan", "$ ls", "  | hello.py", "  exit 0", "added ", "  +", "$ cat"]
-    order = [*steps, "I am Treadle's offline model", "tokens in"]
+    shown = done.stderr
+    order = ["model    offline", "plan", "$ ls", "  | hello.py", "  exit 0", "added ", "  +", "$ cat", "tokens in"]
     places = [shown.find(text) for text in order]
     assert -1 not in places, shown
     assert places == sorted(places), shown
     assert (project / "treadle-offline-1.md").exists()
     assert "\x1b" not in shown  # no terminal, no colours
+    assert done.stdout.startswith("I am Treadle's offline model")  # the answer alone
+    assert "tokens in" not in done.stdout
 
 
 def test_what_the_sandbox_forbids_is_refused_and_said(project: Path, tmp_path: Path) -> None:
     done = run(["look around"], project, tmp_path / "home")  # read-only
     assert done.returncode == 0
-    assert "failed: add" in done.stdout
+    assert "failed: add" in done.stderr
     assert not (project / "treadle-offline-1.md").exists()
 
 
@@ -65,8 +66,9 @@ def test_a_configured_model_answers_and_usage_is_told(tmp_path: Path) -> None:
         harness.model.enqueue_assistant_message("It failed.", usage=Usage(input_tokens=7, output_tokens=5))
         done = run(["what now?"], harness.workspace, harness.home)
         assert done.returncode == 0, done.stderr
-        assert re.search(r"\$ echo out.*?\| out.*?exit 3.*?It failed\.", done.stdout, re.DOTALL)
-        assert "6 out" in done.stdout
+        assert re.search(r"\$ echo out.*?\| out.*?exit 3", done.stderr, re.DOTALL)
+        assert done.stdout == "It failed.\n"
+        assert "6 out" in done.stderr
         assert harness.model.requests()[0].last_user_text == "what now?"
 
 
@@ -75,7 +77,8 @@ def test_a_failed_turn_ends_with_1_and_says_why(tmp_path: Path) -> None:
         harness.model.enqueue_error(401, "no such key")
         done = run(["hello"], harness.workspace, harness.home)
         assert done.returncode == 1
-        assert "failed: unexpected status 401" in done.stdout
+        assert "failed: unexpected status 401" in done.stderr
+        assert done.stdout == ""
 
 
 def test_the_prompt_may_come_from_standard_input(tmp_path: Path) -> None:
@@ -88,26 +91,154 @@ def test_the_prompt_may_come_from_standard_input(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [(["  "], "there is nothing to do"), (["--cd", "no/such/place", "x"], "is no directory")],
+    [
+        (["  "], "there is nothing to do"),
+        (["--cd", "no/such/place", "x"], "is no directory"),
+        (["-o", "no/such/place", "x"], "no/such/place cannot be written"),
+        (["-o", ".", "x"], ". cannot be written"),
+    ],
 )
 def test_what_cannot_be_done_is_told_in_one_line(
     arguments: list[str], said: str, project: Path, tmp_path: Path
 ) -> None:
     done = run(arguments, project, tmp_path / "home")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
 
 
-def test_a_reader_that_goes_away_ends_it(project: Path, tmp_path: Path) -> None:
-    environment = {**os.environ, "TREADLE_HOME": str(tmp_path / "home")}
-    command = [sys.executable, "-m", "treadle", "exec", "--sandbox", "workspace-write", "look around"]
-    with subprocess.Popen(
-        command, cwd=project, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
-    ) as child:
-        assert child.stdout is not None
-        assert child.stderr is not None
-        assert child.stdout.readline()
-        child.stdout.close()
-        assert child.wait(DEADLINE) == 1
-        assert child.stderr.read() == b""
+def test_what_is_piped_in_is_appended_to_the_prompt(tmp_path: Path) -> None:
+    with AppServerHarness(tmp_path) as harness:
+        harness.model.enqueue_assistant_message("Read.")
+        done = run(["explain this"], harness.workspace, harness.home, stdin="a line\n")
+        assert done.returncode == 0, done.stderr
+        assert harness.model.single_request().last_user_text == "explain this\n\n<stdin>\na line\n</stdin>"
+
+
+def test_the_answer_is_written_to_a_file_too(tmp_path: Path) -> None:
+    with AppServerHarness(tmp_path) as harness:
+        harness.model.enqueue_assistant_message("I look.\n")
+        harness.model.enqueue_error(401, "no such key")
+        target = tmp_path / "answer.txt"
+        assert run(["-o", str(target), "hi"], harness.workspace, harness.home).returncode == 0
+        assert target.read_text() == "I look.\n"
+        assert run(["-o", str(target), "hi"], harness.workspace, harness.home).returncode == 1
+        assert target.read_text() == "I look.\n"  # a turn that fails has no answer
+
+
+def test_the_answer_for_a_script_is_as_the_model_gave_it(tmp_path: Path) -> None:
+    with AppServerHarness(tmp_path) as harness:
+        harness.model.enqueue_assistant_message("\x1b[1mbold\x1b[0m ä")
+        assert run(["hi"], harness.workspace, harness.home).stdout == "\x1b[1mbold\x1b[0m ä\n"
+
+
+def shell(line: str, cwd: Path, home: Path, **env: str) -> subprocess.CompletedProcess[bytes]:
+    """As a user types it."""
+    environment = {**os.environ, "TREADLE_HOME": str(home), **env}
+    words = ["sh", "-c", line.replace("treadle", f"'{sys.executable}' -m treadle")]
+    return subprocess.run(
+        words, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        ("treadle exec hi >/dev/full", 1, b"standard output cannot be written: No space left on device"),
+        ("treadle exec hi >&-", 2, b"standard output is closed"),
+        ("treadle --help >/dev/full", 1, b"No space left on device"),
+        ("treadle --version >/dev/full", 1, b"No space left on device"),
+        ("treadle exec --help >/dev/full", 1, b"No space left on device"),
+        ("treadle exec-server >/dev/full", 1, b"No space left on device"),
+        ("treadle app-server --listen ws://127.0.0.1:0 >/dev/full", 1, b"No space left on device"),
+    ],
+)
+def test_an_output_that_does_not_work_is_told_in_one_line(
+    line: str, code: int, said: bytes, project: Path, tmp_path: Path
+) -> None:
+    done = shell(line, project, tmp_path / "home")
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr.splitlines()[-1]
+    assert b"Traceback" not in done.stderr
+    assert b"Exception ignored" not in done.stderr
+
+
+@pytest.mark.parametrize("line", ["treadle exec hi 2>/dev/full", "treadle exec hi 2>&-", "treadle exec hi <&-"])
+def test_an_answer_needs_neither_an_audience_nor_an_input(line: str, project: Path, tmp_path: Path) -> None:
+    done = shell(line, project, tmp_path / "home")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(b"I am Treadle's offline model")
+
+
+def test_letters_that_cannot_be_written_are_replaced(tmp_path: Path) -> None:
+    with AppServerHarness(tmp_path) as harness:
+        harness.model.enqueue_assistant_message("gr\u00fcn")
+        done = shell("treadle exec hi", harness.workspace, harness.home, PYTHONIOENCODING="ascii")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == b"gr\\xfcn\n"
+
+
+def test_a_reader_that_goes_away_ends_it(tmp_path: Path) -> None:
+    with AppServerHarness(tmp_path) as harness:
+        harness.model.enqueue_assistant_message("x" * 100_000)
+        done = shell("treadle exec hi | true", harness.workspace, harness.home)
+        assert done.stderr.splitlines()[-1] == b"treadle exec: whoever read standard output has closed it"
+        assert b"Traceback" not in done.stderr
+
+
+def test_a_terminal_that_goes_away_ends_it(tmp_path: Path) -> None:
+    """Everything is shown there, so the turn is interrupted, and nothing is left behind."""
+    with AppServerHarness(tmp_path) as harness:
+        harness.model.enqueue_function_call("exec_command", {"cmd": "echo begun; sleep 1000"})
+        ours, theirs = os.openpty()
+        child = spawn(["hi"], harness, stdout=theirs, stderr=subprocess.DEVNULL)
+        os.close(theirs)
+        read_until(ours, b"begun")
+        os.close(ours)
+        with child:
+            assert child.wait(DEADLINE) == 1
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_interrupts_the_turn(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    with AppServerHarness(tmp_path) as harness:
+        harness.model.enqueue_function_call("exec_command", {"cmd": "echo begun; sleep 1000"})
+        child = spawn(["hi"], harness, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        with child:
+            assert child.stderr is not None
+            read_until(child.stderr.fileno(), b"| begun")
+            child.send_signal(number)
+            assert child.wait(DEADLINE) == code
+            assert b"interrupted" in child.stderr.read()
+
+
+def spawn(arguments: list[str], harness: AppServerHarness, **streams: int) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "TREADLE_HOME": str(harness.home)}
+    command = [sys.executable, "-m", "treadle", "exec", *arguments]
+    return subprocess.Popen(command, cwd=harness.workspace, env=environment, stdin=subprocess.DEVNULL, **streams)
+
+
+def read_until(descriptor: int, wanted: bytes) -> bytes:
+    seen = b""
+    while wanted not in seen:
+        piece = os.read(descriptor, 4096)
+        assert piece, seen
+        seen += piece
+    return seen
+
+
+def test_on_a_terminal_everything_is_shown_there(tmp_path: Path) -> None:
+    with AppServerHarness(tmp_path) as harness:
+        harness.model.enqueue_function_call("exec_command", {"cmd": "printf '\\033[2Jout'"})
+        harness.model.enqueue_assistant_message("\x1b]0;title\x07Done.")
+        ours, theirs = os.openpty()
+        child = spawn(["hi"], harness, stdout=theirs, stderr=subprocess.PIPE)
+        os.close(theirs)
+        seen = read_until(ours, b"tokens in")
+        with child:
+            assert child.wait(DEADLINE) == 0
+        os.close(ours)
+        assert b"\\x1b[2Jout" in seen
+        assert b"\\x1b]0;title\\x07Done." in seen
+        assert b"\x1b[2J" not in seen
+        assert b"\x1b]0" not in seen

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Protocol, cast
 
 from treadle._version import __version__
+from treadle.cli.output import finish, prepare
 
 
 class Command(Protocol):
@@ -34,6 +35,14 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the `treadle` script; returns the exit code."""
+    prepare()
+    try:
+        return finish(_main(argv))
+    except SystemExit as end:  # argparse, after its help or its complaint
+        return finish(end.code if isinstance(end.code, int) else 0)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     overrides, words = _split_overrides(list(sys.argv[1:] if argv is None else argv))
     if words and words[0] in COMMANDS:
         module, summary = COMMANDS[words[0]]

@@ -6,12 +6,16 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from treadle.cli.output import say
 from treadle.errors import TreadleError
 
 if TYPE_CHECKING:
     import asyncio
 
 EXIT_PATIENCE_S = 2.0
+
+FAILED = 1  # exit code: it was tried and did not work
+REFUSED = 2  # exit code: wrong usage or configuration, nothing was run
 
 
 def start_logging(level: str) -> None:
@@ -22,9 +26,9 @@ def start_logging(level: str) -> None:
     )
 
 
-def refuse(command: str, text: str) -> int:
-    print(f"treadle {command}: {text}", file=sys.stderr)
-    return 1
+def refuse(command: str, text: str, code: int = FAILED) -> int:
+    say(f"treadle {command}: {text}")
+    return code
 
 
 def read_token(path: str) -> str:

@@ -1,0 +1,118 @@
+"""Commands while they run: which line belongs to which, the beginning and the end of what they write.
+
+It owns what is shown of commands. Events in, lines out; where the lines go is for `View` to say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from treadle.cli.paint import Paint
+from treadle.cli.visible import visible, visible_line
+from treadle.protocol.app.items import CommandExecutionThreadItem
+
+# Of the output of a command: the first lines as they come, the last ones when it has ended, the rest is counted.
+HEAD: Final = 30
+TAIL: Final = 10
+# A line without an end is shown when it is this long, and a line is shown up to here.
+MAX_LINE: Final = 2000
+
+# A carriage return at the very end may be the first half of a line end.
+_LINE_END: Final = re.compile(r"\r\n|\n|\r(?=.)", re.DOTALL)
+
+
+class _Running:
+    def __init__(self, number: int, command: str) -> None:
+        self.number = number
+        self.command = command
+        self.named = False  # whether its number was shown with what it is
+        self.lines = 0
+        self.rest = ""  # a line that has not ended
+        self.tail: deque[str] = deque(maxlen=TAIL)
+
+
+class Commands:
+    """The commands of a turn. Those that run beside others have a number in front of their lines."""
+
+    def __init__(self, line: Callable[[str], None], paint: Paint) -> None:
+        self._line = line
+        self._paint = paint
+        self._running: dict[str, _Running] = {}
+        self._count = 0
+
+    def started(self, item: CommandExecutionThreadItem) -> None:
+        self._count += 1
+        command = self._running[item.id] = _Running(self._count, visible_line(asked_for(item)))
+        for other in self._running.values():
+            if len(self._running) > 1 and not other.named and other is not command:
+                other.named = True
+                self._line(self._paint.dim(f"  {other.number} is: {other.command}"))
+        command.named = len(self._running) > 1
+        self._line(self._paint.bold(f"{self._label(command)}$ {command.command}"))
+
+    def output(self, item_id: str, delta: str) -> None:
+        command = self._running.get(item_id)
+        if command is None:
+            return
+        *lines, command.rest = _LINE_END.split(command.rest + delta)
+        for text in lines:
+            self._take(command, text)
+        while len(command.rest) > MAX_LINE:
+            self._take(command, command.rest[:MAX_LINE])
+            command.rest = command.rest[MAX_LINE:]
+
+    def ended(self, item: CommandExecutionThreadItem) -> None:
+        if item.id not in self._running:  # it was declined before it was begun, or we came late
+            self.started(item)
+        command = self._running[item.id]
+        if not command.lines and not command.rest and item.aggregated_output:
+            self.output(item.id, item.aggregated_output)
+        if command.rest:
+            self._take(command, command.rest)
+        hidden = command.lines - HEAD - len(command.tail)
+        if hidden > 0:
+            self._line(self._paint.dim(f"  {self._bar(command)} … {hidden} lines left out …"))
+        for text in command.tail:
+            self._show(command, text)
+        failed = item.exit_code not in (0, None) or item.status in ("failed", "declined")
+        outcome = f"  {self._label(command)}{_outcome(item)}"
+        self._line(self._paint.red(outcome) if failed else self._paint.dim(outcome))
+        del self._running[item.id]
+        if not self._running:
+            self._line("")
+
+    def _take(self, command: _Running, text: str) -> None:
+        command.lines += 1
+        if command.lines <= HEAD:
+            self._show(command, text)
+        else:
+            command.tail.append(text)
+
+    def _show(self, command: _Running, text: str) -> None:
+        cut = visible(text[:MAX_LINE]) + (f" … {len(text) - MAX_LINE} more" if len(text) > MAX_LINE else "")
+        self._line(f"{self._paint.dim(f'  {self._bar(command)} ')}{cut}")
+
+    def _label(self, command: _Running) -> str:
+        return f"[{command.number}] " if command.named else ""
+
+    def _bar(self, command: _Running) -> str:
+        return f"{command.number}|" if command.named else "|"
+
+
+def asked_for(item: CommandExecutionThreadItem) -> str:
+    """The command without the shell around it."""
+    commands = [action.command for action in item.command_actions if hasattr(action, "command")]
+    return " && ".join(commands) if commands else item.command
+
+
+def _outcome(item: CommandExecutionThreadItem) -> str:
+    if item.status == "inProgress":
+        said = "it had not ended when the turn did"
+    elif item.exit_code is None:
+        said = {"declined": "declined, and not run"}.get(str(item.status), str(item.status))
+    else:
+        said = f"exit {item.exit_code}"
+    return said if item.duration_ms is None else f"{said} · {item.duration_ms / 1000:.1f} s"

@@ -1,0 +1,189 @@
+"""A turn as plain lines, while it happens: plan, commands with their output, changes, answer, usage.
+
+It owns how things look. It knows the events of the protocol and nothing of where they come from. Whatever somebody else
+wrote goes through `visible` before it is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from treadle.cli.command_view import Commands
+from treadle.cli.paint import Paint
+from treadle.cli.visible import visible, visible_line
+from treadle.protocol.app.items import (
+    AgentMessageThreadItem,
+    CommandExecutionThreadItem,
+    DynamicToolCallThreadItem,
+    FileChangeThreadItem,
+    ImageViewThreadItem,
+    ReasoningThreadItem,
+    WebSearchThreadItem,
+)
+from treadle.protocol.app.turns import Turn
+
+_MARKS: Final = {"completed": "[x]", "inProgress": "[>]", "pending": "[ ]"}
+# Of a diff: the first lines and the last ones, the rest is counted.
+DIFF_HEAD: Final = 40
+DIFF_TAIL: Final = 10
+
+
+class View:
+    """`write` takes text with its line ends. With `holds_answer` the last message is not shown: somebody else does."""
+
+    def __init__(self, write: Callable[[str], None], *, color: bool, holds_answer: bool = False) -> None:
+        self._write = write
+        self._paint = Paint(color)
+        self._commands = Commands(self._line, self._paint)
+        self._holds_answer = holds_answer
+        self._held = ""
+        self._in_text = False  # an answer is being written, without a line end so far
+        self._usage: Any = None
+
+    # --- the frame ---
+
+    def started(self, started: Any) -> None:
+        facts = {
+            "model": f"{started.model} ({started.model_provider})",
+            "where": started.cwd,
+            "sandbox": _words(started.sandbox.type),
+            "thread": started.thread.id,
+        }
+        for name, fact in facts.items():
+            self._line(f"{self._paint.dim(name)}{' ' * (9 - len(name))}{visible_line(fact)}")
+        self._line("")
+
+    def ended(self, turn: Turn) -> None:
+        if turn.status != "completed":
+            self._show_held()
+        if turn.status == "failed":
+            self._line(self._paint.red(f"failed: {'it failed' if turn.error is None else visible(turn.error.message)}"))
+        elif turn.status == "interrupted":
+            self._line(self._paint.red("interrupted"))
+        seconds = (turn.duration_ms or 0) / 1000
+        self._line(self._paint.dim(f"{_tokens(self._usage)}{seconds:.1f} s"))
+
+    def note(self, text: str) -> None:
+        self._line(self._paint.dim(visible(text)))
+
+    # --- what happens ---
+
+    def show(self, method: str, params: Any) -> None:
+        match method:
+            case "item/agentMessage/delta":
+                self._text(params.delta)
+            case "item/commandExecution/outputDelta":
+                self._commands.output(params.item_id, params.delta)
+            case "item/started":
+                self._item_started(params.item)
+            case "item/completed":
+                self._item_completed(params.item)
+            case "turn/plan/updated":
+                self._plan(params)
+            case "thread/tokenUsage/updated":
+                self._usage = params.token_usage.total
+            case "error" if params.will_retry:
+                self._restart(f"{params.error.message} ({params.error.additional_details})")
+            case "warning":
+                self._line(self._paint.red(f"warning: {visible(params.message)}"))
+            case "configWarning":
+                self._line(self._paint.red(f"config: {visible(params.details or params.summary)}"))
+
+    def _item_started(self, item: Any) -> None:
+        self._show_held()
+        if isinstance(item, CommandExecutionThreadItem):
+            self._commands.started(item)
+
+    def _item_completed(self, item: Any) -> None:
+        match item:
+            case AgentMessageThreadItem() if self._holds_answer:
+                self._held = item.text
+            case AgentMessageThreadItem():
+                self._end_text()
+                self._line("")
+            case CommandExecutionThreadItem():
+                self._commands.ended(item)
+            case FileChangeThreadItem():
+                self._changes(item)
+            case ReasoningThreadItem():
+                for text in "\n".join(map(visible, item.summary)).splitlines():
+                    self._line(self._paint.dim(text))
+            case ImageViewThreadItem():
+                self._line(f"looked at {visible_line(item.path)}")
+            case WebSearchThreadItem():
+                self._line(f"searched the web: {visible_line(item.query)}")
+            case DynamicToolCallThreadItem():
+                self._line(f"{visible_line(item.tool)}: {item.status}")
+
+    def _plan(self, params: Any) -> None:
+        self._line(self._paint.cyan("plan"))
+        for step in params.plan:
+            self._line(f"  {_MARKS.get(step.status, '[ ]')} {visible_line(step.step)}")
+        self._line("")
+
+    def _restart(self, reason: str) -> None:
+        """The model's stream was cut. What it had said so far, it says again."""
+        cut = self._in_text or bool(self._held)
+        self._held = ""
+        self.note(reason + ("; the answer begins again" if cut else ""))
+
+    # --- changes ---
+
+    def _changes(self, item: FileChangeThreadItem) -> None:
+        for change in item.changes:
+            title = f"{_verb(str(change.kind.type), item.status)} {visible_line(change.path)}"
+            self._line(self._paint.bold(title) if item.status == "completed" else self._paint.red(title))
+            lines = visible(change.diff).splitlines()
+            if change.kind.type == "add":
+                lines = [f"+{line}" for line in lines]
+            elif change.kind.type == "delete":
+                lines = [f"-{line}" for line in lines]
+            self._diff(lines)
+        self._line("")
+
+    def _diff(self, lines: list[str]) -> None:
+        hidden = len(lines) - DIFF_HEAD - DIFF_TAIL
+        paints = {"+": self._paint.green, "-": self._paint.red, "@": self._paint.cyan}
+        for number, line in enumerate(lines):
+            if hidden <= 0 or number < DIFF_HEAD or number >= DIFF_HEAD + hidden:
+                self._line("  " + paints.get(line[:1], str)(line))
+            elif number == DIFF_HEAD:
+                self._line(self._paint.dim(f"  … {hidden} lines left out …"))
+
+    # --- writing ---
+
+    def _text(self, delta: str) -> None:
+        if self._holds_answer or not delta:
+            return
+        self._write(visible(delta))
+        self._in_text = not delta.endswith("\n")
+
+    def _show_held(self) -> None:
+        if self._held:
+            held, self._held = self._held, ""
+            self._line(visible(held))
+            self._line("")
+
+    def _end_text(self) -> None:
+        if self._in_text:
+            self._in_text = False
+            self._write("\n")
+
+    def _line(self, text: str) -> None:
+        self._end_text()
+        self._write(text + "\n")
+
+
+def _verb(kind: str, status: str) -> str:
+    if status != "completed":
+        return f"{status}: {kind}"
+    return {"add": "added", "delete": "deleted", "update": "changed"}.get(kind, kind)
+
+
+def _words(name: str) -> str:
+    return "".join(f" {char.lower()}" if char.isupper() else char for char in name)
+
+
+def _tokens(usage: Any) -> str:
+    return "" if usage is None else f"{usage.input_tokens} tokens in, {usage.output_tokens} out · "

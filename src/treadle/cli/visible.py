@@ -1,0 +1,44 @@
+"""Text that somebody else wrote, made safe to look at. Pure.
+
+What a command prints, a model says or a file is called may hold sequences that clear the screen, set the title, fill
+the clipboard or turn the direction of the writing. On a terminal those are shown as what they are, never acted upon.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+# Colours and weights of letters only. They are taken away: the text behind them is all that counts.
+_COLOURS: Final = re.compile(r"\x1b\[[0-9;:]*m")
+_LINE_END: Final = re.compile(r"\r\n?")
+
+_SHOWN_AS_NUMBERS: Final = (
+    *(range(0x09), range(0x0B, 0x20), range(0x7F, 0xA0)),  # control characters but tab and newline
+    *(range(0x061C, 0x061D), range(0x200E, 0x2010), range(0x2028, 0x202F), range(0x2066, 0x206A)),  # directions, lines
+    *(range(0xD800, 0xE000), range(0xFFF9, 0xFFFC), range(0xE0000, 0xE0080)),  # halves of letters, hidden text
+)
+
+
+def _number(code: int) -> str:
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+_TABLE: Final = {code: _number(code) for codes in _SHOWN_AS_NUMBERS for code in codes}
+
+
+def visible(text: str) -> str:
+    """The text with nothing in it that a terminal would act upon, but tabs and line ends.
+
+    A carriage return counts as the end of a line: what it would have overwritten stays to be seen.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return _LINE_END.sub("\n", _COLOURS.sub("", text)).translate(_TABLE)
+
+
+def visible_line(text: str) -> str:
+    """The same on one line."""
+    return visible(text).replace("\n", "\\n")
