@@ -49,7 +49,7 @@ class Commands:
         for other in self._running.values():
             if len(self._running) > 1 and not other.named and other is not command:
                 other.named = True
-                self._line(self._paint.dim(f"  {other.number} is: {other.command}"))
+                self._line(self._paint.dim(f"  [{other.number}] is: {other.command}"))
         command.named = len(self._running) > 1
         self._line(self._paint.bold(f"{self._label(command)}$ {command.command}"))
 

@@ -116,7 +116,7 @@ def test_commands_at_the_same_time_are_told_apart() -> None:
         *(
             "$ run a",
             "  | one",
-            "  1 is: run a",
+            "  [1] is: run a",
             "[2] $ run b",
             "  1| two",
             "  2| three",
