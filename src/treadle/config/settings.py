@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
@@ -17,7 +17,7 @@ from treadle.config.document import Document, config_path, read_document
 from treadle.config.layers import Layers, from_environment
 from treadle.config.overrides import KeyPath, Table, expand, join_key, parse_overrides
 from treadle.config.problems import ConfigError, ConfigWarning
-from treadle.config.providers import OFFLINE, read_providers
+from treadle.config.providers import OFFLINE, read_providers, secret_variables
 from treadle.config.values import InvalidValue, Settings, read_values
 from treadle.llm.provider import ProviderConfig
 from treadle.protocol.app.settings import (
@@ -26,6 +26,9 @@ from treadle.protocol.app.settings import (
     SandboxPolicy,
     WorkspaceWriteSandboxPolicy,
 )
+
+if TYPE_CHECKING:
+    from treadle.protocol.exec import EnvPolicy
 
 DEFAULT_MODEL: Final = "gpt-6.1-sol"
 """For a provider without a `model` beside it."""
@@ -74,6 +77,20 @@ class Config(Settings, frozen=True, kw_only=True):
             network_access=table.network_access,
             exclude_slash_tmp=table.exclude_slash_tmp,
             exclude_tmpdir_env_var=table.exclude_tmpdir_env_var,
+        )
+
+    def env_policy(self) -> EnvPolicy:
+        """`[shell_environment_policy]` for the execution layer. The keys of providers are never inherited, whatever their
+        names; one that `set` names was meant for commands."""
+        from treadle.protocol.exec import EnvPolicy
+
+        given = self.shell_environment_policy
+        return EnvPolicy(
+            inherit=given.inherit,
+            ignore_default_excludes=given.ignore_default_excludes,
+            exclude=(*given.exclude, *secret_variables(self.document)),
+            set=given.set,
+            include_only=given.include_only,
         )
 
     def base_instructions(self) -> str | None:
