@@ -71,7 +71,7 @@ class Authority:
         self.files.clear()
 
     def over(self, settings: Settings) -> list[CommandSession]:
-        """The running commands of earlier epochs that these settings would not allow; each is told once, to be ended."""
+        """The running commands of earlier epochs that these settings would not allow, each told once, to be ended."""
         over = [
             session
             for session, started in self._running.items()

@@ -80,8 +80,10 @@ class Config(Settings, frozen=True, kw_only=True):
         )
 
     def env_policy(self) -> EnvPolicy:
-        """`[shell_environment_policy]` for the execution layer. The keys of providers are never inherited, whatever their
-        names; one that `set` names was meant for commands."""
+        """`[shell_environment_policy]` as the execution layer takes it.
+
+        The keys of providers are never inherited, whatever they are called. One that `set` names is meant for commands.
+        """
         from treadle.protocol.exec import EnvPolicy
 
         given = self.shell_environment_policy

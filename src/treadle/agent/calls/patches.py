@@ -196,8 +196,9 @@ class _Patching:
         if beyond:
             self._files.lift()
         try:
+            await self._files.check()
             await apply([_resolved(change, self._files) for change in self._changes], self._files)
-        except PatchError as error:
+        except (PatchError, ExecError) as error:
             self._finish("failed")
             return f"the patch was not applied: {error.message}"
         self._finish("completed")

@@ -99,6 +99,15 @@ class PinnedFiles:
         identity = self._directories.get(above)
         return location if identity is None else Location(location.path, above, identity)
 
+    async def check(self) -> None:
+        """Raise when a name leads elsewhere by now: who named it would not get what he asked for."""
+        await self._run(self._check)
+
+    def _check(self) -> None:
+        for name, target in self.targets.items():
+            if _resolve(name) != target:
+                raise _moved(name)
+
     # --- operations ---
 
     async def read(self, path: str, /) -> bytes:
@@ -211,29 +220,29 @@ def _require_unchanged(target: Target, path: str, place: Place) -> None:
 
 
 def _resolve(name: str) -> Target:
-    parent, last = os.path.split(name)
-    entry = os.path.join(os.path.realpath(parent), last)
-    try:
-        link = os.readlink(entry)
-    except OSError:  # no link, or nothing there: the name is the file
-        location = _locate(entry)
-        return Target(name, location, location, None)
-    return Target(name, _locate(os.path.realpath(entry)), _locate(entry), link)
+    with reported(name):  # also what `realpath` raises when a link is swapped under it
+        parent, last = os.path.split(name)
+        entry = os.path.join(os.path.realpath(parent), last)
+        try:
+            link = os.readlink(entry)
+        except OSError:  # no link, or nothing there: the name is the file
+            location = _locate(entry)
+            return Target(name, location, location, None)
+        return Target(name, _locate(os.path.realpath(entry)), _locate(entry), link)
 
 
 def _locate(path: str) -> Location:
     directory = os.path.dirname(path)
-    with reported(path):
-        while True:
-            try:
-                descriptor = open_plain(directory, _SEARCH)
-            except (FileNotFoundError, NotADirectoryError):
-                directory = os.path.dirname(directory)
-                continue
-            try:
-                return Location(path, directory, _identity(os.fstat(descriptor)))
-            finally:
-                os.close(descriptor)
+    while True:
+        try:
+            descriptor = open_plain(directory, _SEARCH)
+        except (FileNotFoundError, NotADirectoryError):
+            directory = os.path.dirname(directory)
+            continue
+        try:
+            return Location(path, directory, _identity(os.fstat(descriptor)))
+        finally:
+            os.close(descriptor)
 
 
 def _identity(found: os.stat_result) -> Identity:
@@ -241,5 +250,6 @@ def _identity(found: os.stat_result) -> Identity:
 
 
 def _moved(path: str) -> ExecError:
-    text = f"{shown(path)} is no longer where it was when this was checked: a directory or a link was put in its place"
-    return ExecError(f"{text}; nothing was written through it", INVALID_REQUEST)
+    return ExecError(
+        f"{shown(path)} leads elsewhere now than when it was checked; look at what is there", INVALID_REQUEST
+    )
