@@ -57,7 +57,7 @@ class Authority:
 
     def started(self, session: CommandSession, epoch: int, settings: Settings, *, unconfined: bool) -> None:
         """A command of the model runs, as the settings of that epoch allowed it; `unconfined` without their sandbox."""
-        self._running = {other: rights for other, rights in self._running.items() if other.running}
+        self._running = {other: rights for other, rights in self._running.items() if not other.closed}
         self._running[session] = _Started(epoch, settings, unconfined)
         self._ended.pop(session.id, None)
 
@@ -71,11 +71,14 @@ class Authority:
         self.files.clear()
 
     def over(self, settings: Settings) -> list[CommandSession]:
-        """The running commands of earlier epochs that these settings would not allow, each told once, to be ended."""
+        """The commands of earlier epochs that these settings would not allow, each told once, to be ended.
+
+        One that has ended counts while a child that it left behind holds its output open.
+        """
         over = [
             session
             for session, started in self._running.items()
-            if session.running and started.epoch != self.epoch and not _allows(settings, started)
+            if not session.closed and started.epoch != self.epoch and not _allows(settings, started)
         ]
         for session in over:
             del self._running[session]
