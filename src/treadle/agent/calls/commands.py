@@ -80,13 +80,12 @@ class Command:
         )
         self._opened: OpenItem | None = None
         self._session: CommandSession | None = None
-        self._place = ""  # the directory without links, as it is when the call comes
+        self._place = _without_links(self._cwd)
 
     async def run(self) -> str:
         """What the model is told."""
         escalated = self._arguments.sandbox_permissions == "require_escalated"
         sandbox = await self._sandbox()
-        self._place = await asyncio.to_thread(os.path.realpath, self._cwd)
         beyond = escalated and sandbox is not None
         if self._accepted(unconfined=beyond):
             return await self._execute(None if escalated else sandbox)
@@ -186,7 +185,7 @@ class Command:
 
     async def _start(self, sandbox: Sandbox | None) -> CommandSession:
         arguments = self._arguments
-        if await asyncio.to_thread(os.path.realpath, self._cwd) != self._place:
+        if _without_links(self._cwd) != self._place:
             raise ExecError(f"{self._cwd} is no longer the directory {self._place}", INVALID_REQUEST)
         spec = CommandSpec(
             command=self._argv,
@@ -316,6 +315,13 @@ def report(session: CommandSession, max_tokens: int | None) -> str:
 
 def env_policy(turn: Turn) -> EnvPolicy:
     return turn.thread.services.config_for(turn.thread.settings).env_policy()
+
+
+def _without_links(path: str) -> str:
+    try:
+        return os.path.realpath(path)
+    except (OSError, ValueError):  # a NUL byte, or a link that is swapped right now: the start will say what is wrong
+        return path
 
 
 def _seconds(asked_ms: int | None, longest: int) -> float:

@@ -71,7 +71,7 @@ async def apply_patch(turn: Turn, call_id: str, text: str, cwd: str | None = Non
         patch = parse_patch(text)
         files = await PinnedFiles.resolve(paths(patch, where), await file_policy(settings))
         changes = await _plan(patch, files, where)
-    except PatchError as error:
+    except (PatchError, ExecError) as error:
         return f"the patch was not applied: {error.message}"
     if not changes:
         return "the patch was read, and changes nothing"
