@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from treadle.agent.state import Settings
 from treadle.errors import ExecError
 
 if TYPE_CHECKING:
     from treadle.execution.files.pinned import Location
+    from treadle.execution.sandbox.policy import Policy
     from treadle.protocol.exec import Sandbox
     from treadle.tools.command.sessions import CommandSession
 
@@ -44,7 +45,8 @@ class Grant(Struct, frozen=True, kw_only=True):
 class _Started(Struct, frozen=True):
     epoch: int
     settings: Settings
-    unconfined: bool
+    rules: Policy | None
+    """What it may do, as far as that is known; None is everything."""
 
 
 class Authority:
@@ -58,7 +60,7 @@ class Authority:
     def started(self, session: CommandSession, epoch: int, settings: Settings, *, unconfined: bool) -> None:
         """A command of the model runs, as the settings of that epoch allowed it; `unconfined` without their sandbox."""
         self._running = {other: rights for other, rights in self._running.items() if not other.closed}
-        self._running[session] = _Started(epoch, settings, unconfined)
+        self._running[session] = _Started(epoch, settings, None if unconfined else _rules(settings))
         self._ended.pop(session.id, None)
 
     def was_ended(self, session_id: int) -> bool:
@@ -103,30 +105,43 @@ def confined_to(settings: Settings) -> Sandbox | None:
     return sandbox_for(settings.sandbox, settings.cwd)
 
 
-def _allows(settings: Settings, started: _Started) -> bool:
-    if settings.approval_policy == "untrusted" and started.settings.approval_policy != "untrusted":
-        return False  # it would have been asked for
-    now = confined_to(settings)
-    if now is None:
-        return True
-    if started.unconfined:
-        return False
-    return _is_within(confined_to(started.settings), now)
-
-
-def _is_within(inner: Sandbox | None, outer: Sandbox) -> bool:
-    """Whether nothing that the inner one allows is forbidden by the outer one. Fails closed."""
+def file_rules(sandbox: Sandbox | None) -> Policy | None:
+    """What a sandbox says about files, for what this process does itself. Blocking. Raises `ExecError`."""
     from treadle.execution.sandbox import policy_from_wire
 
-    if inner == outer:
-        return True
+    if sandbox is None or sandbox.permissions.file_system is None:
+        return policy_from_wire(sandbox)
+    # What is protected may not be made either where it is missing: nothing has to be mounted for that.
+    entries = tuple(
+        structs.replace(entry, missing_path_behavior=None) if entry.access == "read" else entry
+        for entry in sandbox.permissions.file_system.entries
+    )
+    file_system = structs.replace(sandbox.permissions.file_system, entries=entries)
+    permissions = structs.replace(sandbox.permissions, file_system=file_system)
+    return policy_from_wire(structs.replace(sandbox, permissions=permissions))
+
+
+def _rules(settings: Settings) -> Policy | None:
     try:
-        small, large = policy_from_wire(inner), policy_from_wire(outer)
+        return file_rules(confined_to(settings))
+    except ExecError:  # then it counts as one that may do everything
+        return None
+
+
+def _allows(settings: Settings, started: _Started) -> bool:
+    """Fails closed."""
+    if settings.approval_policy == "untrusted" and started.settings.approval_policy != "untrusted":
+        return False  # it would have been asked for
+    try:
+        now = file_rules(confined_to(settings))
     except ExecError:
         return False
-    if small is None or large is None:
-        return large is None
+    return now is None or (started.rules is not None and _is_within(started.rules, now))
+
+
+def _is_within(inner: Policy, outer: Policy) -> bool:
+    """Whether nothing that the inner one allows is forbidden by the outer one."""
     # Access is the same all over the part of a tree that no deeper rule is about, so the paths of the rules are enough.
-    paths = {"/", *(rule.path for rule in (*small.rules, *large.rules))}
-    narrower = all(_RANK[small.access(path)] <= _RANK[large.access(path)] for path in paths)
-    return narrower and small.network <= large.network
+    paths = {"/", *(rule.path for rule in (*inner.rules, *outer.rules))}
+    narrower = all(_RANK[inner.access(path)] <= _RANK[outer.access(path)] for path in paths)
+    return narrower and inner.network <= outer.network

@@ -77,6 +77,19 @@ def test_another_directory_is_another_right(tmp_path: Path) -> None:
     assert not _goes_on(wide, narrow)
 
 
+def test_what_it_may_do_is_what_it_could_when_it_was_started(tmp_path: Path) -> None:
+    """A link that is put in the place of its directory later does not make it a command of the other one."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    for directory in (old, new):
+        directory.mkdir()
+    authority, session = Authority(), cast(CommandSession, Running())
+    authority.started(session, 0, settings(cwd=str(old), sandbox=WORKSPACE), unconfined=False)
+    old.rename(tmp_path / "away")
+    old.symlink_to(new)
+    authority.forget()
+    assert authority.over(settings(cwd=str(new), sandbox=WORKSPACE)) == [session]
+
+
 @pytest.mark.parametrize("sandbox", [READ_ONLY, WORKSPACE])
 def test_outside_of_the_sandbox_is_more_than_any(tmp_path: Path, sandbox: SandboxPolicy) -> None:
     confined = settings(cwd=str(tmp_path), sandbox=sandbox)

@@ -24,8 +24,9 @@ from treadle.agent.approvals import (
     reviewer_text,
     warn_unreviewed,
 )
-from treadle.agent.authority import confined_to
+from treadle.agent.authority import confined_to, file_rules
 from treadle.agent.state import Settings
+from treadle.agent.thread import Thread
 from treadle.agent.turn import Turn
 from treadle.errors import NOT_FOUND, ExecError
 from treadle.execution.files.pinned import Location, PinnedFiles
@@ -69,7 +70,7 @@ async def apply_patch(turn: Turn, call_id: str, text: str, cwd: str | None = Non
     where = cwd or settings.cwd
     try:
         patch = parse_patch(text)
-        files = await PinnedFiles.resolve(paths(patch, where), await file_policy(settings))
+        files = await PinnedFiles.resolve(paths(patch, where), await file_policy(turn.thread))
         changes = await _plan(patch, files, where)
     except (PatchError, ExecError) as error:
         return f"the patch was not applied: {error.message}"
@@ -78,21 +79,9 @@ async def apply_patch(turn: Turn, call_id: str, text: str, cwd: str | None = Non
     return await _Patching(turn, call_id, changes, files, settings, epoch).run()
 
 
-async def file_policy(settings: Settings) -> Policy | None:
-    """What the thread may do with files that this process opens for it, on every machine."""
-    from treadle.execution.sandbox import policy_from_wire
-
-    sandbox = confined_to(settings)
-    if sandbox is None or sandbox.permissions.file_system is None:
-        return policy_from_wire(sandbox)
-    # What is protected may not be made either where it is missing: nobody has to mount anything for that.
-    entries = tuple(
-        structs.replace(entry, missing_path_behavior=None) if entry.access == "read" else entry
-        for entry in sandbox.permissions.file_system.entries
-    )
-    file_system = structs.replace(sandbox.permissions.file_system, entries=entries)
-    permissions = structs.replace(sandbox.permissions, file_system=file_system)
-    return await asyncio.to_thread(policy_from_wire, structs.replace(sandbox, permissions=permissions))
+async def file_policy(thread: Thread) -> Policy | None:
+    """What the thread may do with files that this process opens for it, on every machine. Raises `ExecError`."""
+    return await asyncio.to_thread(file_rules, confined_to(thread.settings))
 
 
 async def _plan(patch: Patch, files: PinnedFiles, cwd: str) -> list[FileChange]:

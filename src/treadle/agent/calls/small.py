@@ -46,8 +46,8 @@ async def view_image(turn: Turn, call_id: str, text: str) -> Content:
     from treadle.tools.view_image import load_image
 
     arguments = parse(text, ViewImageArguments)
-    settings = turn.thread.settings
-    image = await load_image(LocalFiles(await file_policy(settings)), arguments.path, settings.cwd)
+    files = LocalFiles(await file_policy(turn.thread))
+    image = await load_image(files, arguments.path, turn.thread.settings.cwd)
     turn.show_item(ImageViewThreadItem(id=call_id, path=image.path))
     return [{"type": "input_image", "image_url": image.data_url}]
 
