@@ -6,7 +6,7 @@ warning, because a file may be older or newer than we are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from treadle.config.known_keys import UNUSED_IN_PROVIDER
@@ -18,7 +18,6 @@ from treadle.llm.provider import ProviderConfig, ProviderConfigError, read_provi
 OFFLINE: Final = "offline"
 OPENAI: Final = "openai"
 _OPENAI_URL: Final = "https://api.openai.com/v1"
-_WITH_KEYS: Final = ("model_providers", "mcp_servers")
 
 
 def read_providers(
@@ -48,18 +47,6 @@ def read_providers(
         problem = f"there is no provider `{used}`; add a table [model_providers.{used}], or choose one of {ids}"
         raise layers.error(("model_provider",), problem)
     return providers, warnings
-
-
-def secret_variables(document: Mapping[str, Any]) -> Iterator[str]:
-    """The environment variables that hold the keys of providers and other servers, used or not, usable or not."""
-    for section in _WITH_KEYS:
-        tables = document.get(section)
-        for table in tables.values() if isinstance(tables, Mapping) else ():
-            if isinstance(table, Mapping):
-                headers = table.get("env_http_headers")
-                named = [table.get("env_key"), table.get("bearer_token_env_var")]
-                named += headers.values() if isinstance(headers, Mapping) else ()
-                yield from (name for name in named if isinstance(name, str) and name)
 
 
 def _unknown(layers: Layers, provider: ProviderConfig) -> list[ConfigWarning]:

@@ -17,7 +17,7 @@ from treadle.config.document import Document, config_path, read_document
 from treadle.config.layers import Layers, from_environment
 from treadle.config.overrides import KeyPath, Table, expand, join_key, parse_overrides
 from treadle.config.problems import ConfigError, ConfigWarning
-from treadle.config.providers import OFFLINE, read_providers, secret_variables
+from treadle.config.providers import OFFLINE, read_providers
 from treadle.config.values import InvalidValue, Settings, read_values
 from treadle.llm.provider import ProviderConfig
 from treadle.protocol.app.settings import (
@@ -84,6 +84,7 @@ class Config(Settings, frozen=True, kw_only=True):
 
         The keys of providers are never inherited, whatever they are called. One that `set` names is meant for commands.
         """
+        from treadle.config.secret_variables import secret_variables
         from treadle.protocol.exec import EnvPolicy
 
         given = self.shell_environment_policy
