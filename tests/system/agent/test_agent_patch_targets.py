@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +12,9 @@ import pytest
 from system.agent.order import check_thread
 from system.agent.scene import Json, Scene, patch, scene, shell
 from treadle.agent.calls import patches
-from treadle.agent.state import Settings
+from treadle.agent.thread import Thread
 from treadle.execution.files.pinned import PinnedFiles
-from treadle.execution.uris import uri_from_path
-from treadle.protocol.exec import (
-    FileSystemPermissions,
-    Permissions,
-    Sandbox,
-    SandboxEntry,
-    SandboxPath,
-)
+from treadle.execution.sandbox.policy import Policy, Rule
 from treadle.testing import ToolCall
 
 pytestmark = pytest.mark.anyio
@@ -271,13 +264,11 @@ async def test_a_link_is_deleted_and_not_what_it_leads_to(tmp_path: Path) -> Non
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def _hides(path: Path) -> Callable[[Settings], Sandbox]:
-    def entry(name: str, access: str) -> SandboxEntry:
-        return SandboxEntry(path=SandboxPath(type="path", path=uri_from_path(name)), access=access)
+def _hides(path: Path) -> Callable[[Thread], Awaitable[Policy]]:
+    async def policy(thread: Thread) -> Policy:
+        return Policy((Rule("/", "read"), Rule(os.path.realpath(path), "none")), network=False)
 
-    files = FileSystemPermissions(type="restricted", entries=(entry("/", "read"), entry(str(path), "none")))
-    sandbox = Sandbox(permissions=Permissions(type="managed", network="restricted", file_system=files))
-    return lambda settings: sandbox
+    return policy
 
 
 async def test_what_the_sandbox_hides_is_neither_patched_nor_looked_at(
@@ -285,7 +276,7 @@ async def test_what_the_sandbox_hides_is_neither_patched_nor_looked_at(
 ) -> None:
     async with scene(tmp_path) as stage:
         ground = Ground(stage)
-        monkeypatch.setattr(patches, "confined_to", _hides(ground.outside))
+        monkeypatch.setattr(patches, "file_policy", _hides(ground.outside))
         (ground.workspace / "link").symlink_to(ground.victim)
         calls = [
             ToolCall("apply_patch", {"input": patch("*** Update File: link", "-guess", "+x")}, "patch"),
