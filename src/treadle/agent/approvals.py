@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Raw, Struct
 
+from treadle.agent.authority import CHANGED
 from treadle.agent.services import Ask
 from treadle.agent.state import Settings
 from treadle.agent.thread import Thread
@@ -23,7 +24,7 @@ from treadle.protocol.app.settings import GranularAskForApproval
 # Somebody may be asleep; but a question is not kept for ever.
 ANSWER_S: Final = 24 * 3600.0
 
-Verdict: TypeAlias = Literal["accept", "acceptForSession", "decline", "cancel", "failed"]
+Verdict: TypeAlias = Literal["accept", "acceptForSession", "decline", "cancel", "failed", "withdrawn"]
 Course: TypeAlias = Literal["go", "ask", "refuse"]
 
 REJECTED: Final = "rejected by user"
@@ -82,6 +83,23 @@ async def wait_for(thread: Thread, ask: Ask) -> Raw | RpcError:
         return RpcError(0, "nobody answered")
     finally:
         thread.close_ask(ask)
+
+
+async def ask_user(thread: Thread, ask: Ask, wanted: type[Any]) -> Verdict:
+    """What the user says; an answer to a question of other settings than those in force now is none."""
+    epoch = thread.authority.epoch
+    answer = await wait_for(thread, ask)
+    return read_verdict(answer, wanted) if thread.authority.epoch == epoch else "withdrawn"
+
+
+def refused_text(settings: Settings, verdict: Verdict) -> str:
+    """What the model is told when it was not a yes."""
+    match verdict:
+        case "failed":
+            return FAILED
+        case "withdrawn":
+            return CHANGED
+    return reviewer_text(settings) or REJECTED
 
 
 def read_verdict(answer: Raw | RpcError, wanted: type[Any]) -> Verdict:

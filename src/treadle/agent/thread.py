@@ -14,13 +14,14 @@ import msgspec
 from msgspec import Raw, structs
 
 from treadle._version import __version__
+from treadle.agent.authority import ENDED, Authority, same_authority
 from treadle.agent.history import History
 from treadle.agent.ids import now_ms
 from treadle.agent.journal import Journal
 from treadle.agent.services import Ask, Audience, Services
 from treadle.agent.state import Settings, State, read_state
 from treadle.errors import RpcError
-from treadle.protocol.app.notifications import ServerRequestResolvedNotification
+from treadle.protocol.app.notifications import ServerRequestResolvedNotification, WarningNotification
 from treadle.protocol.app.thread_notifications import (
     ThreadSettingsUpdatedNotification,
     ThreadStatusChangedNotification,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from treadle.agent.turn import Turn
     from treadle.config import InstructionFile
     from treadle.protocol.app.turns import Turn as WireTurn
-    from treadle.tools.command.sessions import CommandSessions
+    from treadle.tools.command.sessions import CommandSession, CommandSessions
 
 # A thread is kept claimed for this long after its last use: the next turn often follows at once, and a claim is a trip
 # to the store. Another server that wants it waits longer than that.
@@ -57,9 +58,7 @@ class Thread:
         self.lock = asyncio.Lock()  # requests for this thread are handled one after the other
         self.turn: Turn | None = None
         self.asks: dict[int, Ask] = {}
-        # Commands that need not be asked for again, and whether they may run outside of the sandbox.
-        self.accepted: set[tuple[bool | str, ...]] = set()
-        self.accepted_paths: set[str] = set()  # files that patches may change without being asked for again
+        self.authority = Authority()
         self.history: History | None = None
         self.used_at = now_ms()
         self.looked_ahead: tuple[str, asyncio.Future[list[InstructionFile] | None]] | None = None  # see `context`
@@ -112,6 +111,7 @@ class Thread:
                 self._take(news)
                 self.history = None
                 self.journal.reset(news.counters.seq)
+                self._end_authority()  # what was granted here is not known there, nor what was changed there here
         self._holds += 1
 
     def _still_ours(self) -> bool:
@@ -231,12 +231,35 @@ class Thread:
 
     def change_settings(self, changes: dict[str, Any]) -> None:
         """Under `acquire`. Tells clients when something is different."""
-        settings = structs.replace(self.settings, **changes)
-        if settings == self.settings:
+        before, settings = self.settings, structs.replace(self.settings, **changes)
+        if settings == before:
             return
         self.state = structs.replace(self.state, settings=settings)
         params = ThreadSettingsUpdatedNotification(thread_id=self.id, thread_settings=settings.on_wire())
         self.journal.emit("thread/settings/updated", params, self.save())
+        if not same_authority(before, settings):
+            self._end_authority()
+
+    def command_started(self, session: CommandSession, epoch: int, settings: Settings, *, unconfined: bool) -> None:
+        """The model has a command running. The settings may have changed while it was started."""
+        self.authority.started(session, epoch, settings, unconfined=unconfined)
+        self._end_commands(self.authority.over(self.settings))
+
+    def _end_authority(self) -> None:
+        """Nothing that was allowed before counts any more; a question that is open is taken back."""
+        self.authority.forget()
+        for ask in self.asks.values():
+            if ask.method.endswith("/requestApproval") and not ask.answer.done():
+                ask.answer.set_result(RpcError(0, "the settings of the thread changed"))
+        self._end_commands(self.authority.over(self.settings))
+
+    def _end_commands(self, over: Sequence[CommandSession]) -> None:
+        for session in over:
+            self.services.spawn(session.terminate(ENDED), f"end of command {session.process_id}")
+        if over:
+            numbers = ", ".join(session.process_id for session in over)
+            message = f"The settings of the thread changed: commands that could do more were ended (process {numbers})."
+            self.journal.emit("warning", WarningNotification(message=message, thread_id=self.id))
 
     def save(self, **changes: Any) -> ThreadRecord:
         """The record as it is to be written now."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
@@ -26,6 +26,9 @@ from treadle.protocol.app.settings import (
     SandboxPolicy,
     WorkspaceWriteSandboxPolicy,
 )
+
+if TYPE_CHECKING:
+    from treadle.protocol.exec import EnvPolicy
 
 DEFAULT_MODEL: Final = "gpt-6.1-sol"
 """For a provider without a `model` beside it."""
@@ -74,6 +77,23 @@ class Config(Settings, frozen=True, kw_only=True):
             network_access=table.network_access,
             exclude_slash_tmp=table.exclude_slash_tmp,
             exclude_tmpdir_env_var=table.exclude_tmpdir_env_var,
+        )
+
+    def env_policy(self) -> EnvPolicy:
+        """`[shell_environment_policy]` as the execution layer takes it.
+
+        The keys of providers are never inherited, whatever they are called. One that `set` names is meant for commands.
+        """
+        from treadle.config.secret_variables import secret_variables
+        from treadle.protocol.exec import EnvPolicy
+
+        given = self.shell_environment_policy
+        return EnvPolicy(
+            inherit=given.inherit,
+            ignore_default_excludes=given.ignore_default_excludes,
+            exclude=(*given.exclude, *secret_variables(self.document)),
+            set=given.set,
+            include_only=given.include_only,
         )
 
     def base_instructions(self) -> str | None:

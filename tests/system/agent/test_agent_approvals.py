@@ -267,7 +267,10 @@ async def test_a_patch_outside_of_the_sandbox(tmp_path: Path) -> None:
         thread = await stage.start()
         await stage.run(thread, approvalPolicy="on-request", sandboxPolicy=CONFINED)
         assert [item["status"] for item in stage.completed("fileChange")] == ["declined"] * 4 + ["completed"]
-        assert {ask["params"]["reason"] for ask in stage.client.told(PATCH)} == {"it writes outside of the sandbox"}
+        reasons = [ask["params"]["reason"] for ask in stage.client.told(PATCH)]
+        behind = f"; {stage.workspace}/link/behind.txt leads to {tmp_path}/behind.txt"
+        outside = "it writes outside of the sandbox"
+        assert reasons == [outside, outside, outside + behind, outside]
         assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "workspace"]
         assert list((stage.workspace / ".git").iterdir()) == []
         await check_thread(stage, thread)

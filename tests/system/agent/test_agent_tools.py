@@ -117,6 +117,7 @@ async def test_calls_that_cannot_be_done_are_answered(tmp_path: Path) -> None:
             ToolCall("exec_command", shell("true", workdir="/no/such/place"), "c4"),
             ToolCall("no_such_freeform", "text", "c5", custom=True),
             ToolCall("update_plan", {"plan": "no"}, "c6"),
+            ToolCall("exec_command", shell("true", workdir="a\0b"), "c7"),
         )
         outputs = request.tool_outputs
         assert outputs["c1"] == "unsupported call: no_such_tool"
@@ -125,8 +126,9 @@ async def test_calls_that_cannot_be_done_are_answered(tmp_path: Path) -> None:
         assert "/no/such/place" in outputs["c4"]
         assert outputs["c5"] == "unsupported custom tool call: no_such_freeform"
         assert outputs["c6"].startswith("failed to parse function arguments: ")
-        (item,) = stage.completed("commandExecution")
-        assert (item["id"], item["status"]) == ("c4", "failed")
+        assert "NUL" in outputs["c7"]
+        items = [(item["id"], item["status"]) for item in stage.completed("commandExecution")]
+        assert sorted(items) == [("c4", "failed"), ("c7", "failed")]
 
 
 # --- patches ---------------------------------------------------------------------------------------------------------

@@ -10,25 +10,25 @@ import asyncio
 import os
 from typing import Final
 
+import msgspec
 from msgspec import UNSET, structs
 
 from treadle.agent.approvals import (
-    FAILED,
-    REJECTED,
     Question,
     Verdict,
+    ask_user,
     course,
-    read_verdict,
     refusal,
+    refused_text,
     reviewer_text,
-    wait_for,
     warn_unreviewed,
 )
+from treadle.agent.authority import CHANGED, ENDED, Grant
 from treadle.agent.confinement import can_protect, sandbox_for
 from treadle.agent.event import Growth
 from treadle.agent.items import OpenItem
 from treadle.agent.turn import Turn
-from treadle.errors import ExecError
+from treadle.errors import INVALID_REQUEST, ExecError
 from treadle.protocol.app.approvals import (
     CommandExecutionRequestApprovalParams,
     CommandExecutionRequestApprovalResponse,
@@ -42,7 +42,7 @@ from treadle.protocol.exec import EnvPolicy, Sandbox
 from treadle.tools.arguments import ExecCommandArguments, WriteStdinArguments, parse
 from treadle.tools.command.actions import command_actions
 from treadle.tools.command.report import CommandReport, new_chunk_id, report_text
-from treadle.tools.command.safety import canonical, is_known_safe
+from treadle.tools.command.safety import is_known_safe
 from treadle.tools.command.sessions import CommandSession, CommandSpec
 from treadle.tools.command.shell import shell_argv, shown
 
@@ -66,6 +66,7 @@ class Command:
         self._turn = turn
         self._thread = turn.thread
         self._settings = turn.thread.settings
+        self._epoch = turn.thread.authority.epoch
         self._arguments = arguments
         cwd = self._settings.cwd
         self._cwd = os.path.normpath(os.path.join(cwd, arguments.workdir)) if arguments.workdir else cwd
@@ -79,7 +80,7 @@ class Command:
         )
         self._opened: OpenItem | None = None
         self._session: CommandSession | None = None
-        self._key = canonical(self._argv)
+        self._place = _without_links(self._cwd)
 
     async def run(self) -> str:
         """What the model is told."""
@@ -99,22 +100,33 @@ class Command:
 
     async def _after(self, verdict: Verdict, sandbox: Sandbox | None) -> str:
         """Go on as the user said."""
-        if verdict == "acceptForSession":
-            self._thread.accepted.add((sandbox is None, *self._key))
+        if verdict == "acceptForSession" and not self._outdated:
+            self._thread.authority.commands.add(self._grant(unconfined=sandbox is None))
         if verdict in ("accept", "acceptForSession"):
             return await self._execute(sandbox)
         self._finish(status="failed" if verdict == "failed" else "declined")
         if verdict == "cancel":
             self._turn.interrupt()
-        return FAILED if verdict == "failed" else self._declined()
+        return refused_text(self._settings, verdict)
+
+    def _grant(self, *, unconfined: bool) -> Grant:
+        return Grant(
+            argv=self._argv,
+            cwd=self._place,
+            tty=self._arguments.tty,
+            env=msgspec.json.encode(env_policy(self._turn), order="deterministic"),
+            unconfined=unconfined,
+        )
 
     def _accepted(self, *, unconfined: bool) -> bool:
         """Whether it need not be asked for again. To run it in the sandbox is less than to run it without."""
-        accepted = self._thread.accepted
-        return (True, *self._key) in accepted or (not unconfined and (False, *self._key) in accepted)
+        granted = self._thread.authority.commands
+        return self._grant(unconfined=True) in granted or (not unconfined and self._grant(unconfined=False) in granted)
 
-    def _declined(self) -> str:
-        return reviewer_text(self._settings) or REJECTED
+    @property
+    def _outdated(self) -> bool:
+        """Whether it was decided under settings that are no longer in force."""
+        return self._thread.authority.epoch != self._epoch
 
     async def _sandbox(self) -> Sandbox | None:
         protect = True
@@ -147,7 +159,7 @@ class Command:
             environment_id="local",
             available_decisions=("accept", "acceptForSession", "decline", "cancel"),
         )
-        return read_verdict(await wait_for(self._thread, ask), CommandExecutionRequestApprovalResponse)
+        return await ask_user(self._thread, ask, CommandExecutionRequestApprovalResponse)
 
     async def _ask_unconfined(self, reason: str) -> Verdict:
         return "accept" if self._accepted(unconfined=True) else await self._ask(reason)
@@ -155,6 +167,9 @@ class Command:
     # --- running ---
 
     async def _execute(self, sandbox: Sandbox | None) -> str:
+        if self._outdated:
+            self._finish(status="declined")
+            return CHANGED
         try:
             session = await self._start(sandbox)
         except ExecError as error:
@@ -164,12 +179,14 @@ class Command:
         except asyncio.CancelledError:
             await session.terminate()
             raise
-        if ended and session.sandbox_denied and sandbox is not None and self._may_retry():
+        if ended and session.sandbox_denied and sandbox is not None and not self._outdated and self._may_retry():
             return await self._retry(session)
         return self._report(session, ended)
 
     async def _start(self, sandbox: Sandbox | None) -> CommandSession:
         arguments = self._arguments
+        if _without_links(self._cwd) != self._place:
+            raise ExecError(f"{self._cwd} is no longer the directory {self._place}", INVALID_REQUEST)
         spec = CommandSpec(
             command=self._argv,
             cwd=self._cwd,
@@ -181,6 +198,7 @@ class Command:
         session = self._session = await self._thread.sessions.start(spec, self._grow)
         self._item = structs.replace(self._item, process_id=session.process_id, source="unifiedExecStartup")
         self._open().look = self._so_far
+        self._thread.command_started(session, self._epoch, self._settings, unconfined=sandbox is None)
         return session
 
     async def _not_started(self, error: ExecError, sandbox: Sandbox | None) -> str:
@@ -198,7 +216,7 @@ class Command:
         """The sandbox seems to have stood in the way."""
         self._thread.sessions.forget(session)
         verdict = await self._ask_unconfined(RETRY_REASON)
-        if verdict in ("decline", "failed"):
+        if verdict in ("decline", "failed", "withdrawn"):
             return self._report(session, True)  # as it ended, which is what the model has to work with
         return await self._after(verdict, None)
 
@@ -257,6 +275,8 @@ class Command:
 
 async def write_stdin(turn: Turn, text: str) -> str:
     arguments = parse(text, WriteStdinArguments)
+    if turn.thread.authority.was_ended(arguments.session_id):
+        return f"session {arguments.session_id} was {ENDED}"
     session = turn.thread.sessions.get(arguments.session_id)
     if session is None:
         return f"there is no session {arguments.session_id}: it has ended, or never was; run the command again"
@@ -294,14 +314,14 @@ def report(session: CommandSession, max_tokens: int | None) -> str:
 
 
 def env_policy(turn: Turn) -> EnvPolicy:
-    given = turn.thread.services.config_for(turn.thread.settings).shell_environment_policy
-    return EnvPolicy(
-        inherit=given.inherit,
-        ignore_default_excludes=given.ignore_default_excludes,
-        exclude=given.exclude,
-        set=given.set,
-        include_only=given.include_only,
-    )
+    return turn.thread.services.config_for(turn.thread.settings).env_policy()
+
+
+def _without_links(path: str) -> str:
+    try:
+        return os.path.realpath(path)
+    except (OSError, ValueError):  # a NUL byte, or a link that is swapped right now: the start will say what is wrong
+        return path
 
 
 def _seconds(asked_ms: int | None, longest: int) -> float:

@@ -1,33 +1,35 @@
 """apply_patch: a patch as an item, with approval and sandbox.
 
 It owns the way of one patch from its text to the changed files, and the running diff of the turn. Reading, planning and
-applying patches is `treadle.tools.patch`.
+applying patches is `treadle.tools.patch`. The names in a patch are resolved once, before anybody is asked; what is
+read, shown, allowed and written is what they led to then (`PinnedFiles`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
 from treadle.agent.approvals import (
-    FAILED,
-    REJECTED,
     Question,
     Verdict,
+    ask_user,
     course,
-    read_verdict,
     refusal,
+    refused_text,
     reviewer_text,
-    wait_for,
     warn_unreviewed,
 )
-from treadle.agent.confinement import may_write, sandbox_for
+from treadle.agent.authority import confined_to, file_rules
+from treadle.agent.state import Settings
+from treadle.agent.thread import Thread
 from treadle.agent.turn import Turn
 from treadle.errors import NOT_FOUND, ExecError
-from treadle.execution.files.base import Files
+from treadle.execution.files.pinned import Location, PinnedFiles
 from treadle.protocol.app.actions import (
     AddPatchChangeKind,
     DeletePatchChangeKind,
@@ -40,6 +42,9 @@ from treadle.protocol.app.thread_notifications import TurnDiffUpdatedNotificatio
 from treadle.tools.arguments import ApplyPatchArguments, parse
 from treadle.tools.patch import FileChange, Patch, PatchError, apply, paths, plan
 from treadle.tools.patch import parse as parse_patch
+
+if TYPE_CHECKING:
+    from treadle.execution.sandbox.policy import Policy
 
 # A model without the tool writes the patch to a program of that name, as a here-document.
 _HEREDOC: Final = re.compile(
@@ -61,36 +66,53 @@ async def apply_patch_function(turn: Turn, call_id: str, text: str) -> str:
 
 async def apply_patch(turn: Turn, call_id: str, text: str, cwd: str | None = None) -> str:
     """What the model is told."""
-    files = (await turn.thread.services.environment()).files
+    settings, epoch = turn.thread.settings, turn.thread.authority.epoch
+    where = cwd or settings.cwd
     try:
-        changes = await _plan(parse_patch(text), files, cwd or turn.thread.settings.cwd)
-    except PatchError as error:
+        patch = parse_patch(text)
+        files = await PinnedFiles.resolve(paths(patch, where), await file_policy(turn.thread))
+        changes = await _plan(patch, files, where)
+    except (PatchError, ExecError) as error:
         return f"the patch was not applied: {error.message}"
     if not changes:
         return "the patch was read, and changes nothing"
-    return await _Patching(turn, call_id, changes, files).run()
+    return await _Patching(turn, call_id, changes, files, settings, epoch).run()
 
 
-async def _plan(patch: Patch, files: Files, cwd: str) -> list[FileChange]:
+async def file_policy(thread: Thread) -> Policy | None:
+    """What the thread may do with files that this process opens for it, on every machine. Raises `ExecError`."""
+    return await asyncio.to_thread(file_rules, confined_to(thread.settings))
+
+
+async def _plan(patch: Patch, files: PinnedFiles, cwd: str) -> list[FileChange]:
     there: dict[str, bytes | None] = {}
-    for path in paths(patch, cwd):
+    for name, target in files.targets.items():
         try:
-            there[path] = await files.read(path)
+            there[name] = await files.read(target.file.path)
         except ExecError as error:
             if error.code != NOT_FOUND:
-                raise PatchError(f"{path} cannot be read: {error.message}", "failed", path=path) from None
-            there[path] = None
+                raise PatchError(f"{name} cannot be read: {error.message}", "failed", path=name) from None
+            there[name] = None
     return plan(patch, there.__getitem__, cwd)
 
 
 class _Patching:
-    def __init__(self, turn: Turn, call_id: str, changes: Sequence[FileChange], files: Files) -> None:
+    def __init__(
+        self,
+        turn: Turn,
+        call_id: str,
+        changes: Sequence[FileChange],
+        files: PinnedFiles,
+        settings: Settings,
+        epoch: int,
+    ) -> None:
         self._turn = turn
         self._thread = turn.thread
-        self._settings = turn.thread.settings
+        self._settings = settings
+        self._epoch = epoch
         self._changes = changes
         self._files = files
-        self._touched = {path for change in changes for path in (change.path, change.move_path) if path is not None}
+        self._written, self._removed = _locations(changes, files)
         shown = sorted(changes, key=lambda change: change.path)  # as clients know it; applied in the order of the patch
         self._item = FileChangeThreadItem(
             id=call_id, changes=tuple(_shown(change) for change in shown), status="inProgress"
@@ -99,8 +121,8 @@ class _Patching:
     async def run(self) -> str:
         beyond = not self._inside()
         self._turn.start_item(self._item)
-        if self._touched <= self._thread.accepted_paths:
-            return await self._apply()
+        if {*self._written, *self._removed} <= self._thread.authority.files:
+            return await self._apply(beyond)
         match course(self._settings, Question(untrusted=True, beyond=beyond)):
             case "go":
                 return await self._apply()
@@ -108,12 +130,11 @@ class _Patching:
                 self._finish("failed")
                 return refusal(self._settings)
             case "ask":
-                return await self._after(await self._ask(beyond))
+                return await self._after(await self._ask(beyond), beyond)
 
     def _inside(self) -> bool:
-        # What is protected stays so on every machine: we write these files ourselves.
-        sandbox = sandbox_for(self._settings.sandbox, self._settings.cwd)
-        return all(may_write(sandbox, path) for path in self._touched)
+        files = self._files
+        return all(map(files.may_write, self._written)) and all(map(files.may_remove, self._removed))
 
     async def _ask(self, beyond: bool) -> Verdict:
         if reviewer_text(self._settings) is not None:
@@ -122,29 +143,51 @@ class _Patching:
         ask = self._thread.open_ask("item/fileChange/requestApproval")
         opened = self._turn.open_item(self._item.id)
         assert opened is not None
+        reasons = ["it writes outside of the sandbox"] if beyond else []
         ask.params = FileChangeRequestApprovalParams(
             thread_id=self._thread.id,
             turn_id=self._turn.id,
             item_id=self._item.id,
             started_at_ms=opened.item.started_at_ms or 0,
-            reason="it writes outside of the sandbox" if beyond else None,
+            reason="; ".join([*reasons, *self._detours()]) or None,
         )
-        return read_verdict(await wait_for(self._thread, ask), FileChangeRequestApprovalResponse)
+        return await ask_user(self._thread, ask, FileChangeRequestApprovalResponse)
 
-    async def _after(self, verdict: Verdict) -> str:
-        if verdict == "acceptForSession":
-            self._thread.accepted_paths |= self._touched
+    def _detours(self) -> Iterator[str]:
+        """The names that are not where they seem to be."""
+        touched = {*self._written, *self._removed}
+        for name, target in self._files.targets.items():
+            for location in {target.file, target.entry} & touched:
+                if location.path != name:
+                    yield f"{name} leads to {location.path}"
+
+    async def _after(self, verdict: Verdict, beyond: bool) -> str:
         if verdict in ("accept", "acceptForSession"):
-            return await self._apply()
+            told = await self._apply(beyond)
+            if verdict == "acceptForSession" and not self._outdated:
+                locations = {*self._written, *self._removed}
+                self._thread.authority.files |= locations | set(map(self._files.current, locations))
+            return told
         self._finish("failed" if verdict == "failed" else "declined")
         if verdict == "cancel":
             self._turn.interrupt()
-        return FAILED if verdict == "failed" else reviewer_text(self._settings) or REJECTED
+        return refused_text(self._settings, verdict)
 
-    async def _apply(self) -> str:
+    @property
+    def _outdated(self) -> bool:
+        return self._thread.authority.epoch != self._epoch
+
+    async def _apply(self, beyond: bool = False) -> str:
+        """`beyond`: the user has allowed these files, whatever the sandbox says."""
+        if self._outdated:
+            self._finish("declined")
+            return refused_text(self._settings, "withdrawn")
+        if beyond:
+            self._files.lift()
         try:
-            await apply(self._changes, self._files)
-        except PatchError as error:
+            await self._files.check()
+            await apply([_resolved(change, self._files) for change in self._changes], self._files)
+        except (PatchError, ExecError) as error:
             self._finish("failed")
             return f"the patch was not applied: {error.message}"
         self._finish("completed")
@@ -177,3 +220,27 @@ def _shown(change: FileChange) -> FileUpdateChange:
         case "update":
             kind = UpdatePatchChangeKind(move_path=change.move_path)
             return FileUpdateChange(path=change.path, kind=kind, diff=change.diff)
+
+
+def _resolved(change: FileChange, files: PinnedFiles) -> FileChange:
+    """The change by what its names led to. What goes away is the entry: of a link the link, not what it leads to."""
+    target = files.targets[change.path]
+    if change.move_path is not None:
+        return structs.replace(change, path=target.entry.path, move_path=files.targets[change.move_path].file.path)
+    return structs.replace(change, path=target.entry.path if change.kind == "delete" else target.file.path)
+
+
+def _locations(changes: Sequence[FileChange], files: PinnedFiles) -> tuple[list[Location], list[Location]]:
+    """What is written and what is removed."""
+    written: list[Location] = []
+    removed: list[Location] = []
+    for change in changes:
+        target = files.targets[change.path]
+        if change.move_path is not None:
+            written.append(files.targets[change.move_path].file)
+            removed.append(target.entry)
+        elif change.kind == "delete":
+            removed.append(target.entry)
+        else:
+            written.append(target.file)
+    return written, removed

@@ -41,10 +41,12 @@ async def update_plan(turn: Turn, text: str) -> str:
 
 
 async def view_image(turn: Turn, call_id: str, text: str) -> Content:
+    from treadle.agent.calls.patches import file_policy
+    from treadle.execution.files.local import LocalFiles
     from treadle.tools.view_image import load_image
 
     arguments = parse(text, ViewImageArguments)
-    files = (await turn.thread.services.environment()).files
+    files = LocalFiles(await file_policy(turn.thread))
     image = await load_image(files, arguments.path, turn.thread.settings.cwd)
     turn.show_item(ImageViewThreadItem(id=call_id, path=image.path))
     return [{"type": "input_image", "image_url": image.data_url}]

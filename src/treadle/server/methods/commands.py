@@ -15,6 +15,8 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
+from msgspec import structs
+
 from treadle.agent.confinement import can_protect, sandbox_for
 from treadle.agent.event import Event
 from treadle.agent.ids import new_id, now_ms
@@ -121,14 +123,12 @@ class Command:
         return sandbox_for(policy, cwd, protect=policy.type != "workspaceWrite" or await can_protect())
 
     def _environment(self, changes: Mapping[str, str | None]) -> tuple[EnvPolicy, dict[str, str]]:
-        given = self._server.config.shell_environment_policy
+        given = self._server.config.env_policy()
         removed = tuple(name for name, value in changes.items() if value is None)
-        policy = EnvPolicy(
-            inherit=given.inherit,
-            ignore_default_excludes=given.ignore_default_excludes,
+        policy = structs.replace(
+            given,
             exclude=(*given.exclude, *removed),
             set={name: value for name, value in given.set.items() if name not in removed},
-            include_only=given.include_only,
         )
         env = {"TERM": "xterm"} if self.params.tty and "TERM" not in removed else {}
         return policy, env | {name: value for name, value in changes.items() if value is not None}

@@ -1,8 +1,7 @@
 """`is_known_safe`: whether a command is on the short list of those that only look, and so need no approval.
 
 It fails closed: a program, an option or a piece of shell that is not known here makes a command not safe. Being on the
-list says nothing about secrets: what may be read is the sandbox's matter. Also the key by which an approval is
-remembered (`canonical`).
+list says nothing about secrets: what may be read is the sandbox's matter.
 """
 
 from __future__ import annotations
@@ -34,18 +33,6 @@ def is_known_safe(argv: Sequence[str], *, trusted_repository: bool = False) -> b
     if commands is None:
         return False
     return all(not command.has_glob and _is_safe(command.argv, trusted_repository) for command in commands)
-
-
-def canonical(argv: Sequence[str]) -> tuple[str, ...]:
-    """A key for "this command may run for the rest of the session".
-
-    A shell around one plain command makes no difference; anything else is the same only when every word is.
-    """
-    script = _script(argv)
-    commands = None if script is None else commands_in(script)
-    if commands is None or len(commands) != 1 or commands[0].has_glob:
-        return tuple(argv)
-    return commands[0].argv
 
 
 def _script(argv: Sequence[str]) -> str | None:

@@ -1,0 +1,147 @@
+"""`Authority`: what a thread may do without asking again, and which commands run with rights that it had.
+
+It owns the answers "for the session" and their end. They belong to the approval policy, the sandbox and the directory
+under which they were given: when one of these changes, all of them are forgotten, questions that are still open lose
+their meaning (`epoch`), and commands that may do more than the new settings allow are named for their end.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, structs
+
+from treadle.agent.state import Settings
+from treadle.errors import ExecError
+
+if TYPE_CHECKING:
+    from treadle.execution.files.pinned import Location
+    from treadle.execution.sandbox.policy import Policy
+    from treadle.protocol.exec import Sandbox
+    from treadle.tools.command.sessions import CommandSession
+
+ENDED: Final = "ended: the settings of the thread changed, and this command could do more than they allow now"
+CHANGED: Final = (
+    "nothing was done: the approval policy, the sandbox or the directory of the thread changed meanwhile. "
+    "Call it again if it is still needed."
+)
+# Ended commands that the model can still ask about; a thread has no more of them at a time.
+_REMEMBERED: Final = 64
+_RANK: Final = {"none": 0, "read": 1, "write": 2}
+
+
+class Grant(Struct, frozen=True, kw_only=True):
+    """A command that need not be asked for again: this line, here, in this way. `cwd` has no links in it."""
+
+    argv: tuple[str, ...]
+    cwd: str
+    tty: bool
+    env: bytes
+    """The rules by which its environment is made."""
+    unconfined: bool
+
+
+class _Started(Struct, frozen=True):
+    epoch: int
+    settings: Settings
+    rules: Policy | None
+    """What it may do, as far as that is known; None is everything."""
+
+
+class Authority:
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.commands: set[Grant] = set()
+        self.files: set[Location] = set()
+        self._running: dict[CommandSession, _Started] = {}
+        self._ended: OrderedDict[int, None] = OrderedDict()
+
+    def started(self, session: CommandSession, epoch: int, settings: Settings, *, unconfined: bool) -> None:
+        """A command of the model runs, as the settings of that epoch allowed it; `unconfined` without their sandbox."""
+        self._running = {other: rights for other, rights in self._running.items() if not other.closed}
+        self._running[session] = _Started(epoch, settings, None if unconfined else _rules(settings))
+        self._ended.pop(session.id, None)
+
+    def was_ended(self, session_id: int) -> bool:
+        return session_id in self._ended
+
+    def forget(self) -> None:
+        """Whatever was granted or asked for before counts no longer."""
+        self.epoch += 1
+        self.commands.clear()
+        self.files.clear()
+
+    def over(self, settings: Settings) -> list[CommandSession]:
+        """The commands of earlier epochs that these settings would not allow, each told once, to be ended.
+
+        One that has ended counts while a child that it left behind holds its output open.
+        """
+        over = [
+            session
+            for session, started in self._running.items()
+            if not session.closed and started.epoch != self.epoch and not _allows(settings, started)
+        ]
+        for session in over:
+            del self._running[session]
+            self._ended[session.id] = None
+            if len(self._ended) > _REMEMBERED:
+                self._ended.popitem(last=False)
+        return over
+
+
+def same_authority(one: Settings, other: Settings) -> bool:
+    return _authority(one) == _authority(other)
+
+
+def _authority(settings: Settings) -> tuple[object, ...]:
+    return settings.approval_policy, settings.approvals_reviewer, settings.sandbox, settings.cwd, settings.config
+
+
+def confined_to(settings: Settings) -> Sandbox | None:
+    """The sandbox that the settings mean, whatever this machine can enforce."""
+    from treadle.agent.confinement import sandbox_for
+
+    return sandbox_for(settings.sandbox, settings.cwd)
+
+
+def file_rules(sandbox: Sandbox | None) -> Policy | None:
+    """What a sandbox says about files, for what this process does itself. Blocking. Raises `ExecError`."""
+    from treadle.execution.sandbox import policy_from_wire
+
+    if sandbox is None or sandbox.permissions.file_system is None:
+        return policy_from_wire(sandbox)
+    # What is protected may not be made either where it is missing: nothing has to be mounted for that.
+    entries = tuple(
+        structs.replace(entry, missing_path_behavior=None) if entry.access == "read" else entry
+        for entry in sandbox.permissions.file_system.entries
+    )
+    file_system = structs.replace(sandbox.permissions.file_system, entries=entries)
+    permissions = structs.replace(sandbox.permissions, file_system=file_system)
+    return policy_from_wire(structs.replace(sandbox, permissions=permissions))
+
+
+def _rules(settings: Settings) -> Policy | None:
+    try:
+        return file_rules(confined_to(settings))
+    except ExecError:  # then it counts as one that may do everything
+        return None
+
+
+def _allows(settings: Settings, started: _Started) -> bool:
+    """Fails closed."""
+    if settings.approval_policy == "untrusted" and started.settings.approval_policy != "untrusted":
+        return False  # it would have been asked for
+    try:
+        now = file_rules(confined_to(settings))
+    except ExecError:
+        return False
+    return now is None or (started.rules is not None and _is_within(started.rules, now))
+
+
+def _is_within(inner: Policy, outer: Policy) -> bool:
+    """Whether nothing that the inner one allows is forbidden by the outer one."""
+    # Access is the same all over the part of a tree that no deeper rule is about, so the paths of the rules are enough.
+    paths = {"/", *(rule.path for rule in (*inner.rules, *outer.rules))}
+    narrower = all(_RANK[inner.access(path)] <= _RANK[outer.access(path)] for path in paths)
+    return narrower and inner.network <= outer.network
