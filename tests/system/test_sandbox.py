@@ -30,7 +30,13 @@ DATAGRAM = (
     "import socket, sys; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', int(sys.argv[1])))"
 )
 UNIX = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
-PAIR = "import socket; a, b = socket.socketpair(); a.send(b'x'); assert b.recv(1) == b'x'"
+PAIR = (
+    "import socket\n"
+    "for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):\n"
+    "    a, b = socket.socketpair(socket.AF_UNIX, kind)\n"
+    "    a.send(b'x')\n"
+    "    assert b.recv(1) == b'x'\n"
+)
 
 
 def usable(mechanism: Mechanism) -> Mechanism:
@@ -289,21 +295,62 @@ def test_no_socket_of_any_network(mechanism: Mechanism, place: Place, family: so
     assert b"Operation not permitted" in done.stderr
 
 
+@pytest.mark.parametrize("network", [False, True])
 def test_daemons_behind_socket_files_cannot_be_asked(
-    mechanism: Mechanism, place: Place, monkeypatch: pytest.MonkeyPatch
+    mechanism: Mechanism, place: Place, monkeypatch: pytest.MonkeyPatch, network: bool
 ) -> None:
     monkeypatch.chdir(place.work)  # a socket's name is limited to about a hundred bytes
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("daemon")
         listener.listen()
-        restricted = python(place.policy(), mechanism, place.work, UNIX, "daemon")
+        restricted = python(place.policy(network=network), mechanism, place.work, UNIX, "daemon")
         assert restricted.returncode == 1
         assert b"Operation not permitted" in restricted.stderr
-        assert python(place.policy(network=True), mechanism, place.work, UNIX, "daemon").returncode == 0
 
 
-def test_socket_pairs_work_without_network(mechanism: Mechanism, place: Place) -> None:
-    done = python(place.policy(), mechanism, place.work, PAIR)
+@pytest.mark.parametrize("network", [False, True])
+def test_socket_pairs_work(mechanism: Mechanism, place: Place, network: bool) -> None:
+    done = python(place.policy(network=network), mechanism, place.work, PAIR)
+    assert done.returncode == 0, done.stderr
+
+
+def test_with_network_names_and_addresses_can_be_looked_up(mechanism: Mechanism, place: Place) -> None:
+    code = "import socket; assert socket.if_nameindex(); assert socket.getaddrinfo('localhost', 80)"
+    done = python(place.policy(network=True), mechanism, place.work, code)
+    assert done.returncode == 0, done.stderr
+
+
+# --- what programs do every day, and a filter must not break ---
+
+
+def test_modes_can_be_changed_inside(mechanism: Mechanism, place: Place) -> None:
+    done = shell(
+        place.policy(), "mkdir d && chmod 2775 d && touch f && chmod 0755 f && stat -c %a d f", mechanism, place.work
+    )
+    assert done.stdout.split() == [b"2775", b"755"], done.stderr
+
+
+def test_limits_can_be_lowered_and_read(mechanism: Mechanism, place: Place) -> None:
+    code = (
+        "import os, resource\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))\n"
+        "assert resource.prlimit(os.getpid(), resource.RLIMIT_NOFILE) == (100, 100)\n"
+    )
+    done = python(place.policy(), mechanism, place.work, code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_child_can_be_traced(mechanism: Mechanism, place: Place) -> None:
+    code = (
+        "import ctypes, os, signal\n"
+        "libc = ctypes.CDLL(None, use_errno=True)\n"
+        "child = os.fork()\n"
+        "if not child: signal.pause()\n"
+        "traced = libc.ptrace(16, child, None, None)\n"  # PTRACE_ATTACH
+        "os.kill(child, 9)\n"
+        "assert traced == 0, os.strerror(ctypes.get_errno())\n"
+    )
+    done = python(place.policy(), mechanism, place.work, code)
     assert done.returncode == 0, done.stderr
 
 

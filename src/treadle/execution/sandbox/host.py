@@ -37,7 +37,7 @@ class Host:
         self._landlock: int | None = None
 
     def bubblewrap(self) -> Installation | Unusable:
-        """Remembered per process: the open filter is found by the id of the process that opened it."""
+        """Remembered per process: the open filters are found by the id of the process that opened them."""
         with self._lock:
             if self._bubblewrap is None or self._bubblewrap[0] != os.getpid():
                 answer, final = _try_bubblewrap()
@@ -65,17 +65,19 @@ def _try_bubblewrap() -> tuple[Installation | Unusable, bool]:
     if path is None or not os.path.isabs(path):
         return Unusable("bwrap was not found in /usr/bin or on the PATH of the server"), True
     try:
-        program = filter_program(network=False, truncate=True)
+        programs = [filter_program(network=network, truncate=True, namespaces=True) for network in (False, True)]
     except ExecError as error:
         return Unusable(error.message), True
     resets = _trial([ENV, "--default-signal=2", "true"]) == ""
-    descriptor = _open_filter(program)
-    found = Installation(path, f"/proc/{os.getpid()}/fd/{descriptor}", resets)
+    descriptors = [_open_filter(program) for program in programs]
+    without, with_network = (f"/proc/{os.getpid()}/fd/{descriptor}" for descriptor in descriptors)
+    found = Installation(path, without, with_network, resets)
     nothing = Command(("true",), None, "/", False, split_environment(_TRIAL_ENVIRONMENT))
     problem = _trial(bubblewrap_argv(Policy((Rule("/", "read"),), network=False), nothing, found=found))
     if problem == "":
         return found, True
-    os.close(descriptor)
+    for descriptor in descriptors:
+        os.close(descriptor)
     return Unusable(f"{path} does not work here: {problem or 'no answer in time'}"), problem is not None
 
 

@@ -3,13 +3,16 @@
 Owns the translation of a policy into grants, and the command line of the launcher that applies them. Landlock only
 grants: a policy that takes something away below a granted path is refused here. It also does not watch changes of
 modes, owners and times, which stay possible for files that the user owns.
+
+Of the devices there are the harmless ones, as in bubblewrap's own /dev, and the terminal that the command runs on.
+Other terminals, disks and the shared memory in /dev/shm are neither written nor read.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from treadle.errors import INVALID_REQUEST, ExecError
@@ -23,7 +26,8 @@ _CREATE_RULESET: Final = 444
 _VERSION_FLAG: Final = 1
 
 # Rights in files, by the version of the kernel's interface that brought them.
-_READ: Final = 1 << 0 | 1 << 2 | 1 << 3  # execute, read a file, list a directory
+_LIST: Final = 1 << 3
+_READ: Final = 1 << 0 | 1 << 2 | _LIST  # execute, read a file, list a directory
 _MAKE_DEVICE: Final = 1 << 6 | 1 << 11  # never granted: bubblewrap takes it away too
 _FIRST: Final = (1 << 13) - 1
 _LATER: Final = ((2, 1 << 13), (3, 1 << 14), (5, 1 << 15))  # move between directories, truncate, device control
@@ -35,9 +39,7 @@ _SCOPE_ABSTRACT_SOCKETS: Final = 1 << 0
 _SCOPE_SIGNALS: Final = 1 << 1
 
 # What bubblewrap's own /dev has and programs take for granted.
-_DEVICES: Final = (
-    *("/dev/full", "/dev/null", "/dev/ptmx", "/dev/pts", "/dev/random", "/dev/tty", "/dev/urandom", "/dev/zero"),
-)
+_DEVICES: Final = (*("/dev/full", "/dev/null", "/dev/random", "/dev/tty", "/dev/urandom", "/dev/zero"),)
 _ORDER: Final[dict[Access, int]] = {"none": 0, "read": 1, "write": 2}
 
 
@@ -54,14 +56,16 @@ def landlock_argv(policy: Policy, command: Command, *, version: int) -> list[str
     """The command line that runs the command under the policy."""
     files = _FIRST | sum(right for since, right in _LATER if version >= since)
     network = 0 if policy.network or version < _NETWORK_SINCE else _TCP
-    options = ["--landlock", f"{files},{network},{_scopes(policy, version)}"]
+    scopes = _SCOPE_SIGNALS | _SCOPE_ABSTRACT_SOCKETS if version >= _SCOPE_SINCE else 0
+    options = ["--landlock", f"{files},{network},{scopes}"]
     for rule in _grants(policy):
-        options += ["--grant", f"{_rights(rule, files)},{rule.path}"]
+        for rights, path in _without_devices(_rights(rule, files), rule):
+            options += ["--grant", f"{rights},{path}"]
     options += [option for path in _devices() for option in ("--grant", f"{files & ~_MAKE_DEVICE},{path}")]
-    truncate = version >= _TRUNCATE_SINCE
-    if not (policy.network and truncate):  # without need no filter: it also ends programs of other machine types
-        options += ["--filter", filter_program(network=policy.network, truncate=truncate).hex()]
-    return launcher_argv(command, options)
+    if command.tty:
+        options += ["--grant-terminal", str(files)]
+    program = filter_program(network=policy.network, truncate=version >= _TRUNCATE_SINCE, namespaces=False)
+    return launcher_argv(command, [*options, "--filter", program.hex()])
 
 
 def launcher_argv(command: Command, options: Sequence[str]) -> list[str]:
@@ -107,10 +111,19 @@ def _rights(rule: Rule, files: int) -> int:
     return _READ if rule.access == "read" else files & ~_MAKE_DEVICE
 
 
-def _scopes(policy: Policy, version: int) -> int:
-    if version < _SCOPE_SINCE:
-        return 0
-    return _SCOPE_SIGNALS if policy.network else _SCOPE_SIGNALS | _SCOPE_ABSTRACT_SOCKETS
+def _without_devices(rights: int, rule: Rule) -> Iterator[tuple[int, str]]:
+    """A grant to read everything becomes one for each directory in `/` but /dev: reading a terminal takes what is
+    typed there, and a disk has all files. Whoever may write everywhere asked for the devices, too.
+    """
+    if rule.path != "/" or rule.access != "read":
+        yield rights, rule.path
+        return
+    yield _LIST, "/"
+    with os.scandir("/") as entries:
+        paths = sorted(entry.path for entry in entries if entry.path != "/dev" and not entry.is_symlink())
+    for path in paths:
+        if os.path.exists(path):  # also false for the mount of a file server that is gone
+            yield rights, path
 
 
 def _devices() -> list[str]:
