@@ -225,6 +225,7 @@ def make_setuid(ground: Ground, tell: Tell) -> None:
 def make_setuid_descriptor(ground: Ground, tell: Tell) -> None:
     with open("mine", "w") as file:
         file.write("#!/bin/sh\n")
+        file.flush()  # a write takes it away again
         os.fchmod(file.fileno(), 0o4755)
 
 
