@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -65,6 +65,14 @@ def mechanism(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         pytest.skip("landlock: this kernel does not offer it")
     monkeypatch.setenv("TREADLE_SANDBOX", chosen)
     return chosen
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(marker: str) -> Iterator[None]:
+    """Also of a test that failed."""
+    yield
+    for pid in having(marker):
+        os.kill(pid, signal.SIGKILL)
 
 
 class Commands:
@@ -164,8 +172,25 @@ async def test_without_a_sandbox_daemons_stay(commands: Commands, marker: str, p
     *before, script = program
     process = await commands.start(*before, script.format(marker=marker), confined=False)
     assert await process.wait() == 0
-    for pid in await until(marker, there=True):
-        os.kill(pid, signal.SIGKILL)
+    await until(marker, there=True)
+
+
+NESTED = """
+import asyncio
+from treadle.execution import Environment
+
+async def main():
+    async with await Environment.connect(None) as environment:
+        print(await environment.run(["/bin/echo", "inner"]))
+
+asyncio.run(main())
+"""
+
+
+async def test_commands_can_be_run_from_inside(mechanism: Mechanism, commands: Commands) -> None:
+    """Where the tag cannot be put on, families are told by their session."""
+    process = await commands.start(sys.executable, "-c", NESTED)
+    assert b"inner" in output_of(await story(process))
 
 
 # --- the terminal ---
