@@ -7,11 +7,13 @@ import mmap
 import os
 import socket
 import stat
+import struct
 
 from system.escapes.escape_table import DID_IT, LIBC, Ground, Tell, attempt, checked
 
 AT_FDCWD = -100
 AT_SYMLINK_FOLLOW = 0x400
+CLONE_NEWUSER = 0x10000000
 RENAME_EXCHANGE = 2
 
 
@@ -227,6 +229,22 @@ def make_setuid_descriptor(ground: Ground, tell: Tell) -> None:
         file.write("#!/bin/sh\n")
         file.flush()  # a write takes it away again
         os.fchmod(file.fileno(), 0o4755)
+
+
+@attempt("file-powers", control="root", may_lack=(errno.EOPNOTSUPP,))
+def file_powers(ground: Ground, tell: Tell) -> None:
+    """Powers that whoever runs the file gets, given directly or as the root of a user namespace."""
+    everything = struct.pack("<5I", 0x02000001, 0xFFFFFFFF, 0, 0xFFFFFFFF, 0)
+    with open("mine", "w") as file:
+        file.write("#!/bin/sh\n")
+    try:
+        os.setxattr("mine", "security.capability", everything)
+    except PermissionError:
+        user = os.geteuid()
+        checked(LIBC.unshare(CLONE_NEWUSER))
+        with open("/proc/self/uid_map", "w") as file:
+            file.write(f"0 {user} 1")
+        os.setxattr("mine", "security.capability", everything)
 
 
 # --- what Landlock does not watch ---

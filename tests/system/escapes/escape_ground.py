@@ -33,6 +33,7 @@ print(ctypes.addressof(secret), held, flush=True)
 while True:
     signal.pause()
 """
+NAMESPACED_POWERS = 24  # the length of those that name their user namespace's root, in the last four bytes
 LIMITS = (resource.RLIMIT_NOFILE, resource.RLIMIT_CPU)
 
 
@@ -163,3 +164,13 @@ def _special(folder: Path) -> Iterator[tuple[Path, str]]:
             yield path, "setuid file"
         if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
             yield path, "device"
+        if _has_powers(path):
+            yield path, "file with powers"
+
+
+def _has_powers(path: Path) -> bool:
+    """Powers that hold outside: not those that only count below a user namespace of an ordinary user."""
+    if "security.capability" not in os.listxattr(path, follow_symlinks=False):
+        return False
+    value = os.getxattr(path, "security.capability")
+    return len(value) < NAMESPACED_POWERS or not any(value[-4:])
