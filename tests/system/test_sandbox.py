@@ -145,6 +145,28 @@ def test_existing_files_outside_stay_as_they_are(mechanism: Mechanism, place: Pl
     assert outside.read_text() == "precious"
 
 
+def test_an_old_landlock_keeps_the_content_of_files_outside(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not watch truncation, which is then left to the filter."""
+    usable("landlock")
+    monkeypatch.setattr(HOST, "landlock", lambda: 2)
+    outside = place.root / "outside"
+    outside.write_text("precious")
+    code = (
+        "import ctypes, os, sys\n"
+        "openat2 = lambda p: ctypes.CDLL(None).syscall(437, -100, p.encode(), (ctypes.c_uint64 * 3)(os.O_TRUNC), 24)\n"
+        "on_open, cut = lambda p: os.open(p, os.O_RDONLY | os.O_TRUNC), lambda p: os.truncate(p, 0)\n"
+        "for attempt in (on_open, cut, openat2):\n"
+        "    try: attempt(sys.argv[1])\n"
+        "    except PermissionError: pass\n"
+        "with open('inside', 'w') as file: file.write('x')\n"
+        "with open('inside', 'w') as file: file.write('y')\n"
+    )
+    done = python(place.policy(), "landlock", place.work, code, str(outside))
+    assert done.returncode == 0, done.stderr
+    assert outside.read_text() == "precious"
+    assert (place.work / "inside").read_text() == "y"
+
+
 def test_a_link_out_of_the_workspace_leads_nowhere(mechanism: Mechanism, place: Place) -> None:
     (place.root / "outside").mkdir()
     (place.work / "link").symlink_to(place.root / "outside")

@@ -13,6 +13,7 @@ import socket
 from system.escapes.escape_files import spoil
 from system.escapes.escape_table import ALWAYS, DID_IT, LIBC, Ground, Tell, attempt, checked, system_call
 
+SIGNALS_SINCE = 6  # Linux 6.12
 PTRACE_ATTACH = 16
 PTRACE_SEIZE = 0x4206
 LENGTH = 32  # more than a secret has
@@ -22,32 +23,32 @@ class Vector(ctypes.Structure):
     _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
 
 
-@attempt("signal-kill", needs=("process",), settings=ALWAYS)
+@attempt("signal-kill", needs=("process",), landlock=SIGNALS_SINCE, settings=ALWAYS)
 def kill(ground: Ground, tell: Tell) -> None:
     os.kill(ground.pid, signal.SIGKILL)
 
 
-@attempt("signal-group", needs=("process",))
+@attempt("signal-group", needs=("process",), landlock=SIGNALS_SINCE)
 def kill_group(ground: Ground, tell: Tell) -> None:
     os.killpg(ground.pid, signal.SIGKILL)  # it leads a group of its own
 
 
-@attempt("signal-thread", needs=("process",))
+@attempt("signal-thread", needs=("process",), landlock=SIGNALS_SINCE)
 def kill_thread(ground: Ground, tell: Tell) -> None:
     checked(LIBC.tgkill(ground.pid, ground.pid, signal.SIGKILL))
 
 
-@attempt("signal-queued", needs=("process",))
+@attempt("signal-queued", needs=("process",), landlock=SIGNALS_SINCE)
 def kill_queued(ground: Ground, tell: Tell) -> None:
     checked(LIBC.sigqueue(ground.pid, signal.SIGKILL, None))
 
 
-@attempt("signal-descriptor", needs=("process",))
+@attempt("signal-descriptor", needs=("process",), landlock=SIGNALS_SINCE)
 def kill_descriptor(ground: Ground, tell: Tell) -> None:
     signal.pidfd_send_signal(os.pidfd_open(ground.pid), signal.SIGKILL)
 
 
-@attempt("signal-by-input", needs=("process",))
+@attempt("signal-by-input", needs=("process",), landlock=SIGNALS_SINCE)
 def kill_by_input(ground: Ground, tell: Tell) -> None:
     """The kernel sends SIGIO to whom it was told to, when there is something to read."""
     ours, theirs = socket.socketpair()

@@ -64,7 +64,7 @@ class Attempt:
     """`open_on` names the mechanisms that are known not to stop it; docs/sandbox.md says so as well.
 
     `control` is "anyone", or "root" when only root can do it without a sandbox; `may_lack` are the errors by which a
-    machine says that it does not have such a thing at all.
+    machine says that it does not have such a thing at all. `landlock` is the version of Landlock that stops it.
     """
 
     name: str
@@ -74,6 +74,7 @@ class Attempt:
     open_on: tuple[Mechanism, ...]
     control: Literal["anyone", "root"]
     may_lack: tuple[int, ...]
+    landlock: int
 
 
 TABLE: Final[dict[str, Attempt]] = {}
@@ -87,10 +88,11 @@ def attempt(
     open_on: tuple[Mechanism, ...] = (),
     control: Literal["anyone", "root"] = "anyone",
     may_lack: tuple[int, ...] = (),
+    landlock: int = 1,
 ) -> Callable[[Run], Run]:
     def add(run: Run) -> Run:
         assert name not in TABLE, f"two attempts are called {name}"
-        TABLE[name] = Attempt(name, run, needs, settings, open_on, control, may_lack)
+        TABLE[name] = Attempt(name, run, needs, settings, open_on, control, may_lack, landlock)
         return run
 
     return add

@@ -131,7 +131,7 @@ def cases() -> Iterator[object]:
 
 @pytest.mark.parametrize(("mechanism", "setting", "attempt"), list(cases()))
 def test_it_stays_inside(runs: Runs, mechanism: Mechanism, setting: Setting, attempt: Attempt) -> None:
-    require(mechanism)
+    require(mechanism, attempt)
     outcome = runs.outcome(attempt, mechanism, setting)
     if mechanism in attempt.open_on:
         if outcome.errno in attempt.may_lack:
@@ -151,9 +151,11 @@ def test_without_a_sandbox_it_succeeds(runs: Runs, attempt: Attempt) -> None:
     assert outcome.signs, outcome.error
 
 
-def require(mechanism: Mechanism) -> None:
+def require(mechanism: Mechanism, attempt: Attempt) -> None:
     found = HOST.bubblewrap()
     if mechanism == "bubblewrap" and isinstance(found, Unusable):
         pytest.skip(f"bubblewrap: {found.reason}")
     if mechanism == "landlock" and HOST.landlock() < 1:
         pytest.skip("landlock: this kernel does not offer it")
+    if mechanism == "landlock" and HOST.landlock() < attempt.landlock:
+        pytest.skip(f"landlock: it takes version {attempt.landlock}, and this kernel has {HOST.landlock()}")

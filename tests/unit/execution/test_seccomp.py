@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 
 import pytest
@@ -155,6 +156,13 @@ def test_limits_of_other_processes_and_the_tag_stay(machine: str) -> None:
 def test_truncate_is_left_to_landlock_where_it_can(machine: str) -> None:
     assert denies(machine, "truncate", SOMEWHERE, 0, truncate=False)
     assert not denies(machine, "truncate", SOMEWHERE, 0, truncate=True)
+    assert denies(machine, "openat2", -100, SOMEWHERE, SOMEWHERE, 24, truncate=False)
+    calls = [("openat", (-100, SOMEWHERE)), *([("open", (SOMEWHERE,))] if machine == "x86_64" else [])]
+    for call, before in calls:
+        assert denies(machine, call, *before, os.O_RDONLY | os.O_TRUNC, truncate=False)
+        assert not denies(machine, call, *before, os.O_RDONLY | os.O_TRUNC, truncate=True)
+        for flags in (os.O_RDONLY, os.O_WRONLY | os.O_TRUNC, os.O_RDWR | os.O_TRUNC | os.O_CREAT):
+            assert not denies(machine, call, *before, flags, truncate=False)
 
 
 def test_no_filter_for_an_unknown_machine() -> None:

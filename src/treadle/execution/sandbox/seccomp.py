@@ -45,6 +45,8 @@ _SOCKET_TYPE: Final = 0xF  # the rest are flags
 _SOCK_STREAM: Final = 1
 _SOCK_SEQPACKET: Final = 5
 _SETUID: Final = 0o4000
+_O_TRUNC: Final = 0o1000
+_O_WRONLY_OR_RDWR: Final = 0o3
 _TIOCSTI: Final = 0x5412
 _TIOCLINUX: Final = 0x541C
 _RLIMIT_LOCKS: Final = 10  # carries the tag of the family: see `warden.program`
@@ -76,7 +78,10 @@ CALLS: Final = {
     "msgget": (68, 186),
     "msgrcv": (70, 188),
     "msgsnd": (69, 189),
+    "open": (2, _MISSING),
     "open_by_handle_at": (304, 265),
+    "openat": (257, 56),
+    "openat2": (437, 437),
     "perf_event_open": (298, 241),
     "prlimit64": (302, 261),
     "request_key": (249, 218),
@@ -106,6 +111,7 @@ _SHARED_MEMORY_AND_QUEUES: Final = (
     *("shmget", "shmat", "shmctl", "semget", "semop", "semtimedop", "semctl"),
     *("msgget", "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink"),
 )
+_TRUNCATING: Final = ("truncate", "openat2")  # what the second is asked to do is not seen here
 
 
 def filter_program(*, network: bool, truncate: bool, namespaces: bool, machine: str | None = None) -> bytes:
@@ -122,7 +128,7 @@ def filter_program(*, network: bool, truncate: bool, namespaces: bool, machine: 
         )
     audit, column = MACHINES[name]
     numbers = {call: row[column] for call, row in CALLS.items() if row[column] != _MISSING}
-    denied = [*_NEVER, *(() if namespaces else _SHARED_MEMORY_AND_QUEUES), *(() if truncate else ("truncate",))]
+    denied = [*_NEVER, *(() if namespaces else _SHARED_MEMORY_AND_QUEUES), *(() if truncate else _TRUNCATING)]
     if not network:
         denied += ("socket", "connect", "bind")
     program = [
@@ -133,6 +139,7 @@ def filter_program(*, network: bool, truncate: bool, namespaces: bool, machine: 
         *_when(numbers["ioctl"], _NO_TYPING),
         *_deny_setuid(numbers),
         *(() if namespaces else _keep_limits(numbers)),
+        *(() if truncate else _keep_content(numbers)),
         (_RETURN, 0, 0, _ALLOW),
     ]
     return b"".join(struct.pack("<HBBI", *instruction) for instruction in program)
@@ -199,6 +206,21 @@ def _deny_setuid(numbers: Numbers) -> list[Instruction]:
     for call, mode in (("chmod", 1), ("fchmod", 1), ("fchmodat", 2), ("fchmodat2", 2)):
         if call in numbers:
             check = [(_LOAD, 0, 0, _argument(mode)), (_JUMP_ANY_BIT, 0, 1, _SETUID), (_RETURN, 0, 0, _DENY)]
+            program += _when(numbers[call], check)
+    return program
+
+
+def _keep_content(numbers: Numbers) -> list[Instruction]:
+    """A file that is opened for reading only must not lose its content by that."""
+    program: list[Instruction] = []
+    for call, flags in (("open", 1), ("openat", 2)):
+        if call in numbers:
+            check = [
+                (_LOAD, 0, 0, _argument(flags)),
+                (_JUMP_ANY_BIT, 0, 2, _O_TRUNC),
+                (_JUMP_ANY_BIT, 1, 0, _O_WRONLY_OR_RDWR),
+                (_RETURN, 0, 0, _DENY),
+            ]
             program += _when(numbers[call], check)
     return program
 
