@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from treadle.errors import INVALID_REQUEST, ExecError
-from treadle.execution.sandbox import Confined, Mechanism, Policy, Rule, confine
-from treadle.execution.sandbox.host import HOST, Unusable
+from treadle.execution.sandbox import Confined, Mechanism, Policy, Rule, confine, host, landlock
+from treadle.execution.sandbox.host import HOST, Host, Unusable
 from treadle.execution.sandbox.landlock import LAUNCHER
 
 DEADLINE = 60.0
@@ -252,6 +253,30 @@ def test_a_link_put_in_place_of_a_granted_path_is_not_followed(place: Place) -> 
     assert done.returncode == 125
     assert b"replaced" in done.stderr
     assert not (place.root / "made").exists()
+
+
+def test_a_launcher_that_a_command_changed_is_not_used(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Treadle may be installed in the virtual environment of the project."""
+    usable("landlock")
+    launcher = place.work / "launcher.py"
+    shutil.copy(LAUNCHER, launcher)
+    monkeypatch.setattr(host, "LAUNCHER", str(launcher))
+    monkeypatch.setattr(landlock, "LAUNCHER", str(launcher))
+    monkeypatch.setattr(host, "HOST", Host())
+    script = f"""echo 'open("{place.root}/victim", "w")' > launcher.py"""
+    assert shell(place.policy(), script, "landlock", place.work).returncode == 0
+    assert "victim" in launcher.read_text()
+    assert shell(place.policy(), "echo fine", "landlock", place.work).stdout == b"fine\n"
+    assert not (place.root / "victim").exists()
+
+
+def test_a_python_that_commands_can_change_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    usable("landlock")
+    python_copy = place.work / "python3"
+    python_copy.write_text("")
+    monkeypatch.setattr(sys, "_base_executable", str(python_copy))
+    with pytest.raises(ExecError, match="the command could change it"):
+        prepare(place.policy(), ["true"], "landlock", place.work)
 
 
 def test_the_harmless_devices_work(mechanism: Mechanism, place: Place) -> None:
@@ -528,7 +553,7 @@ def test_the_mechanism_can_be_configured(place: Place, monkeypatch: pytest.Monke
     usable("landlock")
     monkeypatch.setenv("TREADLE_SANDBOX", "landlock")
     confined = prepare(place.policy(), ["true"], None, place.work)
-    assert LAUNCHER in confined.argv
+    assert HOST.launcher() in confined.argv
     monkeypatch.setenv("TREADLE_SANDBOX", "none")
     with pytest.raises(ExecError, match="TREADLE_SANDBOX"):
         prepare(place.policy(), ["true"], None, place.work)

@@ -113,7 +113,7 @@ def _by_landlock(policy: Policy, command: Command) -> list[str]:
             "this machine has no way to confine a process: install bubblewrap (and allow unprivileged user "
             "namespaces), or use a kernel with Landlock switched on"
         )
-    return landlock_argv(policy, command, version=version)
+    return landlock_argv(policy, command, version=version, launcher=HOST.launcher())
 
 
 def _configured() -> Mechanism | None:

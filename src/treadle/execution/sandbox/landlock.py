@@ -52,8 +52,9 @@ def interface_version() -> int:
     return max(0, int(version))
 
 
-def landlock_argv(policy: Policy, command: Command, *, version: int) -> list[str]:
+def landlock_argv(policy: Policy, command: Command, *, version: int, launcher: str = LAUNCHER) -> list[str]:
     """The command line that runs the command under the policy."""
+    _refuse_writable_python(policy)
     files = _FIRST | sum(right for since, right in _LATER if version >= since)
     network = 0 if policy.network or version < _NETWORK_SINCE else _TCP
     scopes = _SCOPE_SIGNALS | _SCOPE_ABSTRACT_SOCKETS if version >= _SCOPE_SINCE else 0
@@ -65,20 +66,22 @@ def landlock_argv(policy: Policy, command: Command, *, version: int) -> list[str
     if command.tty:
         options += ["--grant-terminal", str(files)]
     program = filter_program(network=policy.network, truncate=version >= _TRUNCATE_SINCE, namespaces=False)
-    return launcher_argv(command, [*options, "--filter", program.hex()])
+    return launcher_argv(command, [*options, "--filter", program.hex()], launcher)
 
 
-def launcher_argv(command: Command, options: Sequence[str]) -> list[str]:
+def launcher_argv(command: Command, options: Sequence[str], launcher: str = LAUNCHER) -> list[str]:
     """The command line of the launcher, which runs in this interpreter but without its site-packages."""
     restore = [option for name, value in command.split.restore for option in ("--restore", f"{name}={value}")]
     unset = [option for name in command.split.unset for option in ("--unset", name)]
     first = [] if command.arg0 is None else ["--arg0", command.arg0]
     flags = ("-I", "-S", "-B", "-X", "utf8")
-    return [interpreter(), *flags, LAUNCHER, *options, *unset, *restore, *first, "--", *command.argv]
+    return [interpreter(), *flags, launcher, *options, *unset, *restore, *first, "--", *command.argv]
 
 
 def interpreter() -> str:
-    path = os.path.realpath(sys.executable) if sys.executable else ""
+    """Not that of a virtual environment, which often lies among the files that a command may write."""
+    found = getattr(sys, "_base_executable", None) or sys.executable
+    path = os.path.realpath(found) if found else ""
     if not os.path.isfile(path) or not os.path.isfile(LAUNCHER):
         raise ExecError(
             "sandbox: the launcher needs a Python executable and this package as plain files; install treadle unpacked "
@@ -86,6 +89,18 @@ def interpreter() -> str:
             INVALID_REQUEST,
         )
     return path
+
+
+def _refuse_writable_python(policy: Policy) -> None:
+    """The launcher runs before it is confined: what it runs on must not be the work of an earlier command."""
+    for path in (interpreter(), os.path.realpath(os.__file__)):
+        if policy.access(path) == "write" and policy.access("/") != "write":
+            raise ExecError(
+                f"sandbox: {path!a} is part of the Python that sets up the sandbox, and the command could change it; "
+                "use a Python outside of what commands may write, or install bubblewrap (with user namespaces "
+                "allowed); the request was refused rather than run unconfined",
+                INVALID_REQUEST,
+            )
 
 
 def _grants(policy: Policy) -> list[Rule]:
