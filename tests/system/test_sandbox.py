@@ -274,6 +274,7 @@ def test_a_python_that_commands_can_change_is_refused(place: Place, monkeypatch:
     usable("landlock")
     python_copy = place.work / "python3"
     python_copy.write_text("")
+    python_copy.chmod(0o755)
     monkeypatch.setattr(sys, "_base_executable", str(python_copy))
     with pytest.raises(ExecError, match="the command could change it"):
         prepare(place.policy(), ["true"], "landlock", place.work)

@@ -79,16 +79,18 @@ def launcher_argv(command: Command, options: Sequence[str], launcher: str = LAUN
 
 
 def interpreter() -> str:
-    """Not that of a virtual environment, which often lies among the files that a command may write."""
-    found = getattr(sys, "_base_executable", None) or sys.executable
-    path = os.path.realpath(found) if found else ""
-    if not os.path.isfile(path) or not os.path.isfile(LAUNCHER):
-        raise ExecError(
-            "sandbox: the launcher needs a Python executable and this package as plain files; install treadle unpacked "
-            "or install bubblewrap; the request was refused rather than run unconfined",
-            INVALID_REQUEST,
-        )
-    return path
+    """That of a virtual environment only when the one behind it cannot be used: it often lies among the files that a
+    command may write.
+    """
+    for found in (getattr(sys, "_base_executable", None), sys.executable):
+        path = os.path.realpath(found) if found else ""
+        if os.path.isfile(path) and os.access(path, os.X_OK) and os.path.isfile(LAUNCHER):
+            return path
+    raise ExecError(
+        "sandbox: the launcher needs a Python executable and this package as plain files; install treadle unpacked "
+        "or install bubblewrap; the request was refused rather than run unconfined",
+        INVALID_REQUEST,
+    )
 
 
 def _refuse_writable_python(policy: Policy) -> None:
