@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from treadle.errors import INVALID_REQUEST, ExecError
-from treadle.execution.sandbox import Confined, Mechanism, Policy, Rule, confine
-from treadle.execution.sandbox.host import HOST, Unusable
+from treadle.execution.sandbox import Confined, Mechanism, Policy, Rule, confine, host, landlock
+from treadle.execution.sandbox.host import HOST, Host, Unusable
 from treadle.execution.sandbox.landlock import LAUNCHER
 
 DEADLINE = 60.0
@@ -30,7 +31,13 @@ DATAGRAM = (
     "import socket, sys; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', int(sys.argv[1])))"
 )
 UNIX = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
-PAIR = "import socket; a, b = socket.socketpair(); a.send(b'x'); assert b.recv(1) == b'x'"
+PAIR = (
+    "import socket\n"
+    "for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):\n"
+    "    a, b = socket.socketpair(socket.AF_UNIX, kind)\n"
+    "    a.send(b'x')\n"
+    "    assert b.recv(1) == b'x'\n"
+)
 
 
 def usable(mechanism: Mechanism) -> Mechanism:
@@ -139,6 +146,28 @@ def test_existing_files_outside_stay_as_they_are(mechanism: Mechanism, place: Pl
     assert outside.read_text() == "precious"
 
 
+def test_an_old_landlock_keeps_the_content_of_files_outside(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not watch truncation, which is then left to the filter."""
+    usable("landlock")
+    monkeypatch.setattr(HOST, "landlock", lambda: 2)
+    outside = place.root / "outside"
+    outside.write_text("precious")
+    code = (
+        "import ctypes, os, sys\n"
+        "openat2 = lambda p: ctypes.CDLL(None).syscall(437, -100, p.encode(), (ctypes.c_uint64 * 3)(os.O_TRUNC), 24)\n"
+        "on_open, cut = lambda p: os.open(p, os.O_RDONLY | os.O_TRUNC), lambda p: os.truncate(p, 0)\n"
+        "for attempt in (on_open, cut, openat2):\n"
+        "    try: attempt(sys.argv[1])\n"
+        "    except PermissionError: pass\n"
+        "with open('inside', 'w') as file: file.write('x')\n"
+        "with open('inside', 'w') as file: file.write('y')\n"
+    )
+    done = python(place.policy(), "landlock", place.work, code, str(outside))
+    assert done.returncode == 0, done.stderr
+    assert outside.read_text() == "precious"
+    assert (place.work / "inside").read_text() == "y"
+
+
 def test_a_link_out_of_the_workspace_leads_nowhere(mechanism: Mechanism, place: Place) -> None:
     (place.root / "outside").mkdir()
     (place.work / "link").symlink_to(place.root / "outside")
@@ -226,6 +255,31 @@ def test_a_link_put_in_place_of_a_granted_path_is_not_followed(place: Place) -> 
     assert not (place.root / "made").exists()
 
 
+def test_a_launcher_that_a_command_changed_is_not_used(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Treadle may be installed in the virtual environment of the project."""
+    usable("landlock")
+    launcher = place.work / "launcher.py"
+    shutil.copy(LAUNCHER, launcher)
+    monkeypatch.setattr(host, "LAUNCHER", str(launcher))
+    monkeypatch.setattr(landlock, "LAUNCHER", str(launcher))
+    monkeypatch.setattr(host, "HOST", Host())
+    script = f"""echo 'open("{place.root}/victim", "w")' > launcher.py"""
+    assert shell(place.policy(), script, "landlock", place.work).returncode == 0
+    assert "victim" in launcher.read_text()
+    assert shell(place.policy(), "echo fine", "landlock", place.work).stdout == b"fine\n"
+    assert not (place.root / "victim").exists()
+
+
+def test_a_python_that_commands_can_change_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    usable("landlock")
+    python_copy = place.work / "python3"
+    python_copy.write_text("")
+    python_copy.chmod(0o755)
+    monkeypatch.setattr(sys, "_base_executable", str(python_copy))
+    with pytest.raises(ExecError, match="the command could change it"):
+        prepare(place.policy(), ["true"], "landlock", place.work)
+
+
 def test_the_harmless_devices_work(mechanism: Mechanism, place: Place) -> None:
     script = "echo x > /dev/null && head -c 1 /dev/zero > zero && head -c 1 /dev/urandom > random"
     done = shell(place.policy(), script, mechanism, place.work)
@@ -289,21 +343,62 @@ def test_no_socket_of_any_network(mechanism: Mechanism, place: Place, family: so
     assert b"Operation not permitted" in done.stderr
 
 
+@pytest.mark.parametrize("network", [False, True])
 def test_daemons_behind_socket_files_cannot_be_asked(
-    mechanism: Mechanism, place: Place, monkeypatch: pytest.MonkeyPatch
+    mechanism: Mechanism, place: Place, monkeypatch: pytest.MonkeyPatch, network: bool
 ) -> None:
     monkeypatch.chdir(place.work)  # a socket's name is limited to about a hundred bytes
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("daemon")
         listener.listen()
-        restricted = python(place.policy(), mechanism, place.work, UNIX, "daemon")
+        restricted = python(place.policy(network=network), mechanism, place.work, UNIX, "daemon")
         assert restricted.returncode == 1
         assert b"Operation not permitted" in restricted.stderr
-        assert python(place.policy(network=True), mechanism, place.work, UNIX, "daemon").returncode == 0
 
 
-def test_socket_pairs_work_without_network(mechanism: Mechanism, place: Place) -> None:
-    done = python(place.policy(), mechanism, place.work, PAIR)
+@pytest.mark.parametrize("network", [False, True])
+def test_socket_pairs_work(mechanism: Mechanism, place: Place, network: bool) -> None:
+    done = python(place.policy(network=network), mechanism, place.work, PAIR)
+    assert done.returncode == 0, done.stderr
+
+
+def test_with_network_names_and_addresses_can_be_looked_up(mechanism: Mechanism, place: Place) -> None:
+    code = "import socket; assert socket.if_nameindex(); assert socket.getaddrinfo('localhost', 80)"
+    done = python(place.policy(network=True), mechanism, place.work, code)
+    assert done.returncode == 0, done.stderr
+
+
+# --- what programs do every day, and a filter must not break ---
+
+
+def test_modes_can_be_changed_inside(mechanism: Mechanism, place: Place) -> None:
+    done = shell(
+        place.policy(), "mkdir d && chmod 2775 d && touch f && chmod 0755 f && stat -c %a d f", mechanism, place.work
+    )
+    assert done.stdout.split() == [b"2775", b"755"], done.stderr
+
+
+def test_limits_can_be_lowered_and_read(mechanism: Mechanism, place: Place) -> None:
+    code = (
+        "import os, resource\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))\n"
+        "assert resource.prlimit(os.getpid(), resource.RLIMIT_NOFILE) == (100, 100)\n"
+    )
+    done = python(place.policy(), mechanism, place.work, code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_child_can_be_traced(mechanism: Mechanism, place: Place) -> None:
+    code = (
+        "import ctypes, os, signal\n"
+        "libc = ctypes.CDLL(None, use_errno=True)\n"
+        "child = os.fork()\n"
+        "if not child: signal.pause()\n"
+        "traced = libc.ptrace(16, child, None, None)\n"  # PTRACE_ATTACH
+        "os.kill(child, 9)\n"
+        "assert traced == 0, os.strerror(ctypes.get_errno())\n"
+    )
+    done = python(place.policy(), mechanism, place.work, code)
     assert done.returncode == 0, done.stderr
 
 
@@ -459,7 +554,7 @@ def test_the_mechanism_can_be_configured(place: Place, monkeypatch: pytest.Monke
     usable("landlock")
     monkeypatch.setenv("TREADLE_SANDBOX", "landlock")
     confined = prepare(place.policy(), ["true"], None, place.work)
-    assert LAUNCHER in confined.argv
+    assert HOST.launcher() in confined.argv
     monkeypatch.setenv("TREADLE_SANDBOX", "none")
     with pytest.raises(ExecError, match="TREADLE_SANDBOX"):
         prepare(place.policy(), ["true"], None, place.work)

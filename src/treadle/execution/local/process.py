@@ -47,6 +47,7 @@ class LocalProcess(Process):
         self._stdin: Stdin | None = None
         self._terminal = -1
         self._reading = False
+        self._leaves_family = False
         self.log.on_progress = self._on_progress
 
     # --- starting ---
@@ -71,6 +72,7 @@ class LocalProcess(Process):
             if isinstance(error, WardenLost):
                 raise ExecError(str(error), INTERNAL_ERROR) from None
             raise
+        self._end_family()  # its exit may have been told together with its start
         self._resume()
 
     async def _confine(
@@ -87,6 +89,7 @@ class LocalProcess(Process):
         # In a thread: the first time it tries out what the machine can do.
         confined = await asyncio.to_thread(confine, policy, argv=argv, arg0=arg0, cwd=cwd, env=env, tty=tty)
         self.sandbox_type = confined.sandbox_type
+        self._leaves_family = confined.leaves_family
         return confined.argv, confined.arg0, dict(confined.env)
 
     def _open_pipes(self, pipe_stdin: bool) -> list[int]:
@@ -193,9 +196,15 @@ class LocalProcess(Process):
         if self._stdin is not None:
             self._stdin.end()
         self._add_exit(code, self.sandbox_type != "none" and self._looks_denied(code))
+        self._end_family()
         if self._reading and self._terminal >= 0:
             self._loop.add_reader(self._terminal, self._readable, self._terminal)
         self._close_if_done()
+
+    def _end_family(self) -> None:
+        """A confined command ends as a whole: where no pid namespace does it, what it left behind is killed."""
+        if self._leaves_family and self.exited and self._child is not None:
+            self._child.end(0.0)
 
     def _drain(self, fd: int) -> None:
         if fd == self._terminal:

@@ -38,11 +38,15 @@ _KILLED_BY_FILTER: Final = 128 + 31  # SIGSYS
 
 @dataclass(frozen=True, slots=True)
 class Confined:
-    """What to start instead of the command. `arg0` is always None: the command gets its own inside."""
+    """What to start instead of the command. `arg0` is always None: the command gets its own inside.
+
+    `leaves_family`: what the command left in the background outlives it, unless it is ended from here.
+    """
 
     argv: tuple[str, ...]
     arg0: str | None
     env: Mapping[str, str]
+    leaves_family: bool
     sandbox_type: SandboxType = "linuxSeccomp"
 
 
@@ -69,14 +73,9 @@ def confine(
     if policy.access(directory) == "none":
         raise _refused(f"the working directory {directory!a} is not readable under the policy")
     command = Command(tuple(argv), arg0, directory, tty, split_environment(env))
-    match mechanism or _configured():
-        case "bubblewrap":
-            line = _by_bubblewrap(policy, command)
-        case "landlock":
-            line = _by_landlock(policy, command)
-        case None:
-            line = _by_best(policy, command)
-    return Confined(tuple(line), None, command.split.outer)
+    chosen = mechanism or _configured() or _best()
+    line = _by_bubblewrap(policy, command) if chosen == "bubblewrap" else _by_landlock(policy, command)
+    return Confined(tuple(line), None, command.split.outer, leaves_family=chosen == "landlock")
 
 
 def looks_denied(exit_code: int, tail: bytes) -> bool:
@@ -87,13 +86,11 @@ def looks_denied(exit_code: int, tail: bytes) -> bool:
     return exit_code == _KILLED_BY_FILTER or any(words in text for words in _DENIALS)
 
 
-def _by_best(policy: Policy, command: Command) -> list[str]:
+def _best() -> Mechanism:
     from treadle.execution.sandbox.bubblewrap import Installation
     from treadle.execution.sandbox.host import HOST
 
-    if isinstance(HOST.bubblewrap(), Installation):
-        return _by_bubblewrap(policy, command)
-    return _by_landlock(policy, command)
+    return "bubblewrap" if isinstance(HOST.bubblewrap(), Installation) else "landlock"
 
 
 def _by_bubblewrap(policy: Policy, command: Command) -> list[str]:
@@ -116,7 +113,7 @@ def _by_landlock(policy: Policy, command: Command) -> list[str]:
             "this machine has no way to confine a process: install bubblewrap (and allow unprivileged user "
             "namespaces), or use a kernel with Landlock switched on"
         )
-    return landlock_argv(policy, command, version=version)
+    return landlock_argv(policy, command, version=version, launcher=HOST.launcher())
 
 
 def _configured() -> Mechanism | None:

@@ -38,10 +38,11 @@ Mount = Literal["none", "read", "write", "pin"]
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """What was found on this machine. `filter_path` names the open system-call filter for runs without network."""
+    """What was found on this machine. The paths name open system-call filters, for runs without and with network."""
 
     bwrap: str
     filter_path: str
+    network_filter_path: str
     resets_signals: bool
 
 
@@ -49,11 +50,12 @@ def bubblewrap_argv(policy: Policy, command: Command, *, found: Installation) ->
     """The command line that runs the command under the policy."""
     shielded = _shielded(command) if found.resets_signals else ()
     script = f"trap '' {' '.join(str(int(number)) for number in shielded)}; " if shielded else ""
-    script += 'exec "$@"' if policy.network else f'exec "$@" {_FILTER_DESCRIPTOR}<"$0"'
+    script += f'exec "$@" {_FILTER_DESCRIPTOR}<"$0"'
+    filter_path = found.network_filter_path if policy.network else found.filter_path
     return [
-        *(SHELL, "-c", script, found.filter_path, found.bwrap, *_NAMESPACES),
-        *("--cap-drop", "ALL", "--die-with-parent"),
-        *(() if policy.network else ("--unshare-net", "--seccomp", _FILTER_DESCRIPTOR)),
+        *(SHELL, "-c", script, filter_path, found.bwrap, *_NAMESPACES),
+        *("--cap-drop", "ALL", "--die-with-parent", "--seccomp", _FILTER_DESCRIPTOR),
+        *(() if policy.network else ("--unshare-net",)),
         *_view(policy),
         *("--chdir", command.cwd, "--"),
         *_inner_argv(policy, command, shielded),

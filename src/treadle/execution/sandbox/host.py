@@ -14,7 +14,7 @@ from typing import Final
 from treadle.errors import ExecError
 from treadle.execution.sandbox.bubblewrap import ENV, Installation, bubblewrap_argv
 from treadle.execution.sandbox.command import Command, split_environment
-from treadle.execution.sandbox.landlock import interface_version
+from treadle.execution.sandbox.landlock import LAUNCHER, interface_version
 from treadle.execution.sandbox.policy import Policy, Rule
 from treadle.execution.sandbox.seccomp import filter_program
 
@@ -35,9 +35,10 @@ class Host:
         self._lock = threading.Lock()
         self._bubblewrap: tuple[int, Installation | Unusable] | None = None
         self._landlock: int | None = None
+        self._launcher: tuple[int, str] | None = None
 
     def bubblewrap(self) -> Installation | Unusable:
-        """Remembered per process: the open filter is found by the id of the process that opened it."""
+        """Remembered per process: the open filters are found by the id of the process that opened them."""
         with self._lock:
             if self._bubblewrap is None or self._bubblewrap[0] != os.getpid():
                 answer, final = _try_bubblewrap()
@@ -53,6 +54,19 @@ class Host:
                 self._landlock = interface_version()
             return self._landlock
 
+    def launcher(self) -> str:
+        """The program that confines by Landlock, as it was when it was first needed.
+
+        A copy, since Treadle may be installed below a path that confined commands write, as in a project's own virtual
+        environment, and the launcher runs before it is confined.
+        """
+        with self._lock:
+            if self._launcher is None or self._launcher[0] != os.getpid():
+                with open(LAUNCHER, "rb") as file:
+                    descriptor = _open_sealed("treadle-launcher", file.read())
+                self._launcher = (os.getpid(), f"/proc/{os.getpid()}/fd/{descriptor}")
+            return self._launcher[1]
+
 
 HOST: Final = Host()
 
@@ -65,17 +79,19 @@ def _try_bubblewrap() -> tuple[Installation | Unusable, bool]:
     if path is None or not os.path.isabs(path):
         return Unusable("bwrap was not found in /usr/bin or on the PATH of the server"), True
     try:
-        program = filter_program(network=False, truncate=True)
+        programs = [filter_program(network=network, truncate=True, namespaces=True) for network in (False, True)]
     except ExecError as error:
         return Unusable(error.message), True
     resets = _trial([ENV, "--default-signal=2", "true"]) == ""
-    descriptor = _open_filter(program)
-    found = Installation(path, f"/proc/{os.getpid()}/fd/{descriptor}", resets)
+    descriptors = [_open_sealed("treadle-filter", program) for program in programs]
+    without, with_network = (f"/proc/{os.getpid()}/fd/{descriptor}" for descriptor in descriptors)
+    found = Installation(path, without, with_network, resets)
     nothing = Command(("true",), None, "/", False, split_environment(_TRIAL_ENVIRONMENT))
     problem = _trial(bubblewrap_argv(Policy((Rule("/", "read"),), network=False), nothing, found=found))
     if problem == "":
         return found, True
-    os.close(descriptor)
+    for descriptor in descriptors:
+        os.close(descriptor)
     return Unusable(f"{path} does not work here: {problem or 'no answer in time'}"), problem is not None
 
 
@@ -104,12 +120,12 @@ def _trial(command: Sequence[str]) -> str | None:
     return done.stderr.decode(errors="replace").strip()[-300:] or f"exit code {done.returncode}"
 
 
-def _open_filter(program: bytes) -> int:
-    """A sealed file in memory: the shell that starts bubblewrap opens it again through /proc."""
+def _open_sealed(name: str, content: bytes) -> int:
+    """A file in memory that nobody changes: what is started opens it again through /proc."""
     import fcntl
 
-    descriptor = os.memfd_create("treadle-filter", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.write(descriptor, program)
+    descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.write(descriptor, content)
     seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
     return descriptor

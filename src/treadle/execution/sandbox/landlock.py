@@ -3,13 +3,16 @@
 Owns the translation of a policy into grants, and the command line of the launcher that applies them. Landlock only
 grants: a policy that takes something away below a granted path is refused here. It also does not watch changes of
 modes, owners and times, which stay possible for files that the user owns.
+
+Of the devices there are the harmless ones, as in bubblewrap's own /dev, and the terminal that the command runs on.
+Other terminals, disks and the shared memory in /dev/shm are neither written nor read.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from treadle.errors import INVALID_REQUEST, ExecError
@@ -23,7 +26,8 @@ _CREATE_RULESET: Final = 444
 _VERSION_FLAG: Final = 1
 
 # Rights in files, by the version of the kernel's interface that brought them.
-_READ: Final = 1 << 0 | 1 << 2 | 1 << 3  # execute, read a file, list a directory
+_LIST: Final = 1 << 3
+_READ: Final = 1 << 0 | 1 << 2 | _LIST  # execute, read a file, list a directory
 _MAKE_DEVICE: Final = 1 << 6 | 1 << 11  # never granted: bubblewrap takes it away too
 _FIRST: Final = (1 << 13) - 1
 _LATER: Final = ((2, 1 << 13), (3, 1 << 14), (5, 1 << 15))  # move between directories, truncate, device control
@@ -35,9 +39,7 @@ _SCOPE_ABSTRACT_SOCKETS: Final = 1 << 0
 _SCOPE_SIGNALS: Final = 1 << 1
 
 # What bubblewrap's own /dev has and programs take for granted.
-_DEVICES: Final = (
-    *("/dev/full", "/dev/null", "/dev/ptmx", "/dev/pts", "/dev/random", "/dev/tty", "/dev/urandom", "/dev/zero"),
-)
+_DEVICES: Final = (*("/dev/full", "/dev/null", "/dev/random", "/dev/tty", "/dev/urandom", "/dev/zero"),)
 _ORDER: Final[dict[Access, int]] = {"none": 0, "read": 1, "write": 2}
 
 
@@ -50,38 +52,57 @@ def interface_version() -> int:
     return max(0, int(version))
 
 
-def landlock_argv(policy: Policy, command: Command, *, version: int) -> list[str]:
+def landlock_argv(policy: Policy, command: Command, *, version: int, launcher: str = LAUNCHER) -> list[str]:
     """The command line that runs the command under the policy."""
+    _refuse_writable_python(policy)
     files = _FIRST | sum(right for since, right in _LATER if version >= since)
     network = 0 if policy.network or version < _NETWORK_SINCE else _TCP
-    options = ["--landlock", f"{files},{network},{_scopes(policy, version)}"]
+    scopes = _SCOPE_SIGNALS | _SCOPE_ABSTRACT_SOCKETS if version >= _SCOPE_SINCE else 0
+    options = ["--landlock", f"{files},{network},{scopes}"]
     for rule in _grants(policy):
-        options += ["--grant", f"{_rights(rule, files)},{rule.path}"]
+        for rights, path in _without_devices(_rights(rule, files), rule):
+            options += ["--grant", f"{rights},{path}"]
     options += [option for path in _devices() for option in ("--grant", f"{files & ~_MAKE_DEVICE},{path}")]
-    truncate = version >= _TRUNCATE_SINCE
-    if not (policy.network and truncate):  # without need no filter: it also ends programs of other machine types
-        options += ["--filter", filter_program(network=policy.network, truncate=truncate).hex()]
-    return launcher_argv(command, options)
+    if command.tty:
+        options += ["--grant-terminal", str(files)]
+    program = filter_program(network=policy.network, truncate=version >= _TRUNCATE_SINCE, namespaces=False)
+    return launcher_argv(command, [*options, "--filter", program.hex()], launcher)
 
 
-def launcher_argv(command: Command, options: Sequence[str]) -> list[str]:
+def launcher_argv(command: Command, options: Sequence[str], launcher: str = LAUNCHER) -> list[str]:
     """The command line of the launcher, which runs in this interpreter but without its site-packages."""
     restore = [option for name, value in command.split.restore for option in ("--restore", f"{name}={value}")]
     unset = [option for name in command.split.unset for option in ("--unset", name)]
     first = [] if command.arg0 is None else ["--arg0", command.arg0]
     flags = ("-I", "-S", "-B", "-X", "utf8")
-    return [interpreter(), *flags, LAUNCHER, *options, *unset, *restore, *first, "--", *command.argv]
+    return [interpreter(), *flags, launcher, *options, *unset, *restore, *first, "--", *command.argv]
 
 
 def interpreter() -> str:
-    path = os.path.realpath(sys.executable) if sys.executable else ""
-    if not os.path.isfile(path) or not os.path.isfile(LAUNCHER):
-        raise ExecError(
-            "sandbox: the launcher needs a Python executable and this package as plain files; install treadle unpacked "
-            "or install bubblewrap; the request was refused rather than run unconfined",
-            INVALID_REQUEST,
-        )
-    return path
+    """That of a virtual environment only when the one behind it cannot be used: it often lies among the files that a
+    command may write.
+    """
+    for found in (getattr(sys, "_base_executable", None), sys.executable):
+        path = os.path.realpath(found) if found else ""
+        if os.path.isfile(path) and os.access(path, os.X_OK) and os.path.isfile(LAUNCHER):
+            return path
+    raise ExecError(
+        "sandbox: the launcher needs a Python executable and this package as plain files; install treadle unpacked "
+        "or install bubblewrap; the request was refused rather than run unconfined",
+        INVALID_REQUEST,
+    )
+
+
+def _refuse_writable_python(policy: Policy) -> None:
+    """The launcher runs before it is confined: what it runs on must not be the work of an earlier command."""
+    for path in (interpreter(), os.path.realpath(os.__file__)):
+        if policy.access(path) == "write" and policy.access("/") != "write":
+            raise ExecError(
+                f"sandbox: {path!a} is part of the Python that sets up the sandbox, and the command could change it; "
+                "use a Python outside of what commands may write, or install bubblewrap (with user namespaces "
+                "allowed); the request was refused rather than run unconfined",
+                INVALID_REQUEST,
+            )
 
 
 def _grants(policy: Policy) -> list[Rule]:
@@ -107,10 +128,19 @@ def _rights(rule: Rule, files: int) -> int:
     return _READ if rule.access == "read" else files & ~_MAKE_DEVICE
 
 
-def _scopes(policy: Policy, version: int) -> int:
-    if version < _SCOPE_SINCE:
-        return 0
-    return _SCOPE_SIGNALS if policy.network else _SCOPE_SIGNALS | _SCOPE_ABSTRACT_SOCKETS
+def _without_devices(rights: int, rule: Rule) -> Iterator[tuple[int, str]]:
+    """A grant to read everything becomes one for each directory in `/` but /dev: reading a terminal takes what is
+    typed there, and a disk has all files. Whoever may write everywhere asked for the devices, too.
+    """
+    if rule.path != "/" or rule.access != "read":
+        yield rights, rule.path
+        return
+    yield _LIST, "/"
+    with os.scandir("/") as entries:
+        paths = sorted(entry.path for entry in entries if entry.path != "/dev" and not entry.is_symlink())
+    for path in paths:
+        if os.path.exists(path):  # also false for the mount of a file server that is gone
+            yield rights, path
 
 
 def _devices() -> list[str]:

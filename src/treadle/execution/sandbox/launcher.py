@@ -77,6 +77,7 @@ class Options:
 
     def __init__(self, arguments: list[str]) -> None:
         self.grants: list[tuple[int, str]] = []
+        self.terminal_rights = 0
         self.landlock: tuple[int, int, int] | None = None
         self.filter = b""
         self.arg0: str | None = None
@@ -99,6 +100,8 @@ class Options:
             case "--grant":
                 rights, _, path = value.partition(",")
                 self.grants.append((int(rights), path))
+            case "--grant-terminal":  # the one that the command runs on
+                self.terminal_rights = int(value)
             case "--filter":
                 self.filter = bytes.fromhex(value)
             case "--arg0":
@@ -143,7 +146,8 @@ def _environment(options: Options) -> dict[str, str]:
 def _confine(options: Options, handled: tuple[int, int, int]) -> None:
     kernel = Kernel()
     kernel.control("no_new_privs", _PR_SET_NO_NEW_PRIVS, 1)
-    ruleset = _ruleset(kernel, options.grants, handled)
+    terminal = [(options.terminal_rights, os.ttyname(0))] if options.terminal_rights else []
+    ruleset = _ruleset(kernel, options.grants + terminal, handled)
     _drop_capabilities(kernel)
     kernel.call("landlock_restrict_self", _RESTRICT_SELF, ruleset, 0)
     os.close(ruleset)

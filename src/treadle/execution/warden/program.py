@@ -301,11 +301,8 @@ class Warden:
         terminal: bytes | None,
     ) -> None:
         fds, self.fds = self.fds[:count], self.fds[count:]
-        # Somebody may have lowered the limit for good; then a daemon that leaves its session escapes.
-        tagged = self.hard_limit == resource.RLIM_INFINITY
+        tagged = self.put_on(tag)
         try:
-            if tagged:
-                resource.setrlimit(RLIMIT_LOCKS, (tag, self.hard_limit))
             pid = start(argv, arg0, cwd, env, fds, terminal)
         except Refused as refused:
             self.send(("refused", number, refused.errno, refused.what))
@@ -316,9 +313,21 @@ class Warden:
                 self.sessions[tag] = pid
             self.send(("spawned", number, pid))
         finally:
-            resource.setrlimit(RLIMIT_LOCKS, (self.own_limit, self.hard_limit))
+            if tagged:
+                self.put_on(self.own_limit)
             for fd in fds:
                 os.close(fd)
+
+    def put_on(self, tag: int) -> bool:
+        """Whether it worked: somebody may have lowered the limit for good, or a sandbox around us may not let it be
+        changed. Then a daemon that leaves its session escapes."""
+        if self.hard_limit != resource.RLIM_INFINITY:
+            return False
+        try:
+            resource.setrlimit(RLIMIT_LOCKS, (tag, self.hard_limit))
+        except (OSError, ValueError):
+            return False
+        return True
 
     def send(self, message: tuple) -> None:  # type: ignore[type-arg]
         payload = marshal.dumps(message)
