@@ -198,7 +198,10 @@ async def test_a_connection_that_was_gone_before_it_was_taken_is_nothing(
     assert not caplog.records
 
 
-async def test_in_a_shortage_the_silent_make_room(acceptor: Acceptor, shortage: list[int], tmp_path: Path) -> None:
+async def test_in_a_shortage_the_silent_make_room(
+    acceptor: Acceptor, shortage: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "USUAL_S", 0)
     address = await _opened(acceptor, "websocket", tmp_path)
     with _dial(address) as silent:
         async with asyncio.timeout(DEADLINE_S):
@@ -264,7 +267,7 @@ async def test_another_user_is_turned_away(acceptor: Acceptor) -> None:
         folder.rmdir()
 
 
-def test_the_credentials_are_those_of_the_peer(tmp_path: Path) -> None:
+async def test_the_credentials_are_those_of_the_peer(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as client:
         server.bind(f"{tmp_path}/s")
         server.listen()
@@ -274,7 +277,7 @@ def test_the_credentials_are_those_of_the_peer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("host", "same"), [("127.0.0.1", "127.0.0.1"), ("::1", bytes(8))])
-def test_a_peer_over_the_network_is_its_address(host: str, same: object) -> None:
+async def test_a_peer_over_the_network_is_its_address(host: str, same: object) -> None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, 0), family=family) as server, socket.socket(family) as client:
         client.connect(server.getsockname()[:2])

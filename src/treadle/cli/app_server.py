@@ -138,8 +138,8 @@ async def _serve(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> i
             text_only=True,
         )
         with announced(listener.address, guard, str(server.home_path)) as (url, line):
+            print(f"treadle app-server listens on {line}", file=sys.stderr, flush=True)
             print(url, flush=True)
-            print(f"treadle app-server listens on {line}", file=sys.stderr)
             server.warm_up()
             await stop.wait()
             await listener.close()

@@ -54,9 +54,7 @@ class AcceptLoop:
 
     def _begin(self) -> None:
         self._retry = None
-        if self._spare is None:
-            with contextlib.suppress(OSError):
-                self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._take_spare()
         self._loop.add_reader(self._sock, self._ready)
 
     def _ready(self) -> None:
@@ -83,19 +81,26 @@ class AcceptLoop:
                 error.strerror,
             )
         if not self._make_room():
-            self._turn_one_away()
+            self._turn_some_away()
         self._loop.remove_reader(self._sock)
         self._retry = self._loop.call_later(self._retry_s, self._begin)
         self._retry_s = min(2 * self._retry_s, MAX_RETRY_S)
 
-    def _turn_one_away(self) -> None:
-        """So that the one who has waited longest knows, instead of waiting on."""
+    def _turn_some_away(self) -> None:
+        """So that those who have waited longest know, instead of waiting on. Each gives its descriptor to the next."""
         self._give_up_spare()
-        try:
-            connection, _ = self._sock.accept()
-        except OSError:
-            return  # somebody else was quicker
-        turn_away(connection, HTTPStatus.SERVICE_UNAVAILABLE, "the server has no file descriptors left; try again")
+        for _ in range(AT_ONCE):
+            try:
+                connection, _ = self._sock.accept()
+            except OSError:  # nobody is left, or somebody else was quicker
+                break
+            turn_away(connection, HTTPStatus.SERVICE_UNAVAILABLE, "the server has no file descriptors left; try again")
+        self._take_spare()
+
+    def _take_spare(self) -> None:
+        if self._spare is None:
+            with contextlib.suppress(OSError):  # then there is none until the next time
+                self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def _give_up_spare(self) -> None:
         if self._spare is not None:

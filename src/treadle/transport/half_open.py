@@ -35,8 +35,8 @@ class HalfOpen(Generic[Item]):
         waiting[item] = None
         self._size += 1
         if len(waiting) > self._per_peer:
-            return self._take_oldest(peer)
-        return self.take_oldest() if self._size > self._total else None
+            return self._take(peer)
+        return self._take(self._greediest()) if self._size > self._total else None
 
     def remove(self, peer: Hashable, item: Item) -> None:
         """It has shown who it is, or is gone. May be called again."""
@@ -48,13 +48,17 @@ class HalfOpen(Generic[Item]):
         if not waiting:
             del self._peers[peer]
 
-    def take_oldest(self) -> Item | None:
-        """Remove the oldest of the peer that has the most."""
-        if not self._peers:
-            return None
-        return self._take_oldest(max(self._peers, key=lambda peer: len(self._peers[peer])))
+    def oldest(self) -> Item | None:
+        """Of the peer that has the most: who would be the next to go."""
+        return next(iter(self._peers[self._greediest()])) if self._peers else None
 
-    def _take_oldest(self, peer: Hashable) -> Item:
+    def take_oldest(self) -> Item | None:
+        return self._take(self._greediest()) if self._peers else None
+
+    def _greediest(self) -> Hashable:
+        return max(self._peers, key=lambda peer: len(self._peers[peer]))
+
+    def _take(self, peer: Hashable) -> Item:
         oldest = next(iter(self._peers[peer]))
         self.remove(peer, oldest)
         return oldest

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import time
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import cast
@@ -27,6 +28,8 @@ __all__ = ["HANDSHAKE_DEADLINE_S", "MAX_CONNECTIONS", "ListenError", "Listener",
 
 # A client sends its request with the connection. This is for a slow line; bytes that drip in do not extend it.
 HANDSHAKE_DEADLINE_S = 3.0
+# Whoever takes longer than this may have to make room when descriptors are short.
+USUAL_S = 0.25
 # Open connections. More than any use that we know of, and each costs a descriptor and its buffers. Where there are
 # fewer descriptors, half of them stay free for what the connections are for: files, commands, models.
 MAX_CONNECTIONS = 1024
@@ -59,8 +62,8 @@ class Listener:
         if self._accepting is not None:
             self._accepting.close()
             self._accepting = None
-        while self._make_room():
-            pass
+        while len(self.half_open):
+            self._push_out(self.half_open.take_oldest())
         if self._joining:
             await asyncio.wait(self._joining)
         if self.address.scheme == "unix":
@@ -77,9 +80,7 @@ class Listener:
             turn_away(connection, HTTPStatus.FORBIDDEN, "this socket is for the user that runs the server, and root")
             return
         handshake = _Handshake(self, peer)
-        pushed_out = self.half_open.add(peer.group, handshake)
-        if pushed_out is not None:
-            pushed_out.abort()
+        self._push_out(self.half_open.add(peer.group, handshake))
         joining = self._loop.create_task(self._join(connection, handshake), name="handshake")
         self._joining.add(joining)
         joining.add_done_callback(self._joining.discard)
@@ -93,10 +94,18 @@ class Listener:
             handshake.connection_lost(None)
 
     def _make_room(self) -> bool:
-        oldest = self.half_open.take_oldest()
-        if oldest is not None:
-            oldest.abort()
-        return oldest is not None
+        """Who has just come may be about to speak and is waited for: the shortage ends one way or the other."""
+        found = False
+        while (oldest := self.half_open.oldest()) is not None:
+            found = True
+            if not oldest.is_slow():
+                break
+            self._push_out(self.half_open.take_oldest())
+        return found
+
+    def _push_out(self, handshake: _Handshake | None) -> None:
+        if handshake is not None:
+            handshake.abort()
 
 
 async def listen(
@@ -142,8 +151,12 @@ class _Handshake(asyncio.Protocol):
         self._buffer = b""
         self._answered = False
         self._aborted = False
+        self._began = time.monotonic()
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
+
+    def is_slow(self) -> bool:
+        return time.monotonic() - self._began > USUAL_S
 
     def abort(self) -> None:
         self._aborted = True
