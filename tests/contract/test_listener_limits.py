@@ -158,7 +158,7 @@ async def test_half_of_few_descriptors_stay_free(acceptor: Acceptor, monkeypatch
 
 
 @pytest.fixture
-def shortage(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def shortage(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """What accepting fails with, while there is something in the list."""
     failures: list[int] = []
     monkeypatch.setattr(accepting, "RETRY_S", 0.01)
@@ -201,7 +201,7 @@ async def test_a_connection_that_was_gone_before_it_was_taken_is_nothing(
 async def test_in_a_shortage_the_silent_make_room(
     acceptor: Acceptor, shortage: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening, "USUAL_S", 0)
+    monkeypatch.setattr(half_open, "PATIENCE_S", 0)
     address = await _opened(acceptor, "websocket", tmp_path)
     with _dial(address) as silent:
         async with asyncio.timeout(DEADLINE_S):

@@ -1,4 +1,4 @@
-"""The terminal interface of the real codex on our app-server: it takes no path, and sends the secret as bearer token."""
+"""The terminal interface of the real codex on our app-server: it takes no path and sends the secret as bearer token."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -30,6 +31,7 @@ from treadle import AsyncCodex, Codex, CodexConfig, Environment, TransportClosed
 from treadle.execution.sandbox.host import HOST, Unusable
 from treadle.testing import AppServerHarness
 from treadle.transport import Address
+from treadle.transport.connect import connect as open_channel
 
 Kind: TypeAlias = Literal["app-server", "exec-server"]
 KINDS: tuple[Kind, ...] = ("app-server", "exec-server")
@@ -322,6 +324,16 @@ def test_two_thousand_silent_connections_keep_nobody_out(door: Door) -> None:
             assert time.monotonic() - began < MOMENT_S
     with enter(door.url):
         pass
+
+
+@pytest.mark.anyio
+async def test_four_hundred_clients_may_come_at_once(door: Door) -> None:
+    """From one process, which connects them all before it says a word for the first."""
+    async with asyncio.timeout(DEADLINE_S):
+        channels = await asyncio.gather(*(open_channel(door.address, deadline_s=DEADLINE_S) for _ in range(400)))
+    assert not any(channel.closed for channel in channels)
+    for channel in channels:
+        channel.abort()
 
 
 def entered_again(door: Door) -> ClientConnection:

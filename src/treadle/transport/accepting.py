@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 # So many per step of the event loop: those that were taken before are read in between.
 AT_ONCE = 16
+# Whoever waits outside may come in when those inside have spoken, which is not told here.
+LOOK_AGAIN_S = 0.005
 RETRY_S = 0.1
 MAX_RETRY_S = 1.0
 # A shortage that lasts or comes back is told this often.
@@ -29,13 +31,19 @@ _SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class AcceptLoop:
-    """`taken` gets every connection and owns it. `make_room` gives up something that holds a descriptor, if it can."""
+    """`taken` gets every connection and owns it. `wait_s` says how long the next one is to wait outside. `make_room` is
+    called when descriptors are short: whether some will be free soon."""
 
     def __init__(
-        self, sock: socket.socket, taken: Callable[[socket.socket], None], make_room: Callable[[], bool]
+        self,
+        sock: socket.socket,
+        taken: Callable[[socket.socket], None],
+        wait_s: Callable[[], float],
+        make_room: Callable[[], bool],
     ) -> None:
         self._sock = sock
         self._taken = taken
+        self._wait_s = wait_s
         self._make_room = make_room
         self._loop = asyncio.get_running_loop()
         self._retry_s = RETRY_S
@@ -59,6 +67,10 @@ class AcceptLoop:
 
     def _ready(self) -> None:
         for _ in range(AT_ONCE):
+            wait_s = self._wait_s()
+            if wait_s > 0:
+                self._pause(min(wait_s, LOOK_AGAIN_S))
+                return
             try:
                 connection, _ = self._sock.accept()
             except (BlockingIOError, InterruptedError):
@@ -82,9 +94,12 @@ class AcceptLoop:
             )
         if not self._make_room():
             self._turn_some_away()
-        self._loop.remove_reader(self._sock)
-        self._retry = self._loop.call_later(self._retry_s, self._begin)
+        self._pause(self._retry_s)
         self._retry_s = min(2 * self._retry_s, MAX_RETRY_S)
+
+    def _pause(self, seconds: float) -> None:
+        self._loop.remove_reader(self._sock)
+        self._retry = self._loop.call_later(seconds, self._begin)
 
     def _turn_some_away(self) -> None:
         """So that those who have waited longest know, instead of waiting on. Each gives its descriptor to the next."""

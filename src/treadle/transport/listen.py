@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import os
 import socket
-import time
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import cast
@@ -28,8 +27,6 @@ __all__ = ["HANDSHAKE_DEADLINE_S", "MAX_CONNECTIONS", "ListenError", "Listener",
 
 # A client sends its request with the connection. This is for a slow line; bytes that drip in do not extend it.
 HANDSHAKE_DEADLINE_S = 3.0
-# Whoever takes longer than this may have to make room when descriptors are short.
-USUAL_S = 0.25
 # Open connections. More than any use that we know of, and each costs a descriptor and its buffers. Where there are
 # fewer descriptors, half of them stay free for what the connections are for: files, commands, models.
 MAX_CONNECTIONS = 1024
@@ -55,7 +52,7 @@ class Listener:
         return self.address.url
 
     def begin(self, sock: socket.socket) -> None:
-        self._accepting = AcceptLoop(sock, self._taken, self._make_room)
+        self._accepting = AcceptLoop(sock, self._taken, self._wait_s, self._make_room)
 
     async def close(self) -> None:
         """Accept no more. Open channels are not touched."""
@@ -80,7 +77,7 @@ class Listener:
             turn_away(connection, HTTPStatus.FORBIDDEN, "this socket is for the user that runs the server, and root")
             return
         handshake = _Handshake(self, peer)
-        self._push_out(self.half_open.add(peer.group, handshake))
+        self._push_out(self.half_open.add(peer.group, handshake, self._loop.time()))
         joining = self._loop.create_task(self._join(connection, handshake), name="handshake")
         self._joining.add(joining)
         joining.add_done_callback(self._joining.discard)
@@ -93,14 +90,14 @@ class Listener:
             connection.close()
             handshake.connection_lost(None)
 
+    def _wait_s(self) -> float:
+        return self.half_open.wait_s(self._loop.time())
+
     def _make_room(self) -> bool:
         """Who has just come may be about to speak and is waited for: the shortage ends one way or the other."""
-        found = False
-        while (oldest := self.half_open.oldest()) is not None:
-            found = True
-            if not oldest.is_slow():
-                break
-            self._push_out(self.half_open.take_oldest())
+        found = len(self.half_open) > 0
+        while (slow := self.half_open.take_slow(self._loop.time())) is not None:
+            self._push_out(slow)
         return found
 
     def _push_out(self, handshake: _Handshake | None) -> None:
@@ -151,12 +148,8 @@ class _Handshake(asyncio.Protocol):
         self._buffer = b""
         self._answered = False
         self._aborted = False
-        self._began = time.monotonic()
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
-
-    def is_slow(self) -> bool:
-        return time.monotonic() - self._began > USUAL_S
 
     def abort(self) -> None:
         self._aborted = True
@@ -193,12 +186,14 @@ class _Handshake(asyncio.Protocol):
             self._upgrade(answer, rest)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._done()
+        self._listener.half_open.left(self._peer.group, self)
+        self._stop_clock()
 
     def _upgrade(self, answer: bytes, rest: bytes) -> None:
         transport, listener = self._transport, self._listener
         assert transport is not None
-        self._done()
+        listener.half_open.passed(self._peer.group, self)
+        self._stop_clock()
         transport.write(answer)
         framer = WebSocketFramer(client=False, text_only=listener.text_only)
         channel = _Admitted(framer, self._peer.name, listener.open)
@@ -216,8 +211,7 @@ class _Handshake(asyncio.Protocol):
         self._transport.write(answer)
         self._transport.close()
 
-    def _done(self) -> None:
-        self._listener.half_open.remove(self._peer.group, self)
+    def _stop_clock(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
 

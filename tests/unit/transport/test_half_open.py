@@ -2,39 +2,88 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.transport.half_open import HalfOpen
+from treadle.transport.half_open import GOOD_FOR_ONE, PATIENCE_S, HalfOpen
+
+NOW = 1000.0
 
 
-def test_below_the_limits_nobody_goes() -> None:
+def test_below_the_limits_nobody_goes_and_nobody_waits() -> None:
     waiting: HalfOpen[int] = HalfOpen(total=4, per_peer=2)
-    assert [waiting.add(peer, item) for peer, item in (("a", 1), ("a", 2), ("b", 3), ("c", 4))] == [None] * 4
-    assert len(waiting) == 4
+    assert waiting.wait_s(NOW) == 0
+    for peer, item in (("a", 1), ("b", 2), ("c", 3)):
+        assert waiting.add(peer, item, NOW) is None
+        assert waiting.wait_s(NOW) == 0
+    assert len(waiting) == 3
 
 
 def test_a_peer_pushes_out_its_own_oldest() -> None:
     waiting: HalfOpen[int] = HalfOpen(total=100, per_peer=2)
-    waiting.add("other", 0)
-    assert [waiting.add("a", item) for item in (1, 2, 3, 4)] == [None, None, 1, 2]
+    waiting.add("other", 0, NOW)
+    assert [waiting.add("a", item, NOW) for item in (1, 2, 3, 4)] == [None, None, 1, 2]
 
 
 def test_the_greediest_makes_room_for_others() -> None:
     waiting: HalfOpen[int] = HalfOpen(total=4, per_peer=4)
     for item in (1, 2, 3):
-        waiting.add("greedy", item)
-    assert waiting.add("b", 10) is None
-    assert [waiting.add(peer, item) for peer, item in (("c", 20), ("d", 30), ("e", 40))] == [1, 2, 3]
+        waiting.add("greedy", item, NOW)
+    assert waiting.add("b", 10, NOW) is None
+    assert [waiting.add(peer, item, NOW) for peer, item in (("c", 20), ("d", 30), ("e", 40))] == [1, 2, 3]
 
 
 def test_taking_until_nobody_is_left() -> None:
     waiting: HalfOpen[int] = HalfOpen()
     for item in range(5):
-        waiting.add(item % 2, item)
-    assert sorted(filter(lambda item: item is not None, (waiting.take_oldest() for _ in range(6)))) == [0, 1, 2, 3, 4]
+        waiting.add(item % 2, item, NOW)
+    taken = [waiting.take_oldest() for _ in range(5)]
+    assert set(taken) == {0, 1, 2, 3, 4}
     assert waiting.take_oldest() is None
+    assert waiting.take_slow(NOW) is None
     assert len(waiting) == 0
+
+
+@pytest.mark.parametrize("limits", [(3, 100), (100, 3)])
+def test_at_a_limit_newcomers_wait_until_the_oldest_has_had_its_time(limits: tuple[int, int]) -> None:
+    waiting: HalfOpen[int] = HalfOpen(*limits)
+    for item in range(3):
+        waiting.add("a", item, NOW + item)
+    assert waiting.wait_s(NOW + 0.1) == pytest.approx(PATIENCE_S - 0.1)
+    assert waiting.take_slow(NOW + 0.1) is None
+    assert waiting.wait_s(NOW + PATIENCE_S) == 0
+    assert waiting.take_slow(NOW + PATIENCE_S) == 0
+
+
+def test_who_says_nothing_uses_up_the_patience_with_all() -> None:
+    waiting: HalfOpen[int] = HalfOpen(total=100, per_peer=2)
+    waiting.add("a", 0, NOW)
+    waiting.add("a", 1, NOW)
+    for item in range(2, 12):
+        waiting.add("a", item, NOW)
+    assert waiting.wait_s(NOW) < 0.001
+    waiting.left("a", 11)
+    waiting.left("a", 10)
+    for item in range(20, 20 + GOOD_FOR_ONE):
+        waiting.add("a", item, NOW)
+        waiting.passed("a", item)
+    waiting.add("a", 30, NOW)
+    waiting.add("a", 31, NOW)
+    assert waiting.wait_s(NOW) == PATIENCE_S, "those who spoke have restored it"
+
+
+def test_leaving_before_the_time_is_up_uses_it_up_too() -> None:
+    waiting: HalfOpen[int] = HalfOpen(total=100, per_peer=2)
+    for item in range(20):
+        waiting.add("a", item, NOW)
+        waiting.add("a", 100 + item, NOW)
+        waiting.left("a", item)
+        waiting.left("a", 100 + item)
+        waiting.left("a", 100 + item)
+    waiting.add("a", 50, NOW)
+    waiting.add("a", 51, NOW)
+    assert waiting.wait_s(NOW) < 0.001
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=200))
@@ -44,10 +93,10 @@ def test_limits_hold_and_the_newest_stays(steps: list[tuple[int, bool]]) -> None
     for number, (peer, leaves) in enumerate(steps):
         if leaves and present:
             gone = next(iter(present))
-            waiting.remove(present.pop(gone), gone)
-            waiting.remove(peer, gone)
+            waiting.left(present.pop(gone), gone)
+            waiting.left(peer, gone)
         present[number] = peer
-        pushed_out = waiting.add(peer, number)
+        pushed_out = waiting.add(peer, number, NOW + number)
         assert pushed_out != number
         if pushed_out is not None:
             del present[pushed_out]
