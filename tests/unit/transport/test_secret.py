@@ -108,7 +108,10 @@ def test_what_is_no_such_file_is_not_taken_for_one(tmp_path: Path, kind: str) ->
     place = tmp_path / FOLDER / NAME
     match kind:
         case "link":
-            place.symlink_to(other.path)
+            right = _keep(tmp_path)
+            os.rename(right.path, tmp_path / "elsewhere")
+            place.symlink_to(tmp_path / "elsewhere")
+            right.remove()
         case "fifo":
             os.mkfifo(place, 0o600)
         case "folder":
