@@ -11,6 +11,7 @@ import resource
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -247,10 +248,9 @@ async def test_another_user_is_turned_away(acceptor: Acceptor) -> None:
         "import os, socket, sys; os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); print(s.recv(4096).decode())"
     )
-    folder = Path(f"/tmp/treadle-{os.urandom(8).hex()}")  # where nobody else's folders are in the way
-    folder.mkdir()
-    try:
-        folder.chmod(0o755)
+    # Not below the folder of the test run, which nobody else can enter.
+    with tempfile.TemporaryDirectory(prefix="treadle-") as folder:
+        os.chmod(folder, 0o755)
         address = await acceptor.open(f"unix://{folder}/s")
         os.chmod(address.path, 0o666)
         done = await asyncio.to_thread(
@@ -261,10 +261,8 @@ async def test_another_user_is_turned_away(acceptor: Acceptor) -> None:
             timeout=DEADLINE_S,
             check=True,
         )
-        assert done.stdout.startswith("HTTP/1.1 403 ")
         await acceptor.close()
-    finally:
-        folder.rmdir()
+    assert done.stdout.startswith("HTTP/1.1 403 ")
 
 
 async def test_the_credentials_are_those_of_the_peer(tmp_path: Path) -> None:
