@@ -28,8 +28,8 @@ from treadle.transport.sockets import Peer, peer_of
 
 pytestmark = pytest.mark.anyio
 SCHEMES = ("websocket", "unix")
-# "Kept out for a moment": far below the deadline of a handshake, far above what a busy machine takes.
-MOMENT_S = 2.0
+# "Kept out for a moment": less than the deadline of a handshake.
+MOMENT_S = 2.5
 
 
 @pytest.fixture

@@ -21,9 +21,10 @@ Item = TypeVar("Item", bound=Hashable)
 # have come after it.
 MAX_HALF_OPEN = 256
 MAX_PER_PEER = 128
-PATIENCE_S = 0.5
-# So many clients that spoke make up for one that did not.
-GOOD_FOR_ONE = 8
+PATIENCE_S = 1.0
+# So many clients that spoke restore it, and so does this time without one that did not.
+GOOD_FOR_ALL = 8
+FORGET_S = 5.0
 
 
 class HalfOpen(Generic[Item]):
@@ -33,12 +34,15 @@ class HalfOpen(Generic[Item]):
         self._peers: dict[Hashable, dict[Item, float]] = {}
         self._size = 0
         self._patience_s = PATIENCE_S
+        self._annoyed_at = 0.0
 
     def __len__(self) -> int:
         return self._size
 
     def wait_s(self, now: float) -> float:
         """How long to leave newcomers where they are, for the sake of those who are here."""
+        if now - self._annoyed_at > FORGET_S:
+            self._patience_s = PATIENCE_S
         return max(0.0, self._oldest_since() + self._patience_s - now) if self._is_full() else 0.0
 
     def add(self, peer: Hashable, item: Item, now: float) -> Item | None:
@@ -47,19 +51,23 @@ class HalfOpen(Generic[Item]):
         waiting[item] = now
         self._size += 1
         if len(waiting) > self._per_peer:
+            self._lose_patience(now)
             return self._take(peer)
-        return self._take(self._greediest()) if self._size > self._total else None
+        if self._size > self._total:
+            self._lose_patience(now)
+            return self._take(self._greediest())
+        return None
 
     def passed(self, peer: Hashable, item: Item) -> None:
         """It has shown who it is."""
         if self._drop(peer, item):
-            self._patience_s = min(PATIENCE_S, self._patience_s + PATIENCE_S / GOOD_FOR_ONE)
+            self._patience_s = min(PATIENCE_S, self._patience_s + PATIENCE_S / GOOD_FOR_ALL)
 
-    def left(self, peer: Hashable, item: Item) -> None:
+    def left(self, peer: Hashable, item: Item, now: float) -> None:
         """It has gone without that. May be called again."""
         was_full = self._is_full()
         if self._drop(peer, item) and was_full:
-            self._patience_s /= 2
+            self._lose_patience(now)
 
     def take_slow(self, now: float) -> Item | None:
         """The one that is next to go, if it has had its time."""
@@ -82,8 +90,11 @@ class HalfOpen(Generic[Item]):
     def _take(self, peer: Hashable) -> Item:
         oldest = next(iter(self._peers[peer]))
         self._drop(peer, oldest)
-        self._patience_s /= 2
         return oldest
+
+    def _lose_patience(self, now: float) -> None:
+        self._patience_s /= 2
+        self._annoyed_at = now
 
     def _drop(self, peer: Hashable, item: Item) -> bool:
         waiting = self._peers.get(peer, {})

@@ -186,7 +186,7 @@ class _Handshake(asyncio.Protocol):
             self._upgrade(answer, rest)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._listener.half_open.left(self._peer.group, self)
+        self._listener.half_open.left(self._peer.group, self, asyncio.get_running_loop().time())
         self._stop_clock()
 
     def _upgrade(self, answer: bytes, rest: bytes) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.transport.half_open import GOOD_FOR_ONE, PATIENCE_S, HalfOpen
+from treadle.transport.half_open import FORGET_S, GOOD_FOR_ALL, PATIENCE_S, HalfOpen
 
 NOW = 1000.0
 
@@ -63,9 +63,9 @@ def test_who_says_nothing_uses_up_the_patience_with_all() -> None:
     for item in range(2, 12):
         waiting.add("a", item, NOW)
     assert waiting.wait_s(NOW) < 0.001
-    waiting.left("a", 11)
-    waiting.left("a", 10)
-    for item in range(20, 20 + GOOD_FOR_ONE):
+    waiting.left("a", 11, NOW)
+    waiting.left("a", 10, NOW)
+    for item in range(20, 20 + GOOD_FOR_ALL):
         waiting.add("a", item, NOW)
         waiting.passed("a", item)
     waiting.add("a", 30, NOW)
@@ -78,12 +78,25 @@ def test_leaving_before_the_time_is_up_uses_it_up_too() -> None:
     for item in range(20):
         waiting.add("a", item, NOW)
         waiting.add("a", 100 + item, NOW)
-        waiting.left("a", item)
-        waiting.left("a", 100 + item)
-        waiting.left("a", 100 + item)
+        waiting.left("a", item, NOW)
+        waiting.left("a", 100 + item, NOW)
+        waiting.left("a", 100 + item, NOW)
     waiting.add("a", 50, NOW)
     waiting.add("a", 51, NOW)
     assert waiting.wait_s(NOW) < 0.001
+
+
+def test_an_attack_is_forgotten_after_a_while() -> None:
+    waiting: HalfOpen[int] = HalfOpen(total=100, per_peer=2)
+    for item in range(12):
+        waiting.add("a", item, NOW)
+    assert waiting.wait_s(NOW) < 0.001
+    later = NOW + FORGET_S + 1
+    waiting.left("a", 10, NOW)
+    waiting.left("a", 11, NOW)
+    waiting.add("a", 20, later)
+    waiting.add("a", 21, later)
+    assert waiting.wait_s(later) == PATIENCE_S
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=200))
@@ -93,8 +106,8 @@ def test_limits_hold_and_the_newest_stays(steps: list[tuple[int, bool]]) -> None
     for number, (peer, leaves) in enumerate(steps):
         if leaves and present:
             gone = next(iter(present))
-            waiting.left(present.pop(gone), gone)
-            waiting.left(peer, gone)
+            waiting.left(present.pop(gone), gone, NOW)
+            waiting.left(peer, gone, NOW)
         present[number] = peer
         pushed_out = waiting.add(peer, number, NOW + number)
         assert pushed_out != number
