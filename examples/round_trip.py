@@ -65,7 +65,7 @@ def main() -> int:
         if not url:
             print("the exec-server did not start: see its message above", file=sys.stderr)
             return 1
-        print(f"1. `treadle exec-server` listens on {url}")
+        print(f"1. `treadle exec-server` listens on {url.rpartition('/')[0]}, and prints its secret too")
         asyncio.run(use(url))
     finally:
         server.terminate()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -26,7 +27,8 @@ class Servers:
         if transport not in self._running:
             listen = "ws://127.0.0.1:0" if transport == "websocket" else f"unix://{self._folder}/exec.sock"
             command = [sys.executable, "-m", "treadle", "exec-server", "--listen", listen, "--exit-on-stdin-close"]
-            child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            env = {**os.environ, "TREADLE_HOME": str(self._folder / "home")}
+            child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
             assert child.stdout is not None
             self._running[transport] = (child, child.stdout.readline().decode().strip())
         return self._running[transport][1]

@@ -68,19 +68,19 @@ class Acceptor:
 
     def __init__(self) -> None:
         self.channels: asyncio.Queue[Channel] = asyncio.Queue()
-        self._listener: Listener | None = None
+        self.listener: Listener | None = None
 
     async def open(self, url: str, *, token: str | None = None) -> Address:
-        self._listener = await listen(Address.parse(url), self.channels.put_nowait, token=token)
-        return Address.parse(self._listener.url)
+        self.listener = await listen(Address.parse(url), self.channels.put_nowait, token=token)
+        return Address.parse(self.listener.url)
 
     async def next(self) -> Channel:
         async with asyncio.timeout(DEADLINE_S):
             return await self.channels.get()
 
     async def close(self) -> None:
-        if self._listener is not None:
-            await self._listener.close()
+        if self.listener is not None:
+            await self.listener.close()
         while not self.channels.empty():
             self.channels.get_nowait().abort()
 

@@ -317,3 +317,18 @@ async def test_a_sandbox_is_enforced(
     assert b"Read-only file system" in refusal or b"Permission denied" in refusal
     assert (workspace / "inside.txt").exists()
     assert not outside.exists()
+
+
+async def test_the_secret_in_the_url_lets_codex_in_and_nothing_else_does(
+    treadle_exec_server: str, run_codex: RunCodex, mock_model: MockModel, workspace: Path, tmp_path: Path
+) -> None:
+    """It can be given nothing but a URL; here no proxy opens the door for it."""
+    run = await run_codex(replies([exec_command("touch made")], "all done"), treadle_exec_server, workspace)
+    assert run.answer == "all done"
+    (workspace / "made").unlink()
+
+    (tmp_path / "codex-home").rename(tmp_path / "first-home")
+    bare = treadle_exec_server.rpartition("/")[0]
+    await run_codex(replies([exec_command("touch made")], "all done"), bare, workspace)
+    assert not (workspace / "made").exists()
+    assert mock_model.outputs[-1] == "unsupported call: exec_command", "without an environment it offers no commands"

@@ -71,7 +71,7 @@ def running(
         process = subprocess.Popen(
             [*COMMAND, *arguments],
             cwd=folder,
-            env=server_environment(env),
+            env=server_environment({"TREADLE_HOME": str(folder / "home"), **(env or {})}),
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=errors,

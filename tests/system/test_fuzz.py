@@ -28,6 +28,7 @@ from websockets.exceptions import ConnectionClosed
 from system.raw_client import Json, RawClient, connected
 from system.server_process import DEADLINE_S, ServerProcess, processes_left, running
 from treadle.protocol.exec import METHODS
+from treadle.transport import Address
 
 MARKER: Final = f"3600.{uuid.uuid4().int % 10**15:015d}"
 # Placeholders, since the examples are made before the folder is: replaced in the text of a frame.
@@ -294,11 +295,12 @@ def test_random_handshakes(target: Target, words: list[str]) -> None:
 @example([b"\x81\xff\xff\xff\xff\xff\xff\xff\xff\xff"], True)
 @example([b"\x01\x80\0\0\0\0" + b"\x00\x80\0\0\0\0" * 1000], True)
 def test_random_bytes_on_the_socket(target: Target, pieces: list[bytes], upgrade: bool) -> None:
-    host, _, port = target.server.url.removeprefix("ws://").partition(":")
-    with socket.create_connection((host, int(port)), DEADLINE_S) as raw, suppress(ConnectionError):
+    address = Address.parse(target.server.url)
+    with socket.create_connection((address.host, address.port), DEADLINE_S) as raw, suppress(ConnectionError):
         if upgrade:
             raw.sendall(
-                b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                f"GET {address.path} HTTP/1.1\r\n".encode()
+                + b"Host: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
                 b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
             )
         for piece in pieces:

@@ -11,6 +11,7 @@ import pytest
 
 from system.server_process import ServerProcess, running
 from treadle.execution import Closed, Environment, Evicted, ExecError, ExecParams, Exited, Failed, Output, Process
+from treadle.transport import Address
 
 pytestmark = pytest.mark.anyio
 
@@ -66,7 +67,7 @@ class Road:
 
     def cut_near_side(self, url: str) -> None:
         for writer in tuple(self._open):
-            if writer.get_extra_info("sockname")[1] == int(url.rpartition(":")[2]):
+            if writer.get_extra_info("sockname")[1] == Address.parse(url).port:
                 writer.transport.abort()
 
     async def close(self) -> None:
@@ -77,11 +78,11 @@ class Road:
 
 @asynccontextmanager
 async def road_to(url: str) -> AsyncIterator[tuple[Road, str]]:
-    host, _, port = url.removeprefix("ws://").rpartition(":")
-    road = Road(host, int(port))
+    address = Address.parse(url)
+    road = Road(address.host, address.port)
     listener = await asyncio.start_server(road.serve, "127.0.0.1", 0)
     try:
-        yield road, f"ws://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+        yield road, Address("ws", "127.0.0.1", listener.sockets[0].getsockname()[1], address.path).url
     finally:
         listener.close()
         await road.close()
@@ -231,10 +232,13 @@ async def test_past_the_limit_it_fails_as_without_recovery(server: ServerProcess
             await start(env, "true", tmp_path, "next")
 
 
-async def test_a_server_that_forgot_the_session_ends_the_recovery_at_once(tmp_path: Path) -> None:
+async def test_a_server_that_forgot_the_session_ends_the_recovery_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TREADLE_HOME", str(tmp_path / "home"))  # where the secret of the second one is found
     with running(tmp_path, "--listen", "ws://127.0.0.1:0") as first:
-        port = first.url.rpartition(":")[2]
-        async with await Environment.connect(first.url) as env:
+        port = Address.parse(first.url).port
+        async with await Environment.connect(f"ws://127.0.0.1:{port}") as env:
             process = await start(env, "sleep 1000", tmp_path)
             first.process.kill()
             first.process.wait()

@@ -7,6 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from treadle.cli.listening import add_token_arguments
 from treadle.cli.process import refuse
 from treadle.errors import TreadleError
 
@@ -21,7 +22,7 @@ examples:
   treadle app-server
       one client on standard input and output, as editors and SDKs start it
   treadle app-server --listen ws://127.0.0.1:4500
-      several clients; the first line on standard output is the URL
+      several clients of this user; the first line on standard output is the URL, with its secret
   treadle -c model=gpt-5.5 -c model_provider=openai app-server --listen unix://
       a socket in the home, with settings from the command line
 """
@@ -37,12 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default: %(default)s)",
     )
     parser.add_argument("--stdio", action="store_const", const="stdio://", dest="listen", help="same as stdio://")
-    parser.add_argument(
-        "--token-file",
-        "--ws-token-file",
-        metavar="FILE",
-        help="file with the token that clients must present; required when listening on anything but loopback",
-    )
+    add_token_arguments(parser, "--ws-token-file")
     parser.add_argument(
         "--log-level",
         choices=("debug", "info", "warning", "error"),
@@ -109,21 +105,21 @@ async def _serve_stdio(opening: Opening, reader: int, writer: int, overrides: tu
 def _run_listening(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> int:
     import asyncio
 
-    from treadle.cli.process import read_token, start_logging
+    from treadle.cli.process import start_logging
     from treadle.transport import AddressError
 
     start_logging(arguments.log_level)
-    token = read_token(arguments.token_file) if arguments.token_file else None
     try:
-        return asyncio.run(_serve(arguments.listen, token, overrides))
+        return asyncio.run(_serve(arguments, overrides))
     except AddressError as error:
         return refuse(_NAME, f"--listen {error}")
 
 
-async def _serve(listen_on: str, token: str | None, overrides: tuple[str, ...]) -> int:
+async def _serve(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> int:
     """Until the first signal; then turns that run are waited for, until a second one."""
     import logging
 
+    from treadle.cli.listening import announced, guard_for
     from treadle.cli.process import exit_soon, stop_on_signals
     from treadle.server.app import AppServer
     from treadle.transport.listen import listen
@@ -131,20 +127,22 @@ async def _serve(listen_on: str, token: str | None, overrides: tuple[str, ...]) 
     stop = stop_on_signals()
     async with AppServer(overrides=overrides) as server:
         _ = server.home_path  # a home that cannot be one is told now, not to the first client
-        address = _address(listen_on, server)
+        address = _address(arguments.listen, server)
+        guard = guard_for(address, arguments)
         listener = await listen(
             address,
             lambda channel: _accept(server, channel),
-            token=token,
+            token=guard.token,
             health_paths=("/readyz", "/healthz"),
             any_path=True,
             text_only=True,
         )
-        print(listener.url, flush=True)
-        print(f"treadle app-server listens on {listener.url}", file=sys.stderr)
-        server.warm_up()
-        await stop.wait()
-        await listener.close()
+        with announced(listener.address, guard, str(server.home_path)) as (url, line):
+            print(f"treadle app-server listens on {line}", file=sys.stderr, flush=True)
+            print(url, flush=True)
+            server.warm_up()
+            await stop.wait()
+            await listener.close()
         logging.getLogger(__name__).warning("waiting for running turns; a second signal ends them")
         await server.drain()
     exit_soon()

@@ -7,7 +7,8 @@ import asyncio
 import contextlib
 import os
 
-from treadle.cli.process import exit_soon, read_token, refuse, start_logging, stop_on_signals, take_stdio
+from treadle.cli.listening import Guard, add_token_arguments, announced, guard_for
+from treadle.cli.process import exit_soon, refuse, start_logging, stop_on_signals, take_stdio
 from treadle.errors import TreadleError
 from treadle.execution.server import ExecServer
 from treadle.transport import Address, AddressError
@@ -17,7 +18,7 @@ _NAME = "exec-server"
 _EXAMPLES = """\
 examples:
   treadle exec-server
-      this machine only, a free port; the first line printed is the URL for clients
+      this user only, a free port; the first line printed is the URL for clients, with its secret
   treadle exec-server --listen ws://0.0.0.0:8765 --token-file ~/.treadle-token
       for other machines, who need the token; put TLS in front of it outside a private network
   ssh HOST treadle exec-server --listen stdio://
@@ -33,11 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="ws://127.0.0.1:0",
         help="ws://IP:PORT (port 0: a free one), unix:///PATH or stdio:// (default: %(default)s)",
     )
-    parser.add_argument(
-        "--token-file",
-        metavar="FILE",
-        help="file with the token that clients must present; required when listening on anything but loopback",
-    )
+    add_token_arguments(parser)
     parser.add_argument(
         "--exit-on-stdin-close",
         action="store_true",
@@ -55,28 +52,30 @@ def run(arguments: argparse.Namespace) -> int:
     start_logging(arguments.log_level)
     try:
         address = Address.parse("stdio://" if arguments.listen == "stdio" else arguments.listen)
-        token = read_token(arguments.token_file) if arguments.token_file else None
         if address.scheme == "stdio":
             return asyncio.run(_serve_stdio())
-        return asyncio.run(_serve(address, token, arguments.exit_on_stdin_close))
+        return asyncio.run(_serve(address, guard_for(address, arguments), arguments.exit_on_stdin_close))
     except AddressError as error:
         return refuse(_NAME, f"--listen {error}")
     except TreadleError as error:
         return refuse(_NAME, str(error))
 
 
-async def _serve(address: Address, token: str | None, exit_on_stdin_close: bool) -> int:
+async def _serve(address: Address, guard: Guard, exit_on_stdin_close: bool) -> int:
     from treadle.transport.listen import listen
+    from treadle.transport.secret import usual_home
 
     stop = stop_on_signals()
     if exit_on_stdin_close:
         _stop_on_eof(stop)
     async with ExecServer() as server:
-        listener = await listen(address, server.accept, token=token)
-        print(listener.url, flush=True)
-        server.prepare()
-        await stop.wait()
-        await listener.close()
+        listener = await listen(address, server.accept, token=guard.token)
+        with announced(listener.address, guard, usual_home(os.environ)) as (url, line):
+            # Not on standard error, which often is that of the program that started us.
+            print(f"{url}\ntreadle exec-server listens on {line}", flush=True)
+            server.prepare()
+            await stop.wait()
+            await listener.close()
     exit_soon()
     return 0
 

@@ -42,7 +42,7 @@ async def open_connection(config: CodexConfig, sink: Sink) -> AsyncConnection:
     """Connect as `config` says. Raises `TransportClosedError`, `FileNotFoundError` or `CodexError`."""
     config.check()
     if config.url is not None:
-        return await _connect(config.url, config.token, sink)
+        return await _connect(config.url, config, sink)
     if config.codex_bin is not None or config.launch_args_override is not None:
         return await _start(config, sink)
     return LocalConnection(config, sink)
@@ -163,12 +163,12 @@ class ChannelConnection(AsyncConnection):
         await self._channel.wait_closed()
 
 
-async def _connect(url: str, token: str | None, sink: Sink) -> ChannelConnection:
+async def _connect(url: str, config: CodexConfig, sink: Sink) -> ChannelConnection:
     from treadle.transport.address import Address, AddressError
     from treadle.transport.connect import connect
 
     try:
-        channel = await connect(Address.parse(url), token=token)
+        channel = await connect(Address.parse(url), token=config.token, environ={**os.environ, **(config.env or {})})
     except (ChannelClosed, AddressError) as error:
         raise TransportClosedError(str(error)) from None
     return ChannelConnection(channel, sink)

@@ -8,7 +8,7 @@ from typing import Any
 
 from treadle._version import __version__
 from treadle.client.errors import CodexError
-from treadle.client.secrets import HIDDEN, hides_secret, is_secret, shown_argument, shown_setting
+from treadle.client.secrets import HIDDEN, hides_secret, is_secret, kept_url, shown_argument, shown_setting, shown_url
 
 
 @dataclass(slots=True, repr=False)
@@ -17,7 +17,8 @@ class CodexConfig:
 
     `codex_bin` starts a program (`treadle`, or the real `codex`) and `launch_args_override` a whole command line; both
     speak over the standard streams. `url` connects to a server that runs already: `ws://HOST:PORT`, `wss://…` or
-    `unix:///PATH`, with `token` if it asks for one. `config_overrides` are settings as `key=value` and `env` adds to
+    `unix:///PATH`, with `token` if it asks for one; that of a server of the same user on this machine is found in the
+    home. `config_overrides` are settings as `key=value` and `env` adds to
     the environment: for a server in this process and for a program. `request_timeout` is for requests that are given
     none of their own.
 
@@ -40,6 +41,8 @@ class CodexConfig:
 
     def __repr__(self) -> str:
         shown = {name: value for name, value in self._members().items() if value is not None}
+        if self.url is not None:
+            shown["url"] = shown_url(self.url)
         if self.token is not None:
             shown["token"] = HIDDEN
         if self.env is not None:
@@ -52,6 +55,7 @@ class CodexConfig:
     def __getstate__(self) -> dict[str, Any]:
         state = self._members()
         state["token"] = None
+        state["url"] = None if self.url is None else kept_url(self.url)
         state["config_overrides"] = tuple(text for text in self.config_overrides if not hides_secret(text))
         if self.launch_args_override is not None:
             state["launch_args_override"] = tuple(map(shown_argument, self.launch_args_override))

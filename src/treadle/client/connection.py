@@ -62,7 +62,7 @@ def open_connection(config: CodexConfig, sink: Sink) -> Connection:
     """Connect as `config` says. Raises `TransportClosedError`, `FileNotFoundError` or `CodexError`."""
     config.check()
     if config.url is not None:
-        return SocketConnection(config.url, config.token, sink)
+        return SocketConnection(config.url, config, sink)
     if config.codex_bin is not None or config.launch_args_override is not None:
         return ChildConnection(config, sink)
     return LocalConnection(config, sink)
@@ -178,14 +178,16 @@ class SocketConnection(Connection):
     whole frames: whoever waits for room holds only that, and the reader goes on.
     """
 
-    def __init__(self, url: str, token: str | None, sink: Sink) -> None:
-        self._url = url
+    def __init__(self, url: str, config: CodexConfig, sink: Sink) -> None:
+        from treadle.transport.address import shown
+
+        self._peer = shown(url)
         self._sink = sink
         self._lock = threading.Lock()
         self._turn = threading.Lock()
         self._closed = False
         self._owed: list[bytes] = []  # what the protocol wants sent (pongs) and the reader could not
-        self._socket, self._framer, early = _connect(url, token)
+        self._socket, self._framer, early = _connect(url, config)
         self._heard = time.monotonic()
         self._reader = threading.Thread(target=self._read, args=(early,), name="treadle client", daemon=True)
         self._reader.start()
@@ -200,7 +202,7 @@ class SocketConnection(Connection):
                 self._put(owed)
                 return
             except (OSError, ValueError) as error:
-                failure = TransportClosedError(f"{self._url}: {getattr(error, 'strerror', None) or error}")
+                failure = TransportClosedError(f"{self._peer}: {getattr(error, 'strerror', None) or error}")
         # Part of the frame may have gone: nothing that follows would be understood.
         self._sink.connection_ended(failure)
         raise failure
@@ -236,7 +238,7 @@ class SocketConnection(Connection):
             reason = str(getattr(error, "strerror", None) or error)
         if self._closed:
             reason = "the connection was closed"
-        self._sink.connection_ended(TransportClosedError(f"{self._url}: {reason}"))
+        self._sink.connection_ended(TransportClosedError(f"{self._peer}: {reason}"))
 
     def _take(self, data: bytes) -> None:
         self._heard = time.monotonic()
@@ -289,14 +291,14 @@ class SocketConnection(Connection):
             if polite:
                 self._put(self._framer.close())
         except (OSError, ValueError):
-            logger.debug("%s had gone already", self._url)
+            logger.debug("%s had gone already", self._peer)
         finally:
             if polite:
                 self._turn.release()
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
-            logger.debug("%s had gone already", self._url)
+            logger.debug("%s had gone already", self._peer)
         if threading.current_thread() is not self._reader:
             self._reader.join(CLOSE_S)
         self._socket.close()
@@ -307,13 +309,14 @@ def _would_block(error: OSError) -> bool:
     return isinstance(error, BlockingIOError) or type(error).__name__ in ("SSLWantReadError", "SSLWantWriteError")
 
 
-def _connect(url: str, token: str | None) -> tuple[socket.socket, WebSocketFramer, bytes]:
+def _connect(url: str, config: CodexConfig) -> tuple[socket.socket, WebSocketFramer, bytes]:
     """An open WebSocket connection, and what came with the handshake."""
     import socket
 
     from treadle.errors import ChannelClosed
-    from treadle.transport.address import Address, AddressError
+    from treadle.transport.address import Address, AddressError, shown
     from treadle.transport.handshake import BadRequest, Upgrade, split_head
+    from treadle.transport.secret import approach
     from treadle.transport.websocket import WebSocketFramer
 
     opened: socket.socket | None = None
@@ -322,7 +325,9 @@ def _connect(url: str, token: str | None) -> tuple[socket.socket, WebSocketFrame
         unix = address.scheme == "unix"
         if address.scheme == "stdio":
             raise AddressError(f"{url!r}: a client connects to ws://, wss:// or unix://")
-        upgrade = Upgrade.new("localhost" if unix else address.authority, "/" if unix else address.path, token)
+        address, token, advice = approach(address, config.token, {**os.environ, **(config.env or {})})
+        place = ("localhost", "/") if unix else (address.authority, address.path)
+        upgrade = Upgrade.new(*place, token, advice)
         if unix:
             opened = socket.socket(socket.AF_UNIX)
             opened.settimeout(CONNECT_S)
@@ -346,7 +351,9 @@ def _connect(url: str, token: str | None) -> tuple[socket.socket, WebSocketFrame
         if opened is not None:
             opened.close()
         reason = f"no answer within {CONNECT_S:g} s" if isinstance(error, TimeoutError) else error
-        raise TransportClosedError(f"cannot connect to {url}: {getattr(reason, 'strerror', None) or reason}") from None
+        raise TransportClosedError(
+            f"cannot connect to {shown(url)}: {getattr(reason, 'strerror', None) or reason}"
+        ) from None
     opened.setblocking(False)
     return opened, WebSocketFramer(client=True), split[1]
 

@@ -10,6 +10,7 @@ HIDDEN: Final = "…"
 _NAME: Final = re.compile(r"key|secret|token|passw|pwd|credential|auth|cookie|header", re.IGNORECASE)
 _KEY: Final = re.compile(r"\b(?:sk|pk|ghp|gho|ghs|xox[abps]|glpat)[-_][A-Za-z0-9_-]{8,}")
 _BEARER: Final = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}")
+_SECRET_PATH: Final = re.compile(r"(?<=[^/:])/[\w-]{32,}/?$")
 _WORDS: Final = re.compile(r"\"([^\"]*)\"|'([^']*)'|([^\s\"'={},\[\]]+)")
 _LEAST: Final = 8
 """Shorter values are words that occur elsewhere."""
@@ -34,6 +35,18 @@ def shown_setting(text: str) -> str:
 def shown_argument(text: str) -> str:
     """A word of a command line as it may be shown."""
     return shown_setting(text) if "=" in text else redact(text, [])
+
+
+def shown_url(url: str) -> str:
+    """A URL as it may be shown: the path of a server's may be its secret."""
+    from treadle.transport.address import shown
+
+    return shown(url)
+
+
+def kept_url(url: str) -> str:
+    """A URL without a path that looks like the secret of a server."""
+    return url if url.startswith("unix:") else _SECRET_PATH.sub("", url)
 
 
 def secrets_in(environment: Mapping[str, str], settings: Iterable[str] = ()) -> list[str]:

@@ -1,6 +1,6 @@
 """The home: the directory with `config.toml`, `auth.json` and what Treadle keeps.
 
-Owns only where it is. It is made by whoever first writes into it.
+Owns only whether it can be one (`treadle.home` knows where it is). It is made by whoever first writes into it.
 """
 
 from __future__ import annotations
@@ -8,14 +8,13 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from treadle.config.problems import ConfigError
+from treadle.home import home_place
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-VARIABLES: Final = ("TREADLE_HOME", "CODEX_HOME")
 
 
 def find_home(environ: Mapping[str, str]) -> Path:
@@ -27,25 +26,10 @@ def find_home(environ: Mapping[str, str]) -> Path:
 
 def home_name(environ: Mapping[str, str]) -> str:
     """The same as text: a server that starts tells it before it loads anything for paths."""
-    for variable in VARIABLES:
-        if environ.get(variable):
-            return _checked(_expanded(environ[variable], environ), f"the environment variable {variable}")
-    return _checked(os.path.join(_user_home(environ), ".treadle"), "the home directory of the user")
-
-
-def _expanded(text: str, environ: Mapping[str, str]) -> str:
-    if text == "~" or text.startswith("~/"):
-        return os.path.join(_user_home(environ), text[2:])
-    return text
-
-
-def _user_home(environ: Mapping[str, str]) -> str:
-    if environ.get("HOME"):
-        return environ["HOME"]
-    home = os.path.expanduser("~")
-    if home == "~":
+    place = home_place(environ)
+    if place is None:
         raise ConfigError("there is no home directory for this user; set TREADLE_HOME to a directory")
-    return home
+    return _checked(*place)
 
 
 def _checked(path: str, source: str) -> str:

@@ -58,6 +58,7 @@ class Environment:
 
         `url` is `ws://HOST:PORT`, `wss://HOST`, `unix:///PATH`, or a command line that speaks the protocol on its
         standard input and output, such as `["ssh", "HOST", "treadle", "exec-server", "--listen", "stdio://"]`.
+        `token` is the server's; that of a server of the same user on this machine is found in the home.
         When the connection is lost it is taken up again for up to `recovery_s` seconds (0, or a command line: never)
         without losing or doubling a byte. After that every open process fails.
         """

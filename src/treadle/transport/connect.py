@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from collections.abc import Mapping
 from typing import cast
 
 from treadle.errors import ChannelClosed
 from treadle.transport.address import Address
 from treadle.transport.handshake import BadRequest, Upgrade, split_head
-from treadle.transport.listen import set_nodelay
+from treadle.transport.secret import approach
+from treadle.transport.sockets import set_nodelay
 from treadle.transport.stream import StreamChannel
 from treadle.transport.websocket import WebSocketFramer
 
 
-async def connect(address: Address, *, token: str | None = None, deadline_s: float = 10.0) -> StreamChannel:
-    """Open a WebSocket channel; raises `ChannelClosed` with the reason."""
-    upgrade = Upgrade.new(address.authority if address.host else "localhost", address.path, token)
-    if address.scheme == "unix":
-        upgrade = Upgrade.new("localhost", "/", token)
+async def connect(
+    address: Address,
+    *,
+    token: str | None = None,
+    deadline_s: float = 10.0,
+    environ: Mapping[str, str] | None = None,
+) -> StreamChannel:
+    """Open a WebSocket channel; raises `ChannelClosed` with the reason.
+
+    Without a token, that of a listener on this machine is looked up in the home, which `environ` names (None: this
+    process's).
+    """
+    address, token, advice = approach(address, token, os.environ if environ is None else environ)
+    place = (address.authority, address.path) if address.scheme in ("ws", "wss") else ("localhost", "/")
+    upgrade = Upgrade.new(*place, token, advice)
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(deadline_s):
@@ -57,7 +70,7 @@ class _Opening(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast(asyncio.Transport, transport)
-        set_nodelay(transport)
+        set_nodelay(transport.get_extra_info("socket"))
         transport.write(self._upgrade.request())
 
     def data_received(self, data: bytes) -> None:

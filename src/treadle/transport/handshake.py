@@ -12,12 +12,18 @@ import hmac
 import os
 from collections.abc import Mapping
 from http import HTTPStatus
+from typing import Final, Literal
 
 from msgspec import Struct
 
 from treadle.errors import ChannelClosed
 
 MAX_HEAD = 16 << 10
+_SAID = 500
+_ADVICE: Final = (
+    "send it as `Authorization: Bearer TOKEN`, or connect to ws://HOST:PORT/TOKEN; the server names the file that "
+    "holds it when it starts"
+)
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
@@ -56,7 +62,11 @@ def split_head(buffer: bytes) -> tuple[Head, bytes] | None:
 
 
 class Gate(Struct, frozen=True):
-    """Who may come in: health paths are open, everything else needs the token (when there is one)."""
+    """Who may come in: health paths are open, everything else needs the token (when there is one).
+
+    It comes as `Authorization: Bearer TOKEN`, or as the beginning of the path (`/TOKEN`) for clients that can be given
+    nothing but a URL; what follows it is then the path.
+    """
 
     token: str | None = None
     health_paths: tuple[str, ...] = ("/readyz",)
@@ -71,30 +81,49 @@ class Gate(Struct, frozen=True):
         if "origin" in head.headers:
             return response(HTTPStatus.FORBIDDEN, "requests from web pages are refused"), False
         path = target.partition("?")[0]
+        given, path = self._given(head, path)
         if path in self.health_paths:
             if method not in ("GET", "HEAD"):
                 return response(HTTPStatus.METHOD_NOT_ALLOWED, "use GET"), False
             return response(HTTPStatus.OK, ""), False
-        if path != "/" and not self.any_path:
+        known = path == "/" or self.any_path
+        if not _wants_upgrade(method, head):
+            if known:
+                return response(HTTPStatus.BAD_REQUEST, "expected a WebSocket upgrade (version 13)"), False
+        elif given != "right":
+            return response(HTTPStatus.UNAUTHORIZED, f"{given} token: {_ADVICE}"), False
+        if not known:
             places = " or ask ".join(("/", *self.health_paths))
             return response(HTTPStatus.NOT_FOUND, f"no such path; connect to {places}"), False
-        return self._upgrade(method, head)
+        return _upgraded(head.headers["sec-websocket-key"]), True
 
-    def _upgrade(self, method: str, head: Head) -> tuple[bytes, bool]:
-        key = head.headers.get("sec-websocket-key", "")
-        wants = head.has_token("connection", "upgrade") and head.has_token("upgrade", "websocket")
-        if method != "GET" or not wants or not key or head.headers.get("sec-websocket-version") != "13":
-            return response(HTTPStatus.BAD_REQUEST, "expected a WebSocket upgrade (version 13)"), False
-        if self.token is not None:
-            scheme, _, given = head.headers.get("authorization", "").partition(" ")
-            given = given.strip()
-            if scheme.lower() != "bearer" or not given:
-                return response(HTTPStatus.UNAUTHORIZED, "missing bearer token"), False
-            if not hmac.compare_digest(given.encode("latin-1"), self.token.encode()):
-                return response(HTTPStatus.UNAUTHORIZED, "wrong bearer token"), False
-        lines = ("HTTP/1.1 101 Switching Protocols", "Upgrade: websocket", "Connection: Upgrade")
-        accept = f"Sec-WebSocket-Accept: {_accept(key)}"
-        return "\r\n".join((*lines, accept, "", "")).encode(), True
+    def _given(self, head: Head, path: str) -> tuple[Literal["right", "wrong", "missing"], str]:
+        """What was given for a token, and the path without it."""
+        if self.token is None:
+            return "right", path
+        scheme, _, bearer = head.headers.get("authorization", "").partition(" ")
+        bearer = bearer.strip() if scheme.lower() == "bearer" else ""
+        first, _, rest = path.removeprefix("/").partition("/")
+        if first and self._is_token(first):
+            return "right", f"/{rest}"
+        if bearer and self._is_token(bearer):
+            return "right", path
+        return "wrong" if bearer or first else "missing", path
+
+    def _is_token(self, given: str) -> bool:
+        assert self.token is not None
+        return hmac.compare_digest(given.encode("latin-1"), self.token.encode())
+
+
+def _wants_upgrade(method: str, head: Head) -> bool:
+    asked = head.has_token("connection", "upgrade") and head.has_token("upgrade", "websocket")
+    key, version = (head.headers.get(f"sec-websocket-{name}") for name in ("key", "version"))
+    return method == "GET" and asked and bool(key) and version == "13"
+
+
+def _upgraded(key: str) -> bytes:
+    lines = ("HTTP/1.1 101 Switching Protocols", "Upgrade: websocket", "Connection: Upgrade")
+    return "\r\n".join((*lines, f"Sec-WebSocket-Accept: {_accept(key)}", "", "")).encode()
 
 
 def response(status: HTTPStatus, text: str) -> bytes:
@@ -114,12 +143,17 @@ class Upgrade(Struct, frozen=True):
     path: str
     token: str | None
     key: str
+    advice: str = ""
+    """For whoever is refused for want of the right token."""
 
     @classmethod
-    def new(cls, host: str, path: str, token: str | None) -> Upgrade:
+    def new(cls, host: str, path: str, token: str | None, advice: str = "") -> Upgrade:
         if token is not None and not (token and token.isascii() and token.isprintable() and " " not in token):
             raise ChannelClosed("the token must be one word of printable ASCII, without the end of its line")
-        return cls(host, path or "/", token, base64.b64encode(os.urandom(16)).decode())
+        return cls(host, path or "/", token, base64.b64encode(os.urandom(16)).decode(), advice)
+
+    def __repr__(self) -> str:
+        return f"<Upgrade to {self.host}>"
 
     def request(self) -> bytes:
         authorization = f"Authorization: Bearer {self.token}\r\n" if self.token is not None else ""
@@ -132,9 +166,11 @@ class Upgrade(Struct, frozen=True):
         """Raise `ChannelClosed` unless the server agreed."""
         status = head.start.split(" ")[1:2]
         if status != ["101"]:
-            said = rest[:200].decode("utf-8", "replace").strip()
-            words = head.start.partition(" ")[2]
-            raise ChannelClosed(f"the server refused the connection: HTTP {words}" + (f": {said}" if said else ""))
+            said = rest[:_SAID].decode("utf-8", "replace").strip()
+            parts = [f"the server refused the connection: HTTP {head.start.partition(' ')[2]}", said]
+            if status == [str(HTTPStatus.UNAUTHORIZED.value)]:
+                parts.append(self.advice)
+            raise ChannelClosed(": ".join(part for part in parts if part))
         if head.headers.get("sec-websocket-accept") != _accept(self.key):
             raise ChannelClosed("the server's WebSocket handshake does not match the request")
 

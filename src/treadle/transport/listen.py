@@ -1,7 +1,7 @@
 """Listening: `ws://IP:PORT` and `unix://PATH`, WebSocket on both.
 
-It owns the socket, the handshake and the rule that a listener off loopback has a token. It does not know what is
-served.
+It owns the handshakes and who is let in: the rule that a listener off loopback has a token, the user of a unix socket,
+how long a handshake may take and how many connections there may be. It does not know what is served.
 """
 
 from __future__ import annotations
@@ -10,43 +10,99 @@ import asyncio
 import contextlib
 import os
 import socket
-import stat
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import cast
 
-from treadle.errors import TreadleError
+from treadle.transport.accepting import AcceptLoop, turn_away
 from treadle.transport.address import Address
 from treadle.transport.channel import Channel
+from treadle.transport.half_open import HalfOpen
 from treadle.transport.handshake import BadRequest, Gate, response, split_head
+from treadle.transport.sockets import ListenError, Peer, peer_of, set_nodelay, tcp_socket, unix_socket
 from treadle.transport.stream import StreamChannel
 from treadle.transport.websocket import WebSocketFramer
 
-HANDSHAKE_DEADLINE_S = 10.0
-# Connections that have not finished their handshake: more than this at once is an attack or a mistake.
-MAX_HANDSHAKES = 256
-# A server that is alive but overrun keeps us waiting for its answer; this is long enough to call it alive.
-PROBE_S = 1.0
+__all__ = ["HANDSHAKE_DEADLINE_S", "MAX_CONNECTIONS", "ListenError", "Listener", "listen"]
 
-
-class ListenError(TreadleError):
-    """The address cannot be listened on; the text says why and what to do."""
+# A client sends its request with the connection. This is for a slow line; bytes that drip in do not extend it.
+HANDSHAKE_DEADLINE_S = 3.0
+# Open connections. More than any use that we know of, and each costs a descriptor and its buffers. Where there are
+# fewer descriptors, half of them stay free for what the connections are for: files, commands, models.
+MAX_CONNECTIONS = 1024
 
 
 class Listener:
-    """An open listener. `url` is what clients connect to."""
+    """An open listener. `url` is what clients connect to: whole, also when its path is the secret."""
 
-    def __init__(self, server: asyncio.Server, url: str, socket_path: str | None) -> None:
-        self._server = server
-        self._socket_path = socket_path
-        self.url = url
+    def __init__(self, address: Address, gate: Gate, accept: Callable[[Channel], None], text_only: bool) -> None:
+        self.address = address
+        self.gate = gate
+        self.accept = accept
+        self.text_only = text_only
+        self.max_connections = min(MAX_CONNECTIONS, _descriptors() // 2)
+        self.open: set[Channel] = set()
+        self.half_open: HalfOpen[_Handshake] = HalfOpen()
+        self._loop = asyncio.get_running_loop()
+        self._accepting: AcceptLoop | None = None
+        self._joining: set[asyncio.Task[None]] = set()
+
+    @property
+    def url(self) -> str:
+        return self.address.url
+
+    def begin(self, sock: socket.socket) -> None:
+        self._accepting = AcceptLoop(sock, self._taken, self._wait_s, self._make_room)
 
     async def close(self) -> None:
         """Accept no more. Open channels are not touched."""
-        self._server.close()
-        if self._socket_path is not None:
+        if self._accepting is not None:
+            self._accepting.close()
+            self._accepting = None
+        while len(self.half_open):
+            self._push_out(self.half_open.take_oldest())
+        if self._joining:
+            await asyncio.wait(self._joining)
+        if self.address.scheme == "unix":
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._socket_path)
+                os.unlink(self.address.path)
+
+    def _taken(self, connection: socket.socket) -> None:
+        try:
+            peer = peer_of(connection)
+        except OSError:  # it has gone already
+            connection.close()
+            return
+        if peer.user not in (None, 0, os.geteuid()):
+            turn_away(connection, HTTPStatus.FORBIDDEN, "this socket is for the user that runs the server, and root")
+            return
+        handshake = _Handshake(self, peer)
+        self._push_out(self.half_open.add(peer.group, handshake, self._loop.time()))
+        joining = self._loop.create_task(self._join(connection, handshake), name="handshake")
+        self._joining.add(joining)
+        joining.add_done_callback(self._joining.discard)
+
+    async def _join(self, connection: socket.socket, handshake: _Handshake) -> None:
+        try:
+            set_nodelay(connection)
+            await self._loop.connect_accepted_socket(lambda: handshake, connection)
+        except OSError:  # it has gone already
+            connection.close()
+            handshake.connection_lost(None)
+
+    def _wait_s(self) -> float:
+        return self.half_open.wait_s(self._loop.time())
+
+    def _make_room(self) -> bool:
+        """Who has just come may be about to speak and is waited for: the shortage ends one way or the other."""
+        found = len(self.half_open) > 0
+        while (slow := self.half_open.take_slow(self._loop.time())) is not None:
+            self._push_out(slow)
+        return found
+
+    def _push_out(self, handshake: _Handshake | None) -> None:
+        if handshake is not None:
+            handshake.abort()
 
 
 async def listen(
@@ -64,138 +120,117 @@ async def listen(
     ignored.
     """
     gate = Gate(token, health_paths, any_path)
-    loop = asyncio.get_running_loop()
-    pending: set[_Accepting] = set()
-
-    def protocol() -> _Accepting:
-        return _Accepting(gate, accept, pending, text_only)
-
     if address.scheme == "unix":
-        sock = _unix_socket(address.path)
-        server = await loop.create_unix_server(protocol, sock=sock)
-        return Listener(server, f"unix://{address.path}", address.path)
-    if address.scheme != "ws":
+        sock = unix_socket(address.path)
+    elif address.scheme != "ws":
         raise ListenError(f"cannot listen on {address}: use ws://IP:PORT or unix://PATH")
-    if not address.is_loopback and token is None:
+    elif not address.is_loopback and token is None:
         raise ListenError(
             f"refusing to listen on {address.host} without a token: everyone who reaches the port could run commands. "
             "Make a token file and pass --token-file FILE, or listen on 127.0.0.1"
         )
-    # A name can stand for several addresses, each with a free port of its own.
-    host = "127.0.0.1" if address.host == "localhost" else address.host
-    try:
-        server = await loop.create_server(protocol, host, address.port)
-    except OSError as error:
-        raise ListenError(f"cannot listen on {address}: {error.strerror or error}") from None
-    port = server.sockets[0].getsockname()[1]
-    return Listener(server, str(Address("ws", host=host, port=port)), None)
+    else:
+        # A name can stand for several addresses, each with a free port of its own.
+        host = "127.0.0.1" if address.host == "localhost" else address.host
+        sock = await tcp_socket(host, address.port)
+        address = Address("ws", host, sock.getsockname()[1], "/")
+    listener = Listener(address, gate, accept, text_only)
+    listener.begin(sock)
+    return listener
 
 
-def _unix_socket(path: str) -> socket.socket:
-    """A bound socket that only its owner can connect to; a stale one in its place is replaced, a live one is not."""
-    try:
-        if stat.S_ISSOCK(os.lstat(path).st_mode):
-            _remove_stale(path)
-    except FileNotFoundError:
-        pass
-    except (OSError, ValueError) as error:
-        raise ListenError(f"cannot listen on unix://{path}: {error}") from None
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    mask = os.umask(0o177)
-    try:
-        sock.bind(path)
-    except OSError as error:
-        sock.close()
-        raise ListenError(f"cannot listen on unix://{path}: {error.strerror or error}") from None
-    finally:
-        os.umask(mask)
-    return sock
-
-
-def _remove_stale(path: str) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(PROBE_S)
-        try:
-            probe.connect(path)
-        except ConnectionRefusedError:
-            os.unlink(path)
-            return
-        except OSError as error:
-            raise ListenError(f"cannot listen on unix://{path}: {error.strerror or error}") from None
-    raise ListenError(f"cannot listen on unix://{path}: another server is listening there")
-
-
-class _Accepting(asyncio.Protocol):
+class _Handshake(asyncio.Protocol):
     """A connection until its handshake is done; then the channel takes the transport over."""
 
-    def __init__(
-        self, gate: Gate, accept: Callable[[Channel], None], pending: set[_Accepting], text_only: bool
-    ) -> None:
-        self._gate = gate
-        self._text_only = text_only
-        self._accept = accept
-        self._pending = pending
+    def __init__(self, listener: Listener, peer: Peer) -> None:
+        self._listener = listener
+        self._peer = peer
         self._buffer = b""
+        self._answered = False
+        self._aborted = False
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
 
+    def abort(self) -> None:
+        self._aborted = True
+        if self._transport is not None:
+            self._transport.abort()
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport = cast(asyncio.Transport, transport)
-        set_nodelay(transport)
-        if len(self._pending) >= MAX_HANDSHAKES:
-            transport.abort()
+        self._transport = cast(asyncio.Transport, transport)
+        if self._aborted:
+            self._transport.abort()
             return
-        self._pending.add(self)
-        self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_DEADLINE_S, transport.abort)
+        self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_DEADLINE_S, self.abort)
 
     def data_received(self, data: bytes) -> None:
-        transport = self._transport
-        assert transport is not None
+        if self._answered:
+            return
         self._buffer += data
         try:
             split = split_head(self._buffer)
         except BadRequest as error:
-            self._refuse(transport, response(HTTPStatus.BAD_REQUEST, str(error)))
+            self._refuse(response(HTTPStatus.BAD_REQUEST, str(error)))
             return
         if split is None:
             return
         head, rest = split
-        answer, upgraded = self._gate.answer(head)
+        answer, upgraded = self._listener.gate.answer(head)
+        limit = self._listener.max_connections
         if not upgraded:
-            self._refuse(transport, answer)
-            return
-        self._done()
+            self._refuse(answer)
+        elif len(self._listener.open) >= limit:
+            text = f"{limit} connections are open, which is this server's limit; close one and try again"
+            self._refuse(response(HTTPStatus.SERVICE_UNAVAILABLE, text))
+        else:
+            self._upgrade(answer, rest)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._listener.half_open.left(self._peer.group, self, asyncio.get_running_loop().time())
+        self._stop_clock()
+
+    def _upgrade(self, answer: bytes, rest: bytes) -> None:
+        transport, listener = self._transport, self._listener
+        assert transport is not None
+        listener.half_open.passed(self._peer.group, self)
+        self._stop_clock()
         transport.write(answer)
-        channel = StreamChannel(
-            WebSocketFramer(client=False, text_only=self._text_only), _peer_name(transport), keepalive=True
-        )
+        framer = WebSocketFramer(client=False, text_only=listener.text_only)
+        channel = _Admitted(framer, self._peer.name, listener.open)
         transport.set_protocol(channel)
         channel.connection_made(transport)
         if rest:
             channel.data_received(rest)
-        self._accept(channel)
+        listener.accept(channel)
 
-    def connection_lost(self, error: Exception | None) -> None:
-        self._done()
+    def _refuse(self, answer: bytes) -> None:
+        """It counts until it has gone: a peer need not take the answer."""
+        self._answered = True
+        self._buffer = b""
+        assert self._transport is not None
+        self._transport.write(answer)
+        self._transport.close()
 
-    def _refuse(self, transport: asyncio.Transport, answer: bytes) -> None:
-        self._done()
-        transport.write(answer)
-        transport.close()
-
-    def _done(self) -> None:
-        self._pending.discard(self)
+    def _stop_clock(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
 
 
-def set_nodelay(transport: asyncio.BaseTransport) -> None:
-    """Small messages leave at once; with Nagle's algorithm an echo costs 40 ms."""
-    sock = transport.get_extra_info("socket")
-    if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+class _Admitted(StreamChannel):
+    """A channel that is counted for as long as it has its descriptor."""
+
+    def __init__(self, framer: WebSocketFramer, peer: str, everyone: set[Channel]) -> None:
+        super().__init__(framer, peer, keepalive=True)
+        self._everyone = everyone
+        everyone.add(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._everyone.discard(self)
+        super().connection_lost(error)
 
 
-def _peer_name(transport: asyncio.BaseTransport) -> str:
-    name = transport.get_extra_info("peername")
-    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "unix socket"
+def _descriptors() -> int:
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 2 * MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else soft

@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from interop.programs import _child as child_process
 from interop.replay.scenario import End, Places
+from treadle.transport import Address
+from treadle.transport.secret import approach
 
 START_SECONDS: Final = 30.0
 END_SECONDS: Final = 30.0
@@ -75,6 +77,7 @@ class _Stdio:
 @dataclass
 class _WebSockets:
     url: str
+    home: Path
     receive: Receiver
     log: Path
     group: asyncio.TaskGroup
@@ -82,10 +85,25 @@ class _WebSockets:
 
     async def send(self, conn: str, text: str) -> None:
         if conn not in self.open:
-            self.open[conn] = await connect(self.url, proxy=None, compression=None, max_size=MAX_MESSAGE)
+            self.open[conn] = await self._enter()
             self.group.create_task(self._read(conn))
         with suppress(ConnectionClosed):
             await self.open[conn].send(text)
+
+    async def _enter(self) -> ClientConnection:
+        """With the token that our server leaves for its clients, as soon as it is there; the real one has none."""
+        async with asyncio.timeout(START_SECONDS):
+            while True:
+                token = approach(Address.parse(self.url), None, {"TREADLE_HOME": str(self.home)}).token
+                headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+                try:
+                    return await connect(
+                        self.url, additional_headers=headers, proxy=None, compression=None, max_size=MAX_MESSAGE
+                    )
+                except InvalidStatus as error:
+                    if error.response.status_code != 401:
+                        raise
+                    await asyncio.sleep(POLL_SECONDS)
 
     async def hang_up(self, conn: str) -> None:
         await self.open[conn].close()
@@ -122,7 +140,7 @@ async def websocket_server(command: Sequence[str], places: Places, log: Path, re
     whole = [*command, "--listen", f"ws://127.0.0.1:{port}"]
     async with child_process(whole, places.user_home, places.workspace, log), asyncio.TaskGroup() as group:
         await _listening(port, log)
-        wire = _WebSockets(f"ws://127.0.0.1:{port}", receive, log, group)
+        wire = _WebSockets(f"ws://127.0.0.1:{port}", places.user_home / ".codex", receive, log, group)
         try:
             yield wire
         finally:

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import http.client
 import json
+import re
 import secrets
 import socket
 import stat
@@ -19,14 +20,15 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from system.app.app_client import DEADLINE_S, AppClient, Socket, connected, joined
 from system.app.app_program import Program, listening_server, refused
 from treadle.testing import AppServerHarness
+from treadle.transport import Address
 
 # --- HTTP ---
 
 
 @pytest.fixture
 def web(shared_server: Program) -> Iterator[http.client.HTTPConnection]:
-    host, _, port = shared_server.url.removeprefix("ws://").partition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=DEADLINE_S)
+    address = Address.parse(shared_server.url)
+    connection = http.client.HTTPConnection(address.host, address.port, timeout=DEADLINE_S)
     yield connection
     connection.close()
 
@@ -51,8 +53,10 @@ def test_http(web: http.client.HTTPConnection, method: str, path: str, headers: 
 
 
 def test_the_url_is_printed(shared_server: Program) -> None:
-    assert shared_server.url.startswith("ws://127.0.0.1:")
-    assert f"listens on {shared_server.url}" in shared_server.stderr
+    assert re.fullmatch(r"ws://127\.0\.0\.1:[0-9]+/[0-9a-f]{64}", shared_server.url)
+    address = Address.parse(shared_server.url)
+    assert f"listens on ws://{address.authority}, with the token in " in shared_server.stderr
+    assert address.path[1:] not in shared_server.stderr
 
 
 def test_a_page_in_a_browser_is_refused(shared_server: Program) -> None:

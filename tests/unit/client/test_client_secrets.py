@@ -28,6 +28,7 @@ from treadle.client import (
     TurnHandle,
 )
 from treadle.client.errors import rpc_error
+from treadle.client.secrets import kept_url
 
 SECRET = "s3cr3t-of-the-house"
 
@@ -160,3 +161,17 @@ def test_a_token_without_a_url_is_refused_without_showing_it() -> None:
     with pytest.raises(CodexError) as caught:
         CodexConfig(token=SECRET).check()
     assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "kept"),
+    [
+        (f"ws://127.0.0.1:4500/{'0a' * 32}", "ws://127.0.0.1:4500"),
+        (f"ws://[::1]:4500/{'0a' * 32}/", "ws://[::1]:4500"),
+        ("wss://host/exec/v1", "wss://host/exec/v1"),
+        ("ws://host", "ws://host"),
+        (f"unix:///run/{'0a' * 32}", f"unix:///run/{'0a' * 32}"),
+    ],
+)
+def test_a_url_is_kept_without_the_secret_of_a_server(url: str, kept: str) -> None:
+    assert kept_url(url) == kept

@@ -89,7 +89,7 @@ def test_no_text_raises_anything_else(text: str) -> None:
             address = Address.parse(candidate)
         except AddressError:
             continue
-        assert Address.parse(str(address)) == address
+        assert Address.parse(address.url) == address
 
 
 @pytest.mark.parametrize(
@@ -114,14 +114,44 @@ def test_is_loopback(text: str, loopback: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "shown", "authority"),
+    ("text", "url", "authority"),
     [
         ("ws://host:1", "ws://host:1", "host:1"),
         ("ws://[::1]:1/", "ws://[::1]:1", "[::1]:1"),
         ("wss://host/p", "wss://host:443/p", "host:443"),
     ],
 )
-def test_text_of_an_address(text: str, shown: str, authority: str) -> None:
+def test_text_of_an_address(text: str, url: str, authority: str) -> None:
     address = Address.parse(text)
-    assert str(address) == shown
+    assert address.url == url
     assert address.authority == authority
+
+
+@pytest.mark.parametrize(
+    "text", ["ws://host:1/hunter2", "wss://host/hunter2/x", "ws://host:1/?hunter2", "ws://[::1]:1/hunter2#hunter2"]
+)
+def test_what_may_be_a_secret_is_not_shown(text: str) -> None:
+    address = Address.parse(text)
+    assert "hunter2" in address.url
+    for said in (str(address), repr(address), f"{address}"):
+        assert "hunter2" not in said
+        assert "host" in said or "[::1]:1" in said
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://host/hunter2",
+        "host:1/hunter2",
+        "ws://host:99999/hunter2",
+        "ws://host/hunter2 ",
+        "ws://host?hunter2",
+        "ws://host#hunter2",
+        "ws:///hunter2",
+        "WS://host/hunter2",
+    ],
+)
+def test_what_may_be_a_secret_is_not_shown_when_the_address_is_wrong(text: str) -> None:
+    with pytest.raises(AddressError) as caught:
+        Address.parse(text)
+    assert "hunter2" not in str(caught.value)

@@ -186,13 +186,43 @@ def test_right_token_is_let_in(authorization: str) -> None:
 def test_other_tokens_are_not(authorization: str | None, text: str) -> None:
     status, body = _answer(Gate("secret"), _head(authorization=authorization))
     assert status == 401
-    assert body == f"{text} bearer token\n"
+    assert body.startswith(f"{text} token: send it as ")
+    assert "secret" not in body
     assert b"www-authenticate: bearer" in Gate("secret").answer(_head(authorization=authorization))[0].lower()
 
 
 @pytest.mark.parametrize("authorization", [None, "Bearer", "Bearer ", "Bearer \t"])
 def test_empty_token_lets_nobody_in(authorization: str | None) -> None:
     assert _answer(Gate(""), _head(authorization=authorization))[0] == 401
+
+
+@pytest.mark.parametrize("path", ["/secret", "/secret/", "/secret?x=1"])
+@pytest.mark.parametrize("authorization", [None, "Bearer wrong"])
+def test_token_may_be_the_path(path: str, authorization: str | None) -> None:
+    for gate in (Gate("secret"), Gate("secret", any_path=True)):
+        assert _answer(gate, _head(f"GET {path} HTTP/1.1", authorization=authorization))[0] == 101
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "//secret", "/secre", "/secret2", "/Secret", "/x/secret", "/?secret", "/s%65cret"]
+)
+def test_other_paths_are_no_token(path: str) -> None:
+    for gate in (Gate("secret"), Gate("secret", any_path=True)):
+        status, body = _answer(gate, _head(f"GET {path} HTTP/1.1"))
+        assert status == 401
+        assert "secret" not in body
+
+
+@pytest.mark.parametrize(("any_path", "status"), [(True, 101), (False, 404)])
+def test_what_follows_the_token_is_the_path(any_path: bool, status: int) -> None:
+    gate = Gate("secret", any_path=any_path)
+    assert _answer(gate, _head("GET /secret/other HTTP/1.1"))[0] == status
+    assert _answer(gate, _head("GET /other HTTP/1.1", authorization="Bearer secret"))[0] == status
+    assert _answer(gate, _head("GET /secret/readyz HTTP/1.1"))[0] == 200
+
+
+def test_without_a_token_a_path_is_a_path() -> None:
+    assert _answer(Gate(), _head("GET /secret HTTP/1.1"))[0] == 404
 
 
 # --- the client ------------------------------------------------------------------------------------------------------

@@ -1,0 +1,80 @@
+"""What the servers share when they listen: the options about tokens, and what is said and kept about the address.
+
+A WebSocket listener on this machine has a secret even if nobody asked for one: other users, and commands that a sandbox
+keeps from everything but the network, can reach the port too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import argparse
+
+    from treadle.transport import Address
+
+
+class Guard(NamedTuple):
+    """The token of a listener; `file` is the user's own, else it was made here."""
+
+    token: str | None
+    file: str | None
+
+
+def add_token_arguments(parser: argparse.ArgumentParser, *aliases: str) -> None:
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
+        "--token-file",
+        *aliases,
+        metavar="FILE",
+        help="file with the token that clients must present; required when listening on anything but loopback "
+        "(default for ws:// on loopback: a new one, which the URL that is printed contains)",
+    )
+    group.add_argument(
+        "--no-token",
+        action="store_true",
+        help="let everyone in who reaches the port on loopback: all users of the machine, and sandboxed commands",
+    )
+
+
+def guard_for(address: Address, arguments: argparse.Namespace) -> Guard:
+    from treadle.cli.process import read_token
+    from treadle.transport.secret import new_secret
+
+    if arguments.token_file:
+        return Guard(read_token(arguments.token_file), arguments.token_file)
+    made = address.scheme == "ws" and address.is_loopback and not arguments.no_token
+    return Guard(new_secret() if made else None, None)
+
+
+@contextmanager
+def announced(address: Address, guard: Guard, home: str | None) -> Iterator[tuple[str, str]]:
+    """The URL for clients, and a line for people, who find the token in the file that it names while the block runs."""
+    from treadle.transport import Address
+    from treadle.transport.secret import SecretError, keep_secret
+
+    if guard.token is None or guard.file is not None:
+        yield address.url, f"{address}{_remark(address, guard)}"
+        return
+    url = Address("ws", address.host, address.port, f"/{guard.token}").url
+    if home is None:
+        yield url, f"{address}; its token is in the URL only, for want of a home"
+        return
+    try:
+        kept = keep_secret(home, address, guard.token)
+    except SecretError as error:
+        yield url, f"{address}; its token is in the URL only: {error}"
+        return
+    try:
+        yield url, f"{address}, with the token in {kept.path}"
+    finally:
+        kept.remove()
+
+
+def _remark(address: Address, guard: Guard) -> str:
+    if guard.file is not None:
+        return f", with the token in {os.path.abspath(os.path.expanduser(guard.file))}"
+    return ", for everyone on this machine" if address.scheme == "ws" else ""

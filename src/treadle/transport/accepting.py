@@ -1,0 +1,133 @@
+"""Taking connections from a listening socket, a few at a time, also when there are no descriptors left for them.
+
+asyncio's own loop logs a traceback for every attempt then, a hundred at a time. This one says it once, makes room,
+and tries again a little later. It knows nothing of what the connections are for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import socket
+from collections.abc import Callable
+from http import HTTPStatus
+
+from treadle.transport.handshake import response
+
+logger = logging.getLogger(__name__)
+
+# So many per step of the event loop: those that were taken before are read in between.
+AT_ONCE = 16
+# Whoever waits outside may come in when those inside have spoken, which is not told here.
+LOOK_AGAIN_S = 0.005
+RETRY_S = 0.1
+MAX_RETRY_S = 1.0
+# A shortage that lasts or comes back is told this often.
+TELL_EVERY_S = 60.0
+_SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class AcceptLoop:
+    """`taken` gets every connection and owns it. `wait_s` says how long the next one is to wait outside. `make_room` is
+    called when descriptors are short: whether some will be free soon."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        taken: Callable[[socket.socket], None],
+        wait_s: Callable[[], float],
+        make_room: Callable[[], bool],
+    ) -> None:
+        self._sock = sock
+        self._taken = taken
+        self._wait_s = wait_s
+        self._make_room = make_room
+        self._loop = asyncio.get_running_loop()
+        self._retry_s = RETRY_S
+        self._retry: asyncio.TimerHandle | None = None
+        self._told_at = -TELL_EVERY_S
+        self._spare: int | None = None
+        """A descriptor to give up when there are none: with it, a connection can be taken and told."""
+        self._begin()
+
+    def close(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+        self._loop.remove_reader(self._sock)
+        self._give_up_spare()
+        self._sock.close()
+
+    def _begin(self) -> None:
+        self._retry = None
+        self._take_spare()
+        self._loop.add_reader(self._sock, self._ready)
+
+    def _ready(self) -> None:
+        for _ in range(AT_ONCE):
+            wait_s = self._wait_s()
+            if wait_s > 0:
+                self._pause(min(wait_s, LOOK_AGAIN_S))
+                return
+            try:
+                connection, _ = self._sock.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno in _SHORTAGE:
+                    self._back_off(error)
+                    return
+                continue  # that one had gone before we looked
+            self._retry_s = RETRY_S
+            connection.setblocking(False)
+            self._taken(connection)
+
+    def _back_off(self, error: OSError) -> None:
+        now = self._loop.time()
+        if now - self._told_at >= TELL_EVERY_S:
+            self._told_at = now
+            logger.warning(
+                "connections have to wait: %s; when that lasts, raise the limit of open files (ulimit -n)",
+                error.strerror,
+            )
+        if not self._make_room():
+            self._turn_some_away()
+        self._pause(self._retry_s)
+        self._retry_s = min(2 * self._retry_s, MAX_RETRY_S)
+
+    def _pause(self, seconds: float) -> None:
+        self._loop.remove_reader(self._sock)
+        self._retry = self._loop.call_later(seconds, self._begin)
+
+    def _turn_some_away(self) -> None:
+        """So that those who have waited longest know, instead of waiting on. Each gives its descriptor to the next."""
+        self._give_up_spare()
+        for _ in range(AT_ONCE):
+            try:
+                connection, _ = self._sock.accept()
+            except OSError:  # nobody is left, or somebody else was quicker
+                break
+            turn_away(connection, HTTPStatus.SERVICE_UNAVAILABLE, "the server has no file descriptors left; try again")
+        self._take_spare()
+
+    def _take_spare(self) -> None:
+        if self._spare is None:
+            with contextlib.suppress(OSError):  # then there is none until the next time
+                self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _give_up_spare(self) -> None:
+        if self._spare is not None:
+            os.close(self._spare)
+            self._spare = None
+
+
+def turn_away(connection: socket.socket, status: HTTPStatus, text: str) -> None:
+    """Answer without having heard the question, and hang up."""
+    with connection, contextlib.suppress(OSError):
+        connection.setblocking(False)
+        connection.send(response(status, text))
+        connection.shutdown(socket.SHUT_WR)
+        # Closed with something unread, it would be reset, and the answer with it.
+        connection.recv(1 << 16)
