@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from typing import TYPE_CHECKING
 
 from treadle.cli.listening import add_token_arguments
@@ -120,6 +119,7 @@ async def _serve(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> i
     import logging
 
     from treadle.cli.listening import announced, guard_for
+    from treadle.cli.output import say, tell
     from treadle.cli.process import exit_soon, stop_on_signals
     from treadle.server.app import AppServer
     from treadle.transport.listen import listen
@@ -138,8 +138,8 @@ async def _serve(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> i
             text_only=True,
         )
         with announced(listener.address, guard, str(server.home_path)) as (url, line):
-            print(f"treadle app-server listens on {line}", file=sys.stderr, flush=True)
-            print(url, flush=True)
+            say(f"treadle app-server listens on {line}")
+            tell(url)
             server.warm_up()
             await stop.wait()
             await listener.close()

@@ -8,6 +8,7 @@ import contextlib
 import os
 
 from treadle.cli.listening import Guard, add_token_arguments, announced, guard_for
+from treadle.cli.output import tell
 from treadle.cli.process import exit_soon, refuse, start_logging, stop_on_signals, take_stdio
 from treadle.errors import TreadleError
 from treadle.execution.server import ExecServer
@@ -72,7 +73,7 @@ async def _serve(address: Address, guard: Guard, exit_on_stdin_close: bool) -> i
         listener = await listen(address, server.accept, token=guard.token)
         with announced(listener.address, guard, usual_home(os.environ)) as (url, line):
             # Not on standard error, which often is that of the program that started us.
-            print(f"{url}\ntreadle exec-server listens on {line}", flush=True)
+            tell(f"{url}\ntreadle exec-server listens on {line}")
             server.prepare()
             await stop.wait()
             await listener.close()

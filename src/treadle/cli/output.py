@@ -56,6 +56,12 @@ def _give_up(stream: TextIO) -> None:
     os.close(nowhere)
 
 
+def tell(text: str) -> None:
+    """A line on standard output, unless that is closed: then nobody wants it. Raises `OutputFailed`."""
+    if sys.stdout is not None:
+        write(sys.stdout, f"{text}\n")
+
+
 def say(text: str) -> None:
     """One line on standard error, if that is possible."""
     with contextlib.suppress(OutputFailed):
@@ -67,7 +73,7 @@ def finish(code: int) -> int:
     """Before the program ends: the exit code, which is 1 when what was printed did not get out."""
     try:
         if sys.stdout is not None:
-            write(sys.stdout, "")
+            write(sys.stdout, "")  # what is still in its buffer
     except OutputFailed as error:
         say(f"treadle: {error}")
         return code or 1
