@@ -75,3 +75,12 @@ def no_metadata(thread_id: str) -> RpcError:
 def archived(thread_id: str) -> RpcError:
     text = f"session {thread_id} is archived. Run thread/unarchive for it first."
     return RpcError(INVALID_REQUEST, text)
+
+
+def cursor_ahead(after_seq: int, last_seq: int) -> RpcError:
+    """To answer with an empty page would let the client wait at a place that later events take."""
+    text = (
+        f"afterSeq {after_seq} is beyond the last event of this thread ({last_seq}): it is not a number that this "
+        "thread has told; read the thread anew (thread/resume) and go on from the seq that it gives"
+    )
+    return RpcError(INVALID_REQUEST, text, {"kind": "cursorAhead", "lastSeq": last_seq})
