@@ -255,7 +255,7 @@ class Thread:
             cwd=self.settings.cwd,
             model=self.settings.model,
             model_provider=self.settings.model_provider,
-            updated_at=now_ms(),
+            updated_at=max(now_ms(), self.record.created_at),  # the clock may have been set back
             **changes,
         )
         return self.record

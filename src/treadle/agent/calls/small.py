@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import msgspec
@@ -9,7 +10,6 @@ from msgspec import structs
 
 from treadle.agent.approvals import wait_for
 from treadle.agent.goals import set_goal, tell_goal
-from treadle.agent.ids import now_ms
 from treadle.agent.turn import Turn
 from treadle.errors import RpcError
 from treadle.protocol.app.base import decode, encode
@@ -92,7 +92,7 @@ async def client_tool(turn: Turn, call_id: str, name: str, namespace: str | None
     item = DynamicToolCallThreadItem(
         id=call_id, arguments=arguments, status="inProgress", tool=name, namespace=namespace
     )
-    began = now_ms()
+    began = time.monotonic()
     turn.start_item(item)
     ask = turn.thread.open_ask("item/tool/call")
     ask.params = DynamicToolCallParams(
@@ -104,7 +104,9 @@ async def client_tool(turn: Turn, call_id: str, name: str, namespace: str | None
         namespace=namespace,
     )
     answer = _read(await wait_for(turn.thread, ask))
-    done = structs.replace(item, duration_ms=now_ms() - began, success=answer is not None and answer.success)
+    done = structs.replace(
+        item, duration_ms=int((time.monotonic() - began) * 1000), success=answer is not None and answer.success
+    )
     done = structs.replace(done, status="completed" if done.success else "failed")
     if answer is not None:
         done = structs.replace(done, content_items=answer.content_items)
