@@ -74,9 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=int, default=50, metavar="N", help="threads in all (default 50)")
     parser.add_argument("--clients", type=int, default=5, metavar="N", help="connections that share them (default 5)")
     parser.add_argument("--pause", type=float, default=0.2, metavar="S", help="mean pause between turns (default 0.2)")
-    parser.add_argument(
-        "--cut", type=float, default=5.0, metavar="S", help="a client reconnects this often (default 5)"
-    )
+    parser.add_argument("--cut", type=float, default=5.0, metavar="S", help="between reconnects (default 5)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every sample to FILE")
     return parser

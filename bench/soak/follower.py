@@ -72,10 +72,9 @@ class Follower:
         """What was missed up to `seq`, then what has come since."""
         for message in missed:
             if message.seq is not None and message.seq <= seq:
-                self._take(message, read_params(message.params))
+                self._take(message, read_params(message.params), live=False)
         self.lost += max(0, seq - self.seq)
         self.seq = max(self.seq, seq)
-        self._texts.clear()  # deltas are not told again
         held, self._held = self._held or [], None
         for message, params in held:
             # Every client hears these, also before it is subscribed: then they are among what was missed, too.
@@ -90,7 +89,8 @@ class Follower:
         else:
             self._held.append((message, params))
 
-    def _take(self, message: Message, params: Params) -> None:
+    def _take(self, message: Message, params: Params, *, live: bool = True) -> None:
+        """Deltas are not told again: of what was missed, texts cannot be checked."""
         if params.item_id and params.delta:
             if params.item_id in self._texts:
                 self._texts[params.item_id].append(params.delta)
@@ -98,7 +98,7 @@ class Follower:
             return
         if message.seq is not None and not self._count(message.seq):
             return
-        if params.item is not None:
+        if params.item is not None and live:
             self._follow_item(str(message.method), params.item)
         if params.turn is not None:
             self._follow_turn(str(message.method), params.turn)

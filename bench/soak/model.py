@@ -1,8 +1,8 @@
 """The model of the soak, as a process of its own: the last thing said decides what it answers.
 
-`soak:command` and `soak:patch` make it call a tool, `soak:slow` makes it talk slowly, anything else gets a short answer at
-once. It reports the size of the request as tokens, so that threads are compacted as they are in the world. Started by
-`running_model`; it prints its port and ends when its input does.
+`soak:command` and `soak:patch` make it call a tool, `soak:slow` makes it talk slowly, anything else gets a short answer
+at once. It reports the size of the request as tokens, so that threads are compacted as they are in the world. Started
+by `running_model`; it prints its port and ends when its input does.
 """
 
 from __future__ import annotations

@@ -319,7 +319,11 @@ class Turn:
             task.uncancel()
             self.status = "interrupted"
         except StoreError as error:
-            failure = error
+            if self.thread.journal.failure is None:  # something could not be read; that it failed can be kept
+                self._fail(TurnError(message=f"the thread cannot be read: {error.message}", codex_error_info="other"))
+                self.pending.clear()
+            else:
+                failure = error
         except ModelError as error:
             self._fail(TurnError(message=error.message, codex_error_info=convert(error.info, CodexErrorInfo)))
         except Exception as error:

@@ -1,7 +1,7 @@
 """The lanes to one provider: a lane has one request at a time, and keeps its connection for the next.
 
-It owns the lanes, how many there are, when one that nobody uses is closed, and the TLS settings that they share. How a lane connects and speaks is its own
-matter.
+It owns the lanes, how many there are, when one that nobody uses is closed, and the TLS settings that they share. How a
+lane connects and speaks is its own matter.
 """
 
 from __future__ import annotations
