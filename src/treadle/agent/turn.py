@@ -369,7 +369,8 @@ class Turn:
 
     async def _end(self) -> None:
         thread = self.thread
-        await self.take_said()  # what was said too late for the model is not lost
+        if self.pending or self.status != "failed":  # it may have failed because the history cannot be read
+            await self.take_said()  # what was said too late for the model is not lost
         self.tell_usage()
         if self.status == "completed":
             for opened in tuple(self._open.values()):  # commands that go on in the background
