@@ -89,5 +89,5 @@ def aborted_output(call_type: str, call_id: str) -> Raw:
 def _read(item: Raw) -> _View:
     try:
         return _view.decode(item)
-    except msgspec.DecodeError:  # injected by a client; the provider will say what it thinks of it
+    except (msgspec.DecodeError, RecursionError):  # injected by a client; the provider will say what it thinks of it
         return _View()

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from treadle.errors import INVALID_REQUEST, RpcError
+from treadle.rpc.nesting import TOO_DEEP
 from treadle.server.routes import EXPERIMENTAL_METHODS, ROUTES
 
 _MISSING: Final = re.compile(r"Object missing required field `([^`]+)`( - at .*)?")
@@ -34,6 +35,10 @@ def bad_params(error: msgspec.ValidationError) -> RpcError:
     elif found := _WORD.fullmatch(text):
         text = f"unknown variant `{found[1].strip(chr(39))}`{found[2] or ''}"
     return RpcError(INVALID_REQUEST, f"Invalid request: {text}")
+
+
+def too_deep() -> RpcError:
+    return RpcError(INVALID_REQUEST, f"Invalid request: params are {TOO_DEEP}")
 
 
 def refuse_experimental(method: str, params: Any) -> None:

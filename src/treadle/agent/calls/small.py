@@ -24,6 +24,7 @@ from treadle.protocol.app.dynamic_tools import (
 )
 from treadle.protocol.app.items import DynamicToolCallThreadItem, ImageViewThreadItem
 from treadle.protocol.app.thread_notifications import TurnPlanUpdatedNotification
+from treadle.rpc.nesting import TOO_DEEP, is_too_deep
 from treadle.tools.arguments import CreateGoalArguments, UpdateGoalArguments, ViewImageArguments, parse
 
 Content = list[dict[str, Any]]
@@ -85,6 +86,8 @@ def has_client_tool(turn: Turn, name: str, namespace: str | None) -> bool:
 
 
 async def client_tool(turn: Turn, call_id: str, name: str, namespace: str | None, text: str) -> str | Content:
+    if is_too_deep(text.encode("utf-8", "replace")):
+        return f"failed to parse function arguments: {TOO_DEEP}"
     try:
         arguments = msgspec.json.decode(text or "{}")
     except msgspec.DecodeError as error:
