@@ -5,30 +5,24 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import random
 import signal
-import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
-from bench import family, machine
+from bench import machine
 from bench.app_server import programs
-from bench.servers import STOP_SECONDS, BenchError
+from bench.servers import BenchError
 from bench.soak.client import SoakClient
 from bench.soak.meter import Meter, Sample
 from bench.soak.model import running_model
 from bench.soak.report import series, table
+from bench.soak.server import home_for, running
 from bench.soak.worker import Tally, Worker
 
-# Threads are compacted now and then, so that their histories have an end, as in the world.
-_MORE_CONFIG: Final = "model_auto_compact_token_limit = 40000\n"
-_KEPT: Final = ("PATH", "LANG", "PYTHONPATH", "PYTHONHOME", "TMPDIR")
 _REPORT_S: Final = 60.0
 
 
@@ -50,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        with running_model() as model_url, _home(model_url) as home, _server(home) as (url, pid):
+        with running_model() as model_url, home_for(model_url) as home, running(home) as (url, pid):
             samples, tally, clients = asyncio.run(_soak(plan, url, pid))
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
@@ -134,47 +128,6 @@ async def _talk(meter: Meter) -> None:
         last = meter.samples[-1]
         said = f"{last.at_s:.0f} s: {last.turns} turns, {last.memory:.1f} MB, {last.descriptors} descriptors"
         print(said, file=sys.stderr, flush=True)
-
-
-@contextmanager
-def _home(model_url: str) -> Iterator[Path]:
-    with TemporaryDirectory(prefix="treadle-soak-", ignore_cleanup_errors=True) as folder:
-        home = Path(folder) / "home"
-        (home / "work").mkdir(parents=True)
-        (home / "config.toml").write_text(_MORE_CONFIG + programs.config_for(model_url))
-        yield home
-
-
-@contextmanager
-def _server(home: Path) -> Iterator[tuple[str, int]]:
-    """Its address and its pid; it ends with all its processes."""
-    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    with (home.parent / "stderr").open("wb") as errors:
-        child = subprocess.Popen(
-            [*programs.ours().command[:-2], "--listen", "ws://127.0.0.1:0"],
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            cwd=home / "work",
-            env=kept | {"HOME": str(home), "TREADLE_HOME": str(home)},
-            start_new_session=True,
-        )
-    assert child.stdout is not None
-    try:
-        url = child.stdout.readline().decode().strip()
-        if not url:
-            raise BenchError(f"the server did not start: {(home.parent / 'stderr').read_text()[-2000:]}")
-        yield url, child.pid
-    finally:
-        everyone = family.members(child.pid)
-        child.terminate()
-        child.stdout.close()
-        try:
-            child.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            print("bench: the server did not end when it was told to; it is killed", file=sys.stderr)
-        finally:
-            family.kill(everyone)
-            child.wait()
 
 
 if __name__ == "__main__":

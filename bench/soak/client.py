@@ -89,6 +89,15 @@ class SoakClient:
             self._channel.close()
             await self._channel.wait_closed()
 
+    def expect_end(self) -> None:
+        """The server is about to be killed: what is under way is cut, and that is no failure."""
+        self._cutting = True
+
+    async def gone(self) -> None:
+        """Until everything has arrived that the server had sent."""
+        assert self._channel is not None
+        await self._channel.wait_closed()
+
     async def start_thread(self) -> Follower:
         thread = msgspec.json.decode(await self.call("thread/start", {}), type=_Started).thread.id
         # `thread/started` may be heard before or after the answer is looked at; it is number 1 in either case.
@@ -117,6 +126,11 @@ class SoakClient:
         """Raises `Cut` and `Refused`."""
         await self.connected.wait()
         return await self._call(method, params)
+
+    def fire(self, frame: bytes) -> None:
+        """Send anything, and wait for nothing."""
+        assert self._channel is not None
+        self._channel.send(frame)
 
     async def _call(self, method: str, params: Mapping[str, Any]) -> Raw:
         assert self._channel is not None

@@ -23,7 +23,7 @@ class Message(Struct, rename="camel"):
     seq: int | None = None
 
 
-class _Named(Struct):
+class Named(Struct):
     id: str = ""
     status: Any = None
     type: str = ""
@@ -32,9 +32,9 @@ class _Named(Struct):
 
 class Params(Struct, rename="camel"):
     thread_id: str = ""
-    turn: _Named | None = None
-    item: _Named | None = None
-    thread: _Named | None = None
+    turn: Named | None = None
+    item: Named | None = None
+    thread: Named | None = None
     item_id: str = ""
     delta: str = ""
 
@@ -112,7 +112,7 @@ class Follower:
         self.seq = seq
         return True
 
-    def _follow_item(self, method: str, item: _Named) -> None:
+    def _follow_item(self, method: str, item: Named) -> None:
         if item.type != "agentMessage":
             return
         if method == "item/started":
@@ -120,7 +120,7 @@ class Follower:
         elif method == "item/completed" and item.id in self._texts:
             self.torn += "".join(self._texts.pop(item.id)) != item.text
 
-    def _follow_turn(self, method: str, turn: _Named) -> None:
+    def _follow_turn(self, method: str, turn: Named) -> None:
         if method == "turn/started":
             self.running = turn.id
             self.began.clear()
