@@ -136,7 +136,8 @@ class SoakClient:
         assert self._channel is not None
         self._next_id += 1
         number = self._next_id
-        answer = self._calls[number] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
+        self._calls[number] = answer
         self._channel.send(_encode({"id": number, "method": method, "params": params}))
         try:
             async with asyncio.timeout(STEP_S):

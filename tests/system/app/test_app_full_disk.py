@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from system.app.app_program import Program, stdio_server
@@ -101,7 +101,7 @@ def test_a_client_that_follows_the_numbers_through_a_full_disk_misses_nothing(ha
             harness.model.enqueue_assistant_message("Half of it.", deltas=["Half ", "of it."], gate=gate, gate_after=3)
             heard = len(client.told)
             turn = client.begin(thread, "until it is full")
-            client.wait_for("item/agentMessage/delta", lambda params, turn=turn: params["turnId"] == turn)
+            client.wait_for("item/agentMessage/delta", of_turn(turn))
             fill(program)
             gate.set()
             assert client.turn_end(turn)["status"] == "failed"
@@ -124,6 +124,10 @@ def test_a_client_that_follows_the_numbers_through_a_full_disk_misses_nothing(ha
         page = client.call("thread/events/list", {"threadId": thread, "limit": 1000})
         assert numbered(page["data"]) == told
         assert set(replayed) <= set(told)
+
+
+def of_turn(turn: str) -> Callable[[Json], bool]:
+    return lambda params: bool(params["turnId"] == turn)
 
 
 def numbered(messages: Sequence[Json]) -> list[tuple[int, str]]:

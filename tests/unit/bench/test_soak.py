@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import random
+from collections import Counter
 from typing import Any
 
+import msgspec
 import pytest
+from bench.soak import fuzz
 from bench.soak.follower import Follower, Message, read_message, read_params
+from bench.soak.kills import Keeper
 from bench.soak.meter import Sample
 from bench.soak.model import SLOW_PIECES, pieces_of, wish_of
 from bench.soak.report import series, table
@@ -88,3 +93,27 @@ def test_the_tables() -> None:
     assert "| memory at the start, when warm, at the end, peak | 25.0, 35.0, 124.0, 124.0 MB |" in shown
     assert "| latency of a plain turn: p50, p99, max | 51.0, 100.0, 100.0 ms |" in shown
     assert len(series(samples).splitlines()) == 2 + 10 + 1
+
+
+def test_no_mutation_acts_on_the_machine() -> None:
+    """The fuzzer runs against a real server: nothing about files, commands or settings may come out of it."""
+    rng = random.Random(3)
+    templates = fuzz._templates("01a1dcbc-6c44-7ea1-8238-647d4750d13d")
+    kinds = Counter[str]()
+    for _ in range(5_000):
+        data = fuzz.mutated(rng.choice(templates), rng)
+        assert not any(word.encode() in data for word in fuzz._NEVER)
+        try:
+            method = msgspec.json.decode(data).get("method")
+        except (msgspec.DecodeError, AttributeError):
+            kinds["no message"] += 1
+            continue
+        kinds["as it was" if method in [each.get("method") for each in templates] else "changed"] += 1
+    assert min(kinds[name] for name in ("no message", "as it was", "changed")) > 100
+
+
+async def test_a_keeper_remembers_what_was_announced() -> None:
+    keeper = Keeper("t")
+    done = {"type": "commandExecution", "id": "c"}
+    tell(keeper, message(1, "item/started", item=done), message(2, "item/completed", item={**ITEM, "text": "x"}))
+    assert keeper.announced == {"m": "x"}
