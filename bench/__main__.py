@@ -1,6 +1,7 @@
 """`python -m bench`: run the measures round by round, the servers in turn, and print the table.
 
-It owns the exec-server's; `python -m bench app-server` and `python -m bench sdk` go to the packages of these names.
+It owns the exec-server's; `python -m bench app-server`, `sdk` and `soak` go to the packages of these
+names, `kills` and `fuzz` to modules beside the soak.
 """
 
 from __future__ import annotations
@@ -28,6 +29,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from bench.sdk.__main__ import main as measure_sdk
 
         return measure_sdk(words[1:])
+    if words[:1] == ["soak"]:
+        from bench.soak.__main__ import main as soak
+
+        return soak(words[1:])
+    if words[:1] == ["kills"]:
+        from bench.soak.kills import main as kill
+
+        return kill(words[1:])
+    if words[:1] == ["fuzz"]:
+        from bench.soak.fuzz import main as fuzz
+
+        return fuzz(words[1:])
     options = _parser().parse_args(words)
     rounds = options.rounds or (2 if options.quick else 5)
     measures = [measure for measure in MEASURES if not options.only or measure.name in options.only]
@@ -55,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Measure our exec-server and the real one side by side. The real one is installed when missing.",
-        epilog="The app-server and the SDK have their own measures: python -m bench {app-server,sdk} --help",
+        epilog="The others have their own measures: python -m bench {app-server,sdk,soak,kills,fuzz} --help",
     )
     parser.add_argument("--rounds", type=_positive, metavar="N", help="how often each is measured (default 5, quick 2)")
     parser.add_argument("--quick", action="store_true", help="smaller amounts, fewer rounds: to see that it works")

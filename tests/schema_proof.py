@@ -193,7 +193,9 @@ def _told(message: Json) -> list[str]:
     found = _violations(params, message.get("params"), f"{method} ")
     if set(message) - OUR_NOTIFICATION_MEMBERS != {"method", "params", "emittedAtMs"}:
         found.append(f"{method}: a notification with {sorted(message)}")
-    found += [f"{method}.{name}: not a number" for name in ("emittedAtMs", "seq") if type(message.get(name)) is not int]
+    # What is not kept has no number; items are always kept before they are told.
+    numbers = ("emittedAtMs", "seq") if "seq" in message or method.startswith("item/") else ("emittedAtMs",)
+    found += [f"{method}.{name}: not a number" for name in numbers if type(message.get(name)) is not int]
     return found
 
 

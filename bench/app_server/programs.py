@@ -69,13 +69,18 @@ def null() -> Server:
     return Server("null", "a server that does nothing", (sys.executable, "-m", "bench.app_server.null", *_ARGUMENTS))
 
 
+def config_for(base_url: str) -> str:
+    """Settings for a model at this address."""
+    return _CONFIG.format(base_url=base_url)
+
+
 @contextmanager
 def home_for(model_url: str, deltas: int = 1) -> Iterator[Path]:
     """A folder with settings; a server that is started on it again finds its threads."""
     with TemporaryDirectory(prefix="treadle-bench-", ignore_cleanup_errors=True) as folder:
         home = Path(folder) / "home"
         (home / "work").mkdir(parents=True)
-        (home / "config.toml").write_text(_CONFIG.format(base_url=f"{model_url}/d{deltas}"))
+        (home / "config.toml").write_text(config_for(f"{model_url}/d{deltas}"))
         yield home
 
 

@@ -75,9 +75,12 @@ async def test_turns_items_history_and_events_come_back(store: Store) -> None:
         turn(1, started_at=5, completed_at=7, duration_ms=1234, error=b'{"message":"x"}', status="failed"),
         turn(2, status="interrupted"),
     ]
-    items = [item(1, text="", open=True, started_at_ms=1, completed_at_ms=2), item(2, turn=2, data=b"", text="☃ \0 𝄞")]
-    rows = [history(1, data=b""), history(2, turn=2, data=bytes(range(256)))]
-    events = [event(1, frame=b""), event(2, frame=b"\xff\x00")]
+    items = [
+        item(1, text="", open=True, started_at_ms=1, completed_at_ms=2),
+        item(2, turn=2, data=b"[]", text="☃ \0 𝄞"),
+    ]
+    rows = [history(1, data=b"0"), history(2, turn=2, data='" ☃ é"'.encode())]
+    events = [event(1, frame=b"null"), event(2, frame=b'{"a": [1, 2]}')]
     await store.commit([thread(), *turns, *items, *rows, *events])
     assert await store.turns(A) == turns
     assert await store.items(A) == items
@@ -89,9 +92,9 @@ async def test_a_record_is_replaced(store: Store) -> None:
     await store.commit([thread(), turn(1), item(1, open=True), history(1), event(1)])
     after: list[Any] = [
         turn(1, status="failed"),
-        item(1, data=b"new", text="word"),
-        history(1, data=b"new"),
-        event(1, frame=b"n"),
+        item(1, data=b'"new"', text="word"),
+        history(1, data=b'"new"'),
+        event(1, frame=b'"n"'),
     ]
     await store.commit(after)
     found = [*await store.turns(A), *await store.items(A), *await store.history(A)]
@@ -99,7 +102,7 @@ async def test_a_record_is_replaced(store: Store) -> None:
 
 
 async def test_big_values(store: Store) -> None:
-    blob = bytes(range(256)) * 20_000
+    blob = b'"%b"' % ("ä x" * 1_000_000).encode()
     text = "wörd " * 200_000
     await store.commit([thread(state=blob), item(1, data=blob, text=text), history(1, data=blob), event(1, frame=blob)])
     loaded = await store.load(A)
@@ -478,7 +481,7 @@ async def test_search_follows_the_text_of_an_item(store: Store) -> None:
     await store.commit([thread(), item(1, text="first")])
     await store.commit([item(1, text="second")])
     assert (await store.search("first"), len(await store.search("second"))) == ([], 1)
-    await store.commit([item(1, text="second", data=b"changed")])
+    await store.commit([item(1, text="second", data=b'"changed"')])
     assert len(await store.search("second")) == 1
     await store.commit([item(1)])
     assert await store.search("second") == []

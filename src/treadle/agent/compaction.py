@@ -125,7 +125,7 @@ def kept_messages(items: Any) -> list[Raw]:
 def _read(item: Raw) -> _Message:
     try:
         return _message.decode(item)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return _Message()
 
 

@@ -8,22 +8,23 @@ import msgspec
 from msgspec import Struct
 
 
-class _Frame(Struct):
+class _Frame(Struct, omit_defaults=True):
     method: str
     params: Struct
     emittedAtMs: int
-    seq: int
+    seq: int | None = None
 
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Event:
-    """A notification. `seq` is its number, or for a delta the number of the event that it follows."""
+    """A notification. `seq` is its number, or for a delta the number of the event that it follows; what is not kept has
+    none."""
 
     __slots__ = ("_frame", "at_ms", "method", "params", "seq")
 
-    def __init__(self, method: str, params: Struct, seq: int, at_ms: int) -> None:
+    def __init__(self, method: str, params: Struct, seq: int | None, at_ms: int) -> None:
         self.method = method
         self.params = params
         self.seq = seq

@@ -35,7 +35,7 @@ def set_goal(
         raise RpcError(INVALID_REQUEST, f"no goal exists for thread {thread.id}: give an objective")
     if status is not None:
         changes["status"] = status
-    goal = structs.replace(goal, updated_at=now_ms() // 1000, **changes)
+    goal = structs.replace(goal, updated_at=max(now_ms() // 1000, goal.created_at), **changes)
     thread.state = structs.replace(thread.state, goal=goal)
     return goal
 
@@ -81,7 +81,7 @@ def account(thread: Thread, turn_id: str, tokens: int, seconds: int) -> None:
         goal,
         tokens_used=goal.tokens_used + tokens,
         time_used_seconds=goal.time_used_seconds + seconds,
-        updated_at=now_ms() // 1000,
+        updated_at=max(now_ms() // 1000, goal.created_at),
     )
     if goal.status == "active" and goal.token_budget is not None and goal.tokens_used >= goal.token_budget:
         goal = structs.replace(goal, status="budgetLimited")

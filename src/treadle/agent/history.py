@@ -13,6 +13,8 @@ from msgspec import Raw, Struct
 
 from treadle.store.model import HistoryRecord
 
+# What an item costs in memory beside its JSON: two objects and a place in the list.
+_ITEM_BYTES = 128
 ABORTED = "aborted: the turn ended before this call did"
 _OUTPUT_OF = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
 
@@ -43,6 +45,11 @@ class History:
     def size(self) -> int:
         """Bytes of JSON."""
         return self._bytes
+
+    @property
+    def weight(self) -> int:
+        """About what it takes in memory."""
+        return self._bytes + _ITEM_BYTES * len(self._items)
 
     @property
     def tokens(self) -> int:
@@ -82,5 +89,5 @@ def aborted_output(call_type: str, call_id: str) -> Raw:
 def _read(item: Raw) -> _View:
     try:
         return _view.decode(item)
-    except msgspec.DecodeError:  # injected by a client; the provider will say what it thinks of it
+    except (msgspec.DecodeError, RecursionError):  # injected by a client; the provider will say what it thinks of it
         return _View()

@@ -4,6 +4,9 @@ Every change of a thread is an event. A numbered one is told only after it is co
 written along with it; a delta is not numbered and not kept, it follows the event before it. Order is total: what was
 emitted first is told first, and `after` runs something at its place in that order.
 
+A number that was told is one that is kept: after a failure the numbers go on from the last of those, and what is told
+meanwhile has none.
+
 It owns the numbers, the order and the batches. It does not know who listens, nor what the events mean.
 """
 
@@ -56,6 +59,8 @@ class Journal:
         self._committed = -1
         self._under_way = False
         self._scheduled = False
+        self._kept_seq = seq
+        self._submitted_seq = seq
 
     # --- adding ---
 
@@ -105,13 +110,13 @@ class Journal:
         self._check()
 
     def announce(self, method: str, params: Struct) -> None:
-        """Tell something now that could not be kept: for failures of the store itself, and for ephemeral news."""
-        self._listener(Event(method, params, self.seq, now_ms()))
+        """Tell something now that is not kept, and so has no number: failures of the store itself, ephemeral news."""
+        self._listener(Event(method, params, None, now_ms()))
 
     def reset(self, seq: int) -> None:
         """Begin again after `seq`, which is what the store has."""
         self.failure = None
-        self.seq = seq
+        self.seq = self._kept_seq = self._submitted_seq = seq
 
     @property
     def busy(self) -> bool:
@@ -142,6 +147,7 @@ class Journal:
             return
         writes, self._writes = self._writes, []
         self._batch += 1
+        self._submitted_seq = self.seq
         self._under_way = True
         self._store.submit(writes, self._done)
 
@@ -151,6 +157,7 @@ class Journal:
             self._fail(error)
             return
         self._committed = self._batch - 1
+        self._kept_seq = self._submitted_seq
         self._submit()
         self._tell()
 
@@ -166,6 +173,7 @@ class Journal:
 
     def _fail(self, error: StoreError) -> None:
         self.failure = error
+        self.seq = self._kept_seq
         self._writes.clear()
         self._committed = self._batch - 1
         waiting, self._waiting = self._waiting, deque()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from treadle.llm import TokenUsage
@@ -18,6 +19,9 @@ from treadle.protocol.app.settings import (
 )
 from treadle.protocol.app.settings import Settings as ModeSettings
 from treadle.protocol.app.threads import GitInfo, ThreadGoal, ThreadTokenUsage, TokenUsageBreakdown
+from treadle.store.model import damaged
+
+T = TypeVar("T")
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -97,8 +101,16 @@ class State(Struct, frozen=True, kw_only=True):
 
 
 def read_usage(data: bytes | None) -> Usage:
-    return Usage() if data is None else decode(data, Usage)
+    return Usage() if data is None else _read(data, Usage)
 
 
 def read_state(data: bytes) -> State:
-    return decode(data, State)
+    return _read(data, State)
+
+
+def _read(data: bytes, kind: type[T]) -> T:
+    """What we have written ourselves. Raises `StoreError` when it is something else now."""
+    try:
+        return decode(data, kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, TypeError):
+        raise damaged("the settings of a thread cannot be read") from None

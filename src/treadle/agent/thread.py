@@ -7,7 +7,8 @@ store first. Another server may write the thread while nothing happens here: `ac
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -60,7 +61,8 @@ class Thread:
         self.asks: dict[int, Ask] = {}
         self.authority = Authority()
         self.history: History | None = None
-        self.used_at = now_ms()
+        self.used_at = time.monotonic()
+        self.on_rest: Callable[[Thread], None] = lambda thread: None  # called when nothing uses it any more
         self.looked_ahead: tuple[str, asyncio.Future[list[InstructionFile] | None]] | None = None  # see `context`
         self.idle_goal_turns = 0
         self.pruned = 0  # events up to this number went, as far as we remember
@@ -128,6 +130,8 @@ class Thread:
         self._holds -= 1
         if self._holds > 0:
             return
+        self.used_at = time.monotonic()
+        self.on_rest(self)
         if self.closing or self.journal.failure is not None:
             self._let_go()
         else:
@@ -140,6 +144,11 @@ class Thread:
         else:
             # Beside the journal, which is broken. Where this fails too, the next claim of ours or our end releases it.
             self.store.submit([Release(self.id)], lambda _: None)
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nobody writes it, or is about to: its history can be read again when it is wanted."""
+        return self._holds == 0
 
     async def load_history(self) -> History:
         if self.history is None:
@@ -269,7 +278,7 @@ class Thread:
             cwd=self.settings.cwd,
             model=self.settings.model,
             model_provider=self.settings.model_provider,
-            updated_at=now_ms(),
+            updated_at=max(now_ms(), self.record.created_at),  # the clock may have been set back
             **changes,
         )
         return self.record

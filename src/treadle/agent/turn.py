@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -102,7 +103,9 @@ class Turn:
         self._replies: list[Callable[[], None]] = []
         self._ended = asyncio.Event()
         self._started_ms = 0
+        self._began = 0.0  # by the clock that nobody sets
         self._completed_ms: int | None = None
+        self._duration_ms: int | None = None
 
     # --- from outside ---
 
@@ -170,8 +173,9 @@ class Turn:
     def complete_item(self, item: KnownItem, *writes: Write) -> None:
         """An item that was started; `item` is how it ended."""
         opened = self._open.pop(item.id)
-        now = now_ms()
-        item = structs.replace(item, started_at_ms=opened.item.started_at_ms, completed_at_ms=now)
+        started = opened.item.started_at_ms
+        now = max(now_ms(), started or 0)  # the clock may have been set back meanwhile
+        item = structs.replace(item, started_at_ms=started, completed_at_ms=now)
         self._complete(opened.number, item, now, writes)
 
     def show_item(self, item: KnownItem, *writes: Write) -> None:
@@ -315,7 +319,11 @@ class Turn:
             task.uncancel()
             self.status = "interrupted"
         except StoreError as error:
-            failure = error
+            if self.thread.journal.failure is None:  # something could not be read; that it failed can be kept
+                self._fail(TurnError(message=f"the thread cannot be read: {error.message}", codex_error_info="other"))
+                self.pending.clear()
+            else:
+                failure = error
         except ModelError as error:
             self._fail(TurnError(message=error.message, codex_error_info=convert(error.info, CodexErrorInfo)))
         except Exception as error:
@@ -352,6 +360,7 @@ class Turn:
     def _begin(self) -> None:
         thread = self.thread
         self._started_ms = now_ms()
+        self._began = time.monotonic()
         self.begun = True
         thread.set_failed(False)
         thread.tell_status()
@@ -360,7 +369,8 @@ class Turn:
 
     async def _end(self) -> None:
         thread = self.thread
-        await self.take_said()  # what was said too late for the model is not lost
+        if self.pending or self.status != "failed":  # it may have failed because the history cannot be read
+            await self.take_said()  # what was said too late for the model is not lost
         self.tell_usage()
         if self.status == "completed":
             for opened in tuple(self._open.values()):  # commands that go on in the background
@@ -369,7 +379,7 @@ class Turn:
         self._open.clear()  # a command that goes on is nobody's news any more
         for reply in self._replies:
             thread.journal.after(reply)
-        self._completed_ms = now_ms()
+        self._stop_clock()
         self._account_goal()
         thread.set_failed(self.status == "failed")
         thread.turn = None
@@ -391,7 +401,7 @@ class Turn:
         """The store cannot keep the end of the turn: clients hear of it, and later readers find it interrupted."""
         thread = self.thread
         self._fail(TurnError(message=f"the thread cannot be saved: {failure.message}", codex_error_info="other"))
-        self._completed_ms = now_ms()
+        self._stop_clock()
         thread.set_failed(True)
         if thread.turn is self:
             thread.turn = None
@@ -408,12 +418,15 @@ class Turn:
         thread.journal.announce("turn/completed", TurnCompletedNotification(thread_id=thread.id, turn=self.wire()))
         self._release()
 
+    def _stop_clock(self) -> None:
+        self._completed_ms = max(now_ms(), self._started_ms)  # the clock may have been set back meanwhile
+        self._duration_ms = int((time.monotonic() - self._began) * 1000) if self.begun else 0
+
     def _account_goal(self) -> None:
         if self.thread.state.goal is not None:
             from treadle.agent.goals import account
 
-            seconds = ((self._completed_ms or 0) - self._started_ms) // 1000
-            account(self.thread, self.id, self.tokens, seconds)
+            account(self.thread, self.id, self.tokens, (self._duration_ms or 0) // 1000)
 
     def _leftovers(self) -> list[Write]:
         """What an early end leaves open: items keep what they have, calls get an output, the model is told why."""
@@ -458,7 +471,7 @@ class Turn:
             items=(),
             status=self.status,
             completed_at=None if self._completed_ms is None else self._completed_ms // 1000,
-            duration_ms=None if self._completed_ms is None else self._completed_ms - self._started_ms,
+            duration_ms=self._duration_ms,
             error=self.error,
             items_view="notLoaded",
             root_turn_id=self.id,

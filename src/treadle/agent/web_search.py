@@ -31,7 +31,7 @@ class _Call(Struct):
 def web_search_item(item: OtherItem) -> WebSearchThreadItem:
     try:
         action = msgspec.json.decode(item.raw, type=_Call).action or _Action()
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         action = _Action()
     query = action.query or action.url or next(iter(action.queries or ()), "")
     return WebSearchThreadItem(id=item.id, query=query, action=_shown(action))

@@ -9,7 +9,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
+import msgspec
+
 from treadle.config.problems import ConfigError
+from treadle.rpc.nesting import MAX_DEPTH, TOO_DEEP, is_too_deep
 
 Table: TypeAlias = dict[str, Any]
 KeyPath: TypeAlias = tuple[str, ...]
@@ -27,6 +30,8 @@ def split_key(text: str) -> KeyPath:
     while found := _PART.match(text, at):
         parts.append(_part(found))
         at = found.end() + 1
+        if len(parts) > MAX_DEPTH:
+            raise ValueError(f"it has more than {MAX_DEPTH} parts")
         if at > len(text):
             return tuple(parts)
         if text[at - 1] != ".":
@@ -80,7 +85,10 @@ def parse_override(text: str) -> Table:
         path = split_key(key)
     except ValueError as error:
         raise ConfigError(f"{error}; write -c key=value", key=key.strip() or None, source="-c") from None
-    return nest(path, parse_value(value))
+    try:
+        return nest(path, parse_value(value))
+    except ValueError as error:
+        raise ConfigError(f"the value is {error}", key=key.strip(), source="-c") from None
 
 
 def _split_at_equals(text: str) -> tuple[str, str, str]:
@@ -92,13 +100,18 @@ def _split_at_equals(text: str) -> tuple[str, str, str]:
 
 
 def parse_value(text: str) -> Any:
+    """Raises `ValueError` for what is too deep."""
     import tomllib
 
     text = text.strip()
     try:
         table = tomllib.loads(f"value = {text}")
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except tomllib.TOMLDecodeError:
         return text
+    except RecursionError:
+        raise ValueError(TOO_DEEP) from None
+    if is_too_deep(msgspec.json.encode(table)):
+        raise ValueError(TOO_DEEP)
     # A text with line breaks could bring keys of its own.
     return table["value"] if table.keys() == {"value"} else text
 

@@ -17,6 +17,7 @@ from msgspec import Raw
 
 from treadle.errors import INTERNAL_ERROR, INVALID_REQUEST, OVERLOAD_DATA, OVERLOADED, RpcError, TreadleError
 from treadle.protocol.app.base import decode
+from treadle.rpc.nesting import TOO_DEEP, is_too_deep
 from treadle.server import refusals
 from treadle.server.quirks import NONE, Quirks, quirks_of
 from treadle.server.routes import EXPERIMENTAL_NOTIFICATIONS, ROUTES, Route
@@ -165,6 +166,8 @@ class Client(ABC):
             self.calls -= 1
 
     def answered(self, ask_id: object, answer: Raw | RpcError) -> None:
+        if isinstance(answer, Raw) and is_too_deep(bytes(answer)):
+            answer = RpcError(INVALID_REQUEST, f"the answer is {TOO_DEEP}")
         if isinstance(ask_id, int):
             self.server.answered(self, ask_id, answer)
 
@@ -187,6 +190,8 @@ def _read_params(route: Route, raw: Raw) -> Any:
         if not route.params_optional:
             raise RpcError(INVALID_REQUEST, "Invalid request: missing field `params`")
         given = b"{}"
+    if is_too_deep(given):
+        raise refusals.too_deep()
     try:
         return decode(given, route.params)
     except msgspec.ValidationError as error:

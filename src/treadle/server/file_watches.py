@@ -188,7 +188,7 @@ class FileWatches:
         watch.timer = None
         paths = (watch.path,) if watch.whole else tuple(sorted(map(_shown, watch.changed)))
         watch.changed, watch.whole = set(), False
-        self._tell(Event("fs/changed", FsChangedNotification(watch_id=watch.name, changed_paths=paths), 0, now_ms()))
+        self._tell(Event("fs/changed", FsChangedNotification(watch_id=watch.name, changed_paths=paths), None, now_ms()))
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from treadle.agent.event import Event
 from treadle.agent.services import Ask
 from treadle.errors import INVALID_REQUEST, OVERLOAD_DATA, OVERLOADED, RpcError
 from treadle.protocol.app.base import encode
+from treadle.rpc.nesting import is_too_deep
 from treadle.server import refusals
 from treadle.server.client import MAX_CALLS, Call, Client
 from treadle.server.routes import ROUTES
@@ -61,6 +62,8 @@ class LocalClient(Client):
                 raise RpcError(OVERLOADED, "Server overloaded; retry later.", OVERLOAD_DATA)
             if not self.experimental:
                 refusals.refuse_experimental(method, params)
+            if _is_too_deep(params):
+                raise refusals.too_deep()
         except RpcError as error:
             self.send_failure(number, error)
             return
@@ -103,3 +106,13 @@ class LocalClient(Client):
         waiter = self._waiters.get(request_id)
         if waiter is not None and not waiter.done():
             waiter.set_exception(error)
+
+
+def _is_too_deep(params: Any) -> bool:
+    """As it would be for a client that sends JSON: what walks through params later is the same code."""
+    try:
+        return is_too_deep(encode(params))
+    except RecursionError:
+        return True
+    except (TypeError, ValueError):  # not of JSON; whoever reads it says so
+        return False

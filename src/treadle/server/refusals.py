@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from treadle.errors import INVALID_REQUEST, RpcError
+from treadle.rpc.nesting import TOO_DEEP
 from treadle.server.routes import EXPERIMENTAL_METHODS, ROUTES
 
 _MISSING: Final = re.compile(r"Object missing required field `([^`]+)`( - at .*)?")
@@ -34,6 +35,10 @@ def bad_params(error: msgspec.ValidationError) -> RpcError:
     elif found := _WORD.fullmatch(text):
         text = f"unknown variant `{found[1].strip(chr(39))}`{found[2] or ''}"
     return RpcError(INVALID_REQUEST, f"Invalid request: {text}")
+
+
+def too_deep() -> RpcError:
+    return RpcError(INVALID_REQUEST, f"Invalid request: params are {TOO_DEEP}")
 
 
 def refuse_experimental(method: str, params: Any) -> None:
@@ -75,3 +80,12 @@ def no_metadata(thread_id: str) -> RpcError:
 def archived(thread_id: str) -> RpcError:
     text = f"session {thread_id} is archived. Run thread/unarchive for it first."
     return RpcError(INVALID_REQUEST, text)
+
+
+def cursor_ahead(after_seq: int, last_seq: int) -> RpcError:
+    """To answer with an empty page would let the client wait at a place that later events take."""
+    text = (
+        f"afterSeq {after_seq} is beyond the last event of this thread ({last_seq}): it is not a number that this "
+        "thread has told; read the thread anew (thread/resume) and go on from the seq that it gives"
+    )
+    return RpcError(INVALID_REQUEST, text, {"kind": "cursorAhead", "lastSeq": last_seq})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Raw
 
-from treadle.agent.ids import now_ms
 from treadle.agent.thread import Thread
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.thread_notifications import ThreadClosedNotification, ThreadStatusChangedNotification
@@ -19,7 +19,7 @@ from treadle.protocol.app.threads import NotLoadedThreadStatus
 from treadle.server import refusals
 from treadle.server.audience import ThreadAudience
 from treadle.server.client import Client
-from treadle.store.model import Loaded, Store, StoreError
+from treadle.store.model import DeleteThread, Loaded, Store, StoreError
 
 if TYPE_CHECKING:
     from treadle.server.app import AppServer
@@ -27,11 +27,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # A thread without listeners is unloaded after this long, looked at once a minute.
-IDLE_MS: Final = 30 * 60 * 1000
+IDLE_S: Final = 30 * 60.0
 LOOK_S: Final = 60.0
 DRAIN_LOOK_S: Final = 0.2
-# Histories of idle threads that are kept for their next turn: the last ones used, together at most this much.
-KEPT_HISTORY_BYTES: Final = 64 << 20
+# Histories of idle threads that are kept for their next turn: the last ones used, together at most this much, and none
+# for longer than this. To read one again takes milliseconds.
+KEPT_HISTORY_BYTES: Final = 16 << 20
+KEPT_HISTORY_S: Final = 5 * 60.0
 
 
 class Threads:
@@ -82,26 +84,26 @@ class Threads:
         thread = Thread(self._server, store, audience, loaded, ephemeral=ephemeral)
         self._loaded[thread.id] = thread
         self._audiences[thread.id] = audience
+        thread.on_rest = self._keep_warm
         return thread
 
     async def unload(self, thread: Thread) -> None:
         """End what runs in it and forget it; it stays in the store."""
         await thread.close()
-        self._loaded.pop(thread.id, None)
-        self._audiences.pop(thread.id, None)
-        self._warm_bytes -= self._warm.pop(thread.id, (0, None))[0]
+        self.drop(thread)
 
     def drop(self, thread: Thread) -> None:
-        """Forget a thread that could not be kept."""
+        """Forget a thread that could not be kept, or that has ended."""
         self._loaded.pop(thread.id, None)
         self._audiences.pop(thread.id, None)
+        self._cool(thread.id)
 
     def subscribe(self, client: Client, thread: Thread) -> None:
         if not client.closed:
             self._audiences[thread.id].subscribers[client] = None
 
     def unsubscribe(self, client: Client, thread: Thread) -> bool:
-        thread.used_at = now_ms()
+        thread.used_at = time.monotonic()
         found = client in self._audiences[thread.id].subscribers
         self._audiences[thread.id].subscribers.pop(client, None)
         return found
@@ -113,7 +115,7 @@ class Threads:
     def client_gone(self, client: Client) -> None:
         for thread_id, audience in self._audiences.items():
             if audience.subscribers.pop(client, 0) is None:
-                self._loaded[thread_id].used_at = now_ms()
+                self._loaded[thread_id].used_at = time.monotonic()
 
     def answered(self, client: Client, ask_id: int, answer: Raw | RpcError) -> None:
         """Only who was asked can answer."""
@@ -128,24 +130,39 @@ class Threads:
 
     # --- memory ---
 
-    def keep_warm(self, thread: Thread) -> None:
+    def _keep_warm(self, thread: Thread) -> None:
         """Its history stays for the next turn, as long as others do not need the room."""
-        before, _ = self._warm.pop(thread.id, (0, None))
-        size = 0 if thread.history is None else thread.history.size
-        self._warm[thread.id] = (size, thread)
-        self._warm_bytes += size - before
+        self._cool(thread.id)
+        if thread.history is not None and self._loaded.get(thread.id) is thread:
+            size = thread.history.weight
+            self._warm[thread.id] = (size, thread)
+            self._warm_bytes += size
         while self._warm_bytes > KEPT_HISTORY_BYTES and len(self._warm) > 1:
-            _, (size, oldest) = self._warm.popitem(last=False)
-            self._warm_bytes -= size
-            if oldest.turn is None:
-                oldest.history = None
+            self._drop_history(next(iter(self._warm)))
+
+    def _cool(self, thread_id: str) -> Thread | None:
+        size, thread = self._warm.pop(thread_id, (0, None))
+        self._warm_bytes -= size
+        return thread
+
+    def _drop_history(self, thread_id: str) -> None:
+        thread = self._cool(thread_id)
+        if thread is not None and thread.at_rest:  # else it is counted again when it rests
+            thread.history = None
+
+    def drop_histories(self, before: float) -> None:
+        """Of threads that have not been used since `before`."""
+        for thread_id in [thread_id for thread_id, (_, thread) in self._warm.items() if thread.used_at <= before]:
+            self._drop_history(thread_id)
 
     async def _watch_idle(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
-            await self.unload_idle(now_ms() - IDLE_MS)
+            now = time.monotonic()
+            self.drop_histories(now - KEPT_HISTORY_S)
+            await self.unload_idle(now - IDLE_S)
 
-    async def unload_idle(self, before: int) -> None:
+    async def unload_idle(self, before: float) -> None:
         """Unload what nobody listens to and has not been used since `before`."""
         for thread in tuple(self._loaded.values()):
             if self._unused(thread, before):
@@ -153,12 +170,14 @@ class Threads:
                     if self._unused(thread, before):
                         await self._close_idle(thread)
 
-    def _unused(self, thread: Thread, before: int) -> bool:
+    def _unused(self, thread: Thread, before: float) -> bool:
         audience = self._audiences.get(thread.id)
         return audience is not None and not audience.subscribers and thread.turn is None and thread.used_at <= before
 
     async def _close_idle(self, thread: Thread) -> None:
         await self.unload(thread)
+        if thread.ephemeral:  # it is not found again, so nobody would ever remove it
+            await thread.store.commit([DeleteThread(thread.id)])
         thread.journal.announce("thread/closed", ThreadClosedNotification(thread_id=thread.id))
         status = ThreadStatusChangedNotification(thread_id=thread.id, status=NotLoadedThreadStatus())
         thread.journal.announce("thread/status/changed", status)

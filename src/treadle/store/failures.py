@@ -6,12 +6,17 @@ It owns the mapping and the texts; nothing else looks at codes of SQLite.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sqlite3
 from typing import Final
 
-from treadle.store.model import StoreError
+from treadle.store.model import StoreError, damaged
 
+logger = logging.getLogger(__name__)
+
+# How Python's binding begins to say that a column is not UTF-8.
+_NO_TEXT: Final = "Could not decode to UTF-8"
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 # SQLite grows its files by less at a time.
 _PROBE_SIZE: Final = 64 * 1024
@@ -19,6 +24,10 @@ _PROBE_SIZE: Final = 64 * 1024
 
 # A full disk under another name, perhaps: SQLite knows ENOSPC only of the files that it writes page by page.
 _ROOM_DOUBTFUL: Final = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
+
+
+class Unreadable(Exception):
+    """A row is not what was written; it says which."""
 
 
 def failure(error: Exception, path: str) -> StoreError:
@@ -29,7 +38,16 @@ def failure(error: Exception, path: str) -> StoreError:
         return _full(path) if error.errno in _NO_ROOM else StoreError(f"{path} cannot be used: {error}")
     if isinstance(error, sqlite3.Error):
         return _sqlite_failure(error, path)
-    return StoreError(f"this cannot be stored: {type(error).__name__}: {error}")
+    if isinstance(error, Unreadable):
+        return damaged(str(error), path)
+    if isinstance(error, UnicodeDecodeError):  # a message of SQLite that repeats what it found
+        return damaged("a text in it is no text", path)
+    if isinstance(error, UnicodeEncodeError):
+        return StoreError("this cannot be stored: a text in it holds half a character (a lone surrogate)")
+    if isinstance(error, OverflowError):
+        return StoreError("this cannot be stored: a number in it is too large")
+    logger.error("something unexpected while %s was used", path, exc_info=error)
+    return StoreError(f"this cannot be stored: {error}; the log has more")
 
 
 def _sqlite_failure(error: sqlite3.Error, path: str) -> StoreError:
@@ -46,7 +64,11 @@ def _sqlite_failure(error: sqlite3.Error, path: str) -> StoreError:
     if code == sqlite3.SQLITE_NOTADB:
         return StoreError(f"{path} is no database: move it away, and Treadle makes a new one")
     if code == sqlite3.SQLITE_CORRUPT:
-        return StoreError(f"{path} is damaged ({error}): move it away, or put a copy of it back")
+        return damaged(str(error), path)
+    if not code and str(error).startswith(_NO_TEXT):  # the rest of the message is what was found
+        return damaged("a text in it is no text", path)
+    if code == sqlite3.SQLITE_IOERR:
+        return StoreError(f"the disk under {path} fails ({error}): look at the system's log, and try again")
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
         return StoreError(f"{path} cannot be written ({error}): check who owns it and its folder")
     return StoreError(f"{path}: {error}")

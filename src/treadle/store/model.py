@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from treadle.errors import TreadleError
 
-StoreFailure: TypeAlias = Literal["full", "busy", "claimed", "missing", "failed"]
+StoreFailure: TypeAlias = Literal["full", "busy", "claimed", "missing", "damaged", "failed"]
 SortKey: TypeAlias = Literal["created_at", "updated_at", "recency_at"]
 
 
@@ -25,13 +25,26 @@ class StoreError(TreadleError):
     """Something could not be read or written; nothing that was there is lost.
 
     `kind` is `full` (no space left), `busy` (another process holds the file for too long), `claimed` (another live
-    server works on the thread), `missing` (no such thread) or `failed`.
+    server works on the thread), `missing` (no such thread), `damaged` (what is there is not what was written) or
+    `failed`.
     """
 
     def __init__(self, message: str, kind: StoreFailure = "failed") -> None:
         super().__init__(message)
         self.message = message
         self.kind = kind
+
+
+def damaged(what: str, path: str | None = None) -> StoreError:
+    """`what` is the part, or how it shows; `path` is the database, where the caller knows it."""
+    place = f"{path} is damaged: {what}" if path else f"the store is damaged: {what}"
+    name = path or "threads.db"
+    return StoreError(
+        f"{place}. What can still be read is there and other threads go on. To save it, end all servers and run "
+        f"`sqlite3 {name} .recover | sqlite3 recovered.db`, then put recovered.db in its place; or put a copy back; "
+        "or move it away, and Treadle makes a new one",
+        "damaged",
+    )
 
 
 # --- records ---------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from treadle.store.failures import Unreadable
 from treadle.store.model import (
     Counters,
     EventPage,
@@ -91,7 +92,7 @@ def history(connection: sqlite3.Connection, thread_id: str) -> list[HistoryRecor
         "(SELECT start FROM compactions WHERE thread_id = ?1 ORDER BY turn DESC LIMIT 1), 0) ORDER BY number",
         (thread_id,),
     )
-    return [HistoryRecord(*row) for row in rows]
+    return [HistoryRecord(row[0], row[1], row[2], _sound(row[3], "the model's history", row[0])) for row in rows]
 
 
 # Still one range of the key: the numbers that the turns begin and end with narrow it.
@@ -131,7 +132,8 @@ def events(connection: sqlite3.Connection, thread_id: str, after_seq: int, limit
             "SELECT thread_id, seq, frame FROM events WHERE thread_id = ? AND seq > ? ORDER BY seq LIMIT ?",
             (thread_id, after_seq, _limit(limit)),
         ).fetchall()
-    return EventPage([EventRecord(*row) for row in rows], first, last)
+    events = [EventRecord(row[0], row[1], _sound(row[2], f"event {row[1]}", row[0])) for row in rows]
+    return EventPage(events, first, last)
 
 
 # --- turns -----------------------------------------------------------------------------------------------------------
@@ -257,6 +259,21 @@ def _json(values: tuple[str, ...]) -> str:
     return msgspec.json.encode(values).decode()
 
 
+_json_only: Final = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+def _sound(data: Any, what: str, thread_id: str) -> bytes:
+    """JSON that was written as such: it goes out as it is, and would break the whole message that it is in."""
+    try:
+        if isinstance(data, bytes):
+            data.decode()
+            _json_only(data)
+            return data
+    except (UnicodeDecodeError, msgspec.DecodeError):
+        pass
+    raise Unreadable(f"{what} of thread {thread_id} cannot be read")
+
+
 # --- rows ------------------------------------------------------------------------------------------------------------
 
 
@@ -289,8 +306,8 @@ def _turn(row: tuple[Any, ...]) -> TurnRecord:
         started_at=row[4],
         completed_at=row[5],
         duration_ms=row[6],
-        error=row[7],
-        usage=row[8],
+        error=None if row[7] is None else _sound(row[7], f"turn {row[1]}", row[0]),
+        usage=None if row[8] is None else _sound(row[8], f"turn {row[1]}", row[0]),
     )
 
 
@@ -301,7 +318,7 @@ def _item(row: tuple[Any, ...]) -> ItemRecord:
         turn=row[2],
         id=row[3],
         type=row[4],
-        data=row[5],
+        data=_sound(row[5], f"item {row[1]}", row[0]),
         text=row[6],
         open=row[7] == 1,
         started_at_ms=row[8],

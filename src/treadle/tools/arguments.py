@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from treadle.rpc.nesting import TOO_DEEP, is_too_deep
 from treadle.tools.errors import ToolInputError
 
 T = TypeVar("T")
@@ -81,9 +82,12 @@ def parse(raw: str, wanted: type[T]) -> T:
     """
     if wanted not in _decoders:
         _decoders[wanted] = msgspec.json.Decoder(wanted)
+    data = raw.encode("utf-8", "surrogatepass") or b"{}"
+    if is_too_deep(data):
+        raise ToolInputError(f"failed to parse function arguments: {TOO_DEEP}")
     try:
         # A lone surrogate has no UTF-8; the decoder then says that the text is not valid.
-        value: T = _decoders[wanted].decode(raw.encode("utf-8", "surrogatepass") or b"{}")
+        value: T = _decoders[wanted].decode(data)
     except (msgspec.DecodeError, UnicodeError) as error:
         raise ToolInputError(f"failed to parse function arguments: {error}") from None
     return value

@@ -91,8 +91,43 @@ async def test_the_replay_is_what_was_told(harness: AppServerHarness) -> None:
         assert await replayed(client, thread) == told
         for limit in (1, 7, len(told), 1_000):
             assert await replayed(client, thread, limit=limit) == told
-        for after in (1, 5, len(told) - 1, len(told), len(told) + 100):
+        for after in (1, 5, len(told) - 1, len(told)):
             assert await replayed(client, thread, after) == told[after:]
+
+
+async def test_a_cursor_that_is_ahead_is_refused(harness: AppServerHarness) -> None:
+    """An empty page would let the client wait at a number that a later event takes."""
+    async with harness.connect() as client:
+        thread = await busy_thread(harness, client)
+        last = client.messages[-1]["seq"]
+        for after in (last + 1, last + 100):
+            with pytest.raises(RpcError, match=f"beyond the last event of this thread \\({last}\\)") as refusal:
+                await client.request("thread/events/list", {"threadId": thread, "afterSeq": after})
+            assert refusal.value.data == {"kind": "cursorAhead", "lastSeq": last}
+    async with harness.connect() as client:  # the same for one that is not in memory
+        with pytest.raises(RpcError, match="go on from the seq"):
+            await client.request("thread/events/list", {"threadId": thread, "afterSeq": last + 1})
+
+
+async def test_only_what_is_kept_carries_a_number(harness: AppServerHarness) -> None:
+    """Archived, closed, not loaded, what a client is told when it comes in: heard once, and in no replay."""
+    async with harness.server() as server, harness.connect(server=server) as client:
+        thread = await busy_thread(harness, client)
+        other = await started(client)
+        for method in ("thread/archive", "thread/unarchive", "thread/resume"):
+            await client.request(method, {"threadId": thread})
+        await client.request("thread/unsubscribe", {"threadId": other})
+        await server.threads.unload_idle(2**62)
+        await client.wait_for("thread/closed")
+        await client.request("thread/name/set", {"threadId": other, "name": "not loaded"})
+        await client.request("thread/delete", {"threadId": other})
+        for each in (thread, other):
+            numbers = [told["seq"] for told in of_thread(client.messages, each) if "seq" in told and not is_delta(told)]
+            assert numbers == list(range(1, len(numbers) + 1))
+        unkept = {told["method"] for told in client.messages if "seq" not in told}
+        assert unkept >= {"thread/archived", "thread/unarchived", "thread/closed", "thread/deleted"}
+        kept = await replayed(client, thread)
+        assert kept == [told for told in of_thread(client.messages, thread) if "seq" in told and not is_delta(told)]
 
 
 async def test_numbers_go_on_after_a_restart_and_a_resume(harness: AppServerHarness) -> None:
@@ -108,7 +143,9 @@ async def test_numbers_go_on_after_a_restart_and_a_resume(harness: AppServerHarn
         harness.model.enqueue_assistant_message("More.")
         await client.run_turn(thread, "more")
         numbered = [
-            each["seq"] for each in of_thread(client.messages, thread) if each["seq"] > last and not is_delta(each)
+            each["seq"]
+            for each in of_thread(client.messages, thread)
+            if each.get("seq", 0) > last and not is_delta(each)
         ]
         assert numbered == list(range(last + 1, last + 1 + len(numbered)))
 
@@ -196,8 +233,8 @@ class Reader:
             assert params["itemId"] not in self.done
             self.items[params["itemId"]]["text"] += params["delta"]
             return
-        if message["seq"] <= self.seq:
-            return  # news for one client alone carry the number that they follow
+        if "seq" not in message:
+            return  # news for one client alone are not kept
         assert message["seq"] == self.seq + 1, "a gap"
         self.seq = message["seq"]
         if message["method"] in ("item/started", "item/completed"):

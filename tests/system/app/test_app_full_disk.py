@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import resource
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from system.app.app_program import Program, stdio_server
 from treadle.testing import AppServerHarness
 
+Json = dict[str, Any]
 LITTLE = 4096  # no file may grow beyond it
 
 
@@ -31,7 +35,7 @@ def test_a_disk_that_is_full_before_a_turn(harness: AppServerHarness) -> None:
         kept = client.turns(thread)
         fill(program)
         for method, params in (
-            ("turn/start", {"threadId": thread, "input": [{"type": "text", "text": "now"}]}),
+            ("turn/start", start_params(thread)),
             ("thread/start", {}),
             ("thread/name/set", {"threadId": thread, "name": "x"}),
             ("thread/fork", {"threadId": thread}),
@@ -55,8 +59,6 @@ def test_a_disk_that_is_full_before_a_turn(harness: AppServerHarness) -> None:
 
 
 def test_a_disk_that_fills_up_in_the_middle_of_a_turn(harness: AppServerHarness) -> None:
-    import threading
-
     gate = threading.Event()
     harness.model.enqueue_assistant_message("Half of it.", deltas=["Half ", "of it."], gate=gate, gate_after=3)
     with stdio_server(harness) as program:
@@ -84,6 +86,57 @@ def test_a_disk_that_fills_up_in_the_middle_of_a_turn(harness: AppServerHarness)
         client = program.client
         client.initialize()
         assert [each["status"] for each in client.turns(thread)] == [first["status"], "completed"]
+
+
+def test_a_client_that_follows_the_numbers_through_a_full_disk_misses_nothing(harness: AppServerHarness) -> None:
+    """What cannot be kept is told without a number, so the cursor stays at the last event that is."""
+    with stdio_server(harness) as program:
+        client = program.client
+        client.initialize()
+        thread = client.start_thread()
+        cursor, replayed = 0, []
+        for _ in range(2):
+            gate = threading.Event()
+            harness.model.enqueue_function_call("exec_command", {"cmd": "echo kept", "login": False})
+            harness.model.enqueue_assistant_message("Half of it.", deltas=["Half ", "of it."], gate=gate, gate_after=3)
+            heard = len(client.told)
+            turn = client.begin(thread, "until it is full")
+            client.wait_for("item/agentMessage/delta", of_turn(turn))
+            fill(program)
+            gate.set()
+            assert client.turn_end(turn)["status"] == "failed"
+            unkept = [each["method"] for each in client.told[heard:] if "seq" not in each]
+            assert unkept == ["thread/status/changed", "error", "turn/completed"]
+            cursor = max(each["seq"] for each in client.told if "seq" in each)
+            # Where it stands is told alike by everything that tells it.
+            page = client.call("thread/events/list", {"threadId": thread, "afterSeq": cursor})
+            assert (page["data"], page["lastSeq"], page["hasMore"]) == ([], cursor, False)
+            assert client.call("thread/resume", {"threadId": thread})["seq"] == cursor
+            assert client.failure("turn/start", start_params(thread))["data"] == {"kind": "full"}  # a claim that fails
+            assert client.failure("thread/events/list", {"threadId": thread, "afterSeq": cursor + 5})
+            make_room(program)
+            harness.model.enqueue_assistant_message("Whole.")
+            assert client.run(thread, "again")["status"] == "completed"
+            replayed += numbered(client.call("thread/events/list", {"threadId": thread, "afterSeq": cursor})["data"])
+            assert replayed[-1][1] == "turn/completed"
+        told = numbered(client.told)
+        assert [seq for seq, _ in told] == list(range(1, len(told) + 1)), "none twice, none missing"
+        page = client.call("thread/events/list", {"threadId": thread, "limit": 1000})
+        assert numbered(page["data"]) == told
+        assert set(replayed) <= set(told)
+
+
+def of_turn(turn: str) -> Callable[[Json], bool]:
+    return lambda params: bool(params["turnId"] == turn)
+
+
+def numbered(messages: Sequence[Json]) -> list[tuple[int, str]]:
+    """The events that are kept, in the order in which they came."""
+    return [(each["seq"], each["method"]) for each in messages if "seq" in each and "delta" not in each["params"]]
+
+
+def start_params(thread: str) -> Json:
+    return {"threadId": thread, "input": [{"type": "text", "text": "now"}]}
 
 
 def test_a_home_on_a_disk_that_is_full_from_the_start(harness: AppServerHarness) -> None:

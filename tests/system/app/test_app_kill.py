@@ -58,7 +58,7 @@ class Account:
                 self.completed[params["item"]["id"]] = params["item"]
             elif message["method"] == "turn/completed":
                 self.ended[params["turn"]["id"]] = params["turn"]["status"]
-            self.seq = max(self.seq, message["seq"])
+            self.seq = max(self.seq, message.get("seq", 0))
 
     def check(self, client: AppClient) -> None:
         """After a restart, before the thread is touched."""
@@ -112,7 +112,7 @@ def one_life(harness: AppServerHarness, account: Account, rng: random.Random, *,
         account.take(client)
         account.cut_in_turns += turn not in account.ended
         numbered = sorted(
-            {each["seq"] for each in client.told if each["seq"] > before and "delta" not in each["params"]}
+            {each["seq"] for each in client.told if each.get("seq", 0) > before and "delta" not in each["params"]}
         )
         assert numbered == list(range(before + 1, before + 1 + len(numbered)))
 

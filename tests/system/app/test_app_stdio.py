@@ -169,3 +169,27 @@ def test_settings_before_the_command(harness: AppServerHarness) -> None:
 )
 def test_addresses_that_cannot_be_listened_on(harness: AppServerHarness, url: str, says: str) -> None:
     assert says in refused(harness, "--listen", url)
+
+
+@pytest.mark.parametrize("depth", [129, 900])
+def test_params_that_are_nested_too_deep_are_refused(harness: AppServerHarness, depth: int) -> None:
+    with stdio_server(harness) as program:
+        client = program.client
+        client.initialize()
+        thread = client.start_thread()
+        inside = '{"a":' * depth + "1" + "}" * depth
+        for number, (method, params) in enumerate(
+            (
+                ("thread/start", f'{{"config":{{"x":{inside}}}}}'),
+                ("config/value/write", f'{{"keyPath":"x","mergeStrategy":"replace","value":{inside}}}'),
+                ("thread/list", f'{{"unknown":{inside}}}'),
+            ),
+            start=1000,
+        ):
+            client.expect(number, method)
+            client.road.send(f'{{"id":{number},"method":"{method}","params":{params}}}')
+            error = client.reply_to(number)["error"]
+            assert error["code"] == -32600
+            assert error["message"] == "Invalid request: params are nested more than 128 levels deep"
+        assert client.call("thread/read", {"threadId": thread})["thread"]["id"] == thread
+    assert "Traceback" not in program.stderr

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from typing import Any
 
 import pytest
 
+from treadle.agent.history import History
 from treadle.errors import RpcError
+from treadle.server.app import AppServer
 from treadle.testing import AppServerHarness, HarnessClient
 
 pytestmark = pytest.mark.anyio
@@ -453,6 +456,72 @@ async def test_idle_threads_are_unloaded(harness: AppServerHarness) -> None:
         gate.set()
         await client.run_turn(idle, "again")
         assert (await texts(client, idle))[0] == "Answer 0."
+
+
+async def test_an_ephemeral_thread_that_is_unloaded_leaves_nothing(harness: AppServerHarness) -> None:
+    async with harness.server() as server, harness.connect(server=server) as client:
+        thread = await started(client, ephemeral=True)
+        harness.model.enqueue_assistant_message("Gone soon.")
+        await client.run_turn(thread, "hi")
+        assert await server.memory.load(thread) is not None
+        await client.request("thread/unsubscribe", {"threadId": thread})
+        await server.threads.unload_idle(2**62)
+        assert await server.memory.load(thread) is None
+
+
+async def test_histories_of_idle_threads_are_bounded(
+    harness: AppServerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last ones used stay, as far as there is room; what was dropped is read again."""
+    async with harness.server() as server, harness.connect(server=server) as client:
+        threads = [await talked(harness, client) for _ in range(4)]
+        assert warm(server) == threads
+        size = history_of(server, threads[0]).weight
+        monkeypatch.setattr("treadle.server.threads.KEPT_HISTORY_BYTES", 3 * size)
+        await client.request("thread/inject_items", {"threadId": threads[0], "items": [INJECTED]})
+        assert warm(server) == [threads[0], threads[3]]  # it was used last, and is larger now
+        harness.model.enqueue_assistant_message("Still known.")
+        await client.run_turn(threads[1], "what was said?")
+        said = json.dumps(harness.model.requests()[-1].input)
+        assert "Answer" in said, "what was dropped is read again"
+        server.threads.drop_histories(2**62)
+        assert warm(server) == []
+        assert server.threads._warm_bytes == 0
+
+
+async def test_the_history_of_a_running_turn_is_not_dropped(
+    harness: AppServerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = threading.Event()
+    monkeypatch.setattr("treadle.server.threads.KEPT_HISTORY_BYTES", 1)
+    async with harness.server() as server, harness.connect(server=server) as client:
+        busy, other = await talked(harness, client), await started(client)
+        asked = len(harness.model.requests())
+        harness.model.enqueue_assistant_message("Held.", gate=gate)
+        given = {"threadId": busy, "input": [{"type": "text", "text": "hi"}]}
+        turn = (await client.request("turn/start", given))["turn"]["id"]
+        await harness.model.arrived(asked + 1)
+        server.threads.drop_histories(2**62)
+        assert warm(server) == [busy]
+        harness.model.enqueue_assistant_message("Other.")
+        await client.run_turn(other, "hi")
+        gate.set()
+        await client.wait_for("turn/completed", lambda params: params["turn"]["id"] == turn)
+        assert warm(server) == [busy], "it was used last"
+
+
+INJECTED: Json = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "more"}]}
+
+
+def warm(server: AppServer) -> list[str]:
+    """Threads whose history is in memory."""
+    return [name for name in server.threads.ids() if server.threads.find(name).history is not None]
+
+
+def history_of(server: AppServer, thread: str) -> History:
+    history = server.threads.find(thread).history
+    assert history is not None
+    return history
 
 
 async def test_resume_while_an_idle_thread_is_unloaded(harness: AppServerHarness) -> None:

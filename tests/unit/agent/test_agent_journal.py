@@ -183,7 +183,22 @@ async def test_a_failure_tells_nothing_more_until_reset() -> None:
     bench.journal.emit("d", Params())
     await bench.turn_of_the_loop()
     bench.store.finish()
-    assert [(event.method, event.seq) for event in bench.told] == [("sorry", 2), ("d", 1)]
+    assert [(event.method, event.seq) for event in bench.told] == [("sorry", None), ("d", 1)]
+
+
+async def test_after_a_failure_the_number_is_that_of_the_last_kept_event() -> None:
+    bench = Bench(seq=40)
+    bench.journal.emit("a", Params())
+    await bench.turn_of_the_loop()
+    bench.journal.emit("b", Params())
+    bench.journal.emit("c", Params())
+    bench.store.finish()
+    await bench.turn_of_the_loop()
+    bench.journal.emit("d", Params())
+    assert bench.journal.seq == 44
+    bench.store.finish(StoreError("disk full", "full"))
+    assert bench.journal.seq == 41
+    assert [(event.method, event.seq) for event in bench.told] == [("a", 41)]
 
 
 async def test_flush_waits_until_everything_is_told() -> None:

@@ -156,6 +156,21 @@ async def test_a_connection_is_not_kept_for_ever(server: ModelServer, monkeypatc
     await sender.connection.close()
 
 
+async def test_idle_connections_are_closed_without_being_asked_for(
+    server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A burst leaves many, and perhaps no request ever comes again."""
+    monkeypatch.setattr("treadle.llm.responses.lane.KEEP_ALIVE_S", 0.05)
+    server.play(HELLO)
+    sender = Sender(server.base_url)
+    await sender.get()
+    wire = sender.idle_wire
+    async with asyncio.timeout(30):
+        await wire._gone
+    assert sender.connection.stats() == LaneStats(busy=0, idle=0)
+    await sender.connection.close()
+
+
 @pytest.mark.parametrize(
     "reply",
     [

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from treadle.llm.model import ModelError
-from treadle.llm.responses.lanes import Lanes
+from treadle.llm.responses.lanes import Lanes, LaneStats
 
 pytestmark = pytest.mark.anyio
 DEADLINE = 60.0
@@ -38,6 +38,26 @@ async def test_idle_lanes_are_bounded_and_the_oldest_goes() -> None:
     for lane in made:
         lanes.release(lane, reuse=True)
     assert [lane.is_closed for lane in made] == [True, False, False]
+    await lanes.close()
+
+
+async def test_idle_lanes_go_one_by_one_as_their_time_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("treadle.llm.responses.lane.KEEP_ALIVE_S", 0.2)
+    lanes = Lanes(1.0)
+    first, second, third = [await lanes.acquire() for _ in range(3)]
+    lanes.release(first, reuse=True)
+    loop = asyncio.get_running_loop()
+    first._idle_since = loop.time() - 0.19
+    lanes.release(second, reuse=True)
+    async with asyncio.timeout(DEADLINE):
+        while not first.is_closed:
+            await asyncio.sleep(0.001)
+        assert third in lanes._busy
+        while not second.is_closed:
+            await asyncio.sleep(0.001)
+    assert loop.time() - second._idle_since >= 0.2
+    assert lanes.stats() == LaneStats(busy=1, idle=0)
+    assert not third.is_closed
     await lanes.close()
 
 

@@ -78,7 +78,7 @@ async def flood(home: str, thread_id: str) -> None:
 
 
 def _row(thread_id: str, number: int) -> list[Any]:
-    blob = b"x" * random.choice((10, 500, 5_000, 50_000))
+    blob = b'"%b"' % (b"x" * random.choice((10, 500, 5_000, 50_000)))
     text = f"number {number}" if number % 3 == 0 else None
     return [
         item(number, thread_id, data=blob, text=text),
@@ -104,7 +104,7 @@ async def fill(home: str) -> None:
         number = 0
         while True:
             try:
-                await store.commit([event(number + 1, frame=b"x" * 20_000)])
+                await store.commit([event(number + 1, frame=b'"%b"' % (b"x" * 20_000))])
             except StoreError as error:
                 say(error=error.kind, message=error.message, written=number)
                 break
@@ -120,7 +120,7 @@ async def fill(home: str) -> None:
             page = await second.events(A, 0, 10_000)
             say(read=len(page.events), written=number, found=len(await store.search("kept")))
         os.unlink(ballast)
-        await store.commit([event(number + 1, frame=b"x" * 20_000), item(2, text="more")])
+        await store.commit([event(number + 1, frame=b'"%b"' % (b"x" * 20_000)), item(2, text="more")])
     async with await open_store(home) as store:
         page = await store.events(A, 0, 10_000)
         hits = len(await store.search("kept")) + len(await store.search("more"))

@@ -190,8 +190,8 @@ async def test_a_full_file_is_an_error_and_no_loss(store: SqliteStore) -> None:
     await store.commit([item(number, text="kept") for number in range(1, 50)])
     await _set_max_pages(store, 1)  # SQLite takes the size that it has
     errors: list[StoreError | None] = []
-    blob = b"x" * 100_000
-    store.submit([event(1, frame=b"small")], errors.append)
+    blob = b'"%b"' % (b"x" * 100_000)
+    store.submit([event(1, frame=b'"small"')], errors.append)
     store.submit([event(2, frame=blob)], errors.append)
     with pytest.raises(StoreError) as caught:
         await store.commit([thread(name="lost"), event(3, frame=blob)])
@@ -233,7 +233,7 @@ def test_kinds_of_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert kind(OSError(errno.ENOSPC, "no")) == "full"
     assert kind(OSError(errno.EACCES, "no")) == "failed"
     assert kind(_with_code(sqlite3.SQLITE_BUSY_RECOVERY)) == "busy"
-    assert kind(_with_code(sqlite3.SQLITE_CORRUPT)) == "failed"
+    assert kind(_with_code(sqlite3.SQLITE_CORRUPT)) == "damaged"
     assert kind(_with_code(sqlite3.SQLITE_READONLY)) == "failed"
     assert kind(ValueError("odd")) == "failed"
     assert kind(StoreError("as it was", "claimed")) == "claimed"

@@ -52,7 +52,7 @@ def _write(plain: PlainStore, kind: str, thread_id: str, number: int) -> Any:
         return CopyTurns(source, thread_id, number or None) if fits and not there.compactions else None
     if kind == "change":
         old = there.items.get(number)
-        return item(number, thread_id, turn=old.turn, text=WORDS[number % 5], data=b"new") if old else None
+        return item(number, thread_id, turn=old.turn, text=WORDS[number % 5], data=b'"new"') if old else None
     made: dict[str, Any] = {
         "thread": thread(thread_id, name=f"name {number}", updated_at=number, archived=number > 7),
         "turn": turn(counters.turn + 1, thread_id),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import msgspec
@@ -9,7 +10,6 @@ from msgspec import structs
 
 from treadle.agent.approvals import wait_for
 from treadle.agent.goals import set_goal, tell_goal
-from treadle.agent.ids import now_ms
 from treadle.agent.turn import Turn
 from treadle.errors import RpcError
 from treadle.protocol.app.base import decode, encode
@@ -24,6 +24,7 @@ from treadle.protocol.app.dynamic_tools import (
 )
 from treadle.protocol.app.items import DynamicToolCallThreadItem, ImageViewThreadItem
 from treadle.protocol.app.thread_notifications import TurnPlanUpdatedNotification
+from treadle.rpc.nesting import TOO_DEEP, is_too_deep
 from treadle.tools.arguments import CreateGoalArguments, UpdateGoalArguments, ViewImageArguments, parse
 
 Content = list[dict[str, Any]]
@@ -87,6 +88,8 @@ def has_client_tool(turn: Turn, name: str, namespace: str | None) -> bool:
 
 
 async def client_tool(turn: Turn, call_id: str, name: str, namespace: str | None, text: str) -> str | Content:
+    if is_too_deep(text.encode("utf-8", "replace")):
+        return f"failed to parse function arguments: {TOO_DEEP}"
     try:
         arguments = msgspec.json.decode(text or "{}")
     except msgspec.DecodeError as error:
@@ -94,7 +97,7 @@ async def client_tool(turn: Turn, call_id: str, name: str, namespace: str | None
     item = DynamicToolCallThreadItem(
         id=call_id, arguments=arguments, status="inProgress", tool=name, namespace=namespace
     )
-    began = now_ms()
+    began = time.monotonic()
     turn.start_item(item)
     ask = turn.thread.open_ask("item/tool/call")
     ask.params = DynamicToolCallParams(
@@ -106,7 +109,9 @@ async def client_tool(turn: Turn, call_id: str, name: str, namespace: str | None
         namespace=namespace,
     )
     answer = _read(await wait_for(turn.thread, ask))
-    done = structs.replace(item, duration_ms=now_ms() - began, success=answer is not None and answer.success)
+    done = structs.replace(
+        item, duration_ms=int((time.monotonic() - began) * 1000), success=answer is not None and answer.success
+    )
     done = structs.replace(done, status="completed" if done.success else "failed")
     if answer is not None:
         done = structs.replace(done, content_items=answer.content_items)

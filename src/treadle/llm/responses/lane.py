@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 ContextSource: TypeAlias = Callable[[], Awaitable["ssl.SSLContext"]]
 
 CONNECT_S: Final = 30.0
-# Between the requests of a turn there may be a command that takes minutes.
-KEEP_ALIVE_S: Final = 300.0
+# Between the requests of a turn there may be a command that takes a while. After a longer one a new connection is not
+# felt, and one that nobody uses is a descriptor, here and there.
+KEEP_ALIVE_S: Final = 60.0
 # A name with several addresses: the next is tried when the one before is silent for so long (RFC 8305).
 NEXT_ADDRESS_S: Final = 0.25
 
@@ -119,7 +120,12 @@ class Lane:
         """Whether a lane that rested can be used: it never connected, or its connection lives and is not too old."""
         if self._wire is None:
             return True
-        return self._wire.is_open and asyncio.get_running_loop().time() - self._idle_since < KEEP_ALIVE_S
+        return self._wire.is_open and self.stale_in > 0
+
+    @property
+    def stale_in(self) -> float:
+        """Seconds until a lane that rests has rested too long."""
+        return self._idle_since + KEEP_ALIVE_S - asyncio.get_running_loop().time()
 
     def close(self) -> None:
         """At once, and for whoever waits inside too."""

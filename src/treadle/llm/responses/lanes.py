@@ -1,7 +1,7 @@
 """The lanes to one provider: a lane has one request at a time, and keeps its connection for the next.
 
-It owns the lanes, how many there are, and the TLS settings that they share. How a lane connects and speaks is its own
-matter.
+It owns the lanes, how many there are, when one that nobody uses is closed, and the TLS settings that they share. How a
+lane connects and speaks is its own matter.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Further requests wait until one of these has ended.
 MAX_LANES: Final = 1024
-MAX_IDLE: Final = 128
+MAX_IDLE: Final = 64
 
 
 class LaneStats(Struct, frozen=True):
@@ -36,6 +36,7 @@ class Lanes:
         self._free = asyncio.Semaphore(max_lanes)
         self._idle: list[Lane] = []  # the one used last is the last, and is used next
         self._busy: set[Lane] = set()
+        self._sweeping: asyncio.TimerHandle | None = None
         self._context: ssl.SSLContext | None = None
         self._loading = asyncio.Lock()  # guards the making of the context
         self._closed = False
@@ -60,6 +61,7 @@ class Lanes:
         self._idle.append(lane)
         if len(self._idle) > self._max_idle:
             self._idle.pop(0).close()
+        self._watch()
 
     def stats(self) -> LaneStats:
         return LaneStats(busy=len(self._busy), idle=len(self._idle))
@@ -70,6 +72,8 @@ class Lanes:
 
     async def close(self) -> None:
         self._closed = True
+        if self._sweeping is not None:
+            self._sweeping.cancel()
         lanes = [*self._idle, *self._busy]
         self._idle.clear()
         for lane in lanes:
@@ -83,6 +87,17 @@ class Lanes:
                 return lane
             lane.close()
         return None
+
+    def _watch(self) -> None:
+        """One timer, for the lane that has rested longest."""
+        if self._sweeping is None and self._idle:
+            self._sweeping = asyncio.get_running_loop().call_later(max(0.0, self._idle[0].stale_in), self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweeping = None
+        while self._idle and self._idle[0].stale_in <= 0:
+            self._idle.pop(0).close()
+        self._watch()
 
     async def _load(self) -> ssl.SSLContext:
         async with self._loading:

@@ -43,7 +43,7 @@ def start_login(call: Call) -> None:
     except (TreadleError, OSError) as error:
         raise error if isinstance(error, RpcError) else RpcError(INVALID_REQUEST, str(error)) from None
     done = AccountLoginCompletedNotification(login_id=None, success=True, error=None)
-    server.broadcast(Event("account/login/completed", done, 0, now_ms()))
+    server.broadcast(Event("account/login/completed", done, None, now_ms()))
     _tell_account(server)
 
 
@@ -60,4 +60,4 @@ def logout(call: Call) -> None:
 
 def _tell_account(server: AppServer) -> None:
     params = AccountUpdatedNotification(auth_mode=server.login.auth_mode(), plan_type=server.login.plan_type())
-    server.broadcast(Event("account/updated", params, 0, now_ms()))
+    server.broadcast(Event("account/updated", params, None, now_ms()))

@@ -194,7 +194,7 @@ class Command:
             delta_base64=base64.b64encode(chunk).decode(),
             cap_reached=cap_reached,
         )
-        self._client.tell(Event("command/exec/outputDelta", params, 0, now_ms()))
+        self._client.tell(Event("command/exec/outputDelta", params, None, now_ms()))
 
     def _text(self, stream: OutputStream) -> str:
         return self._held[stream].decode("utf-8", "replace")

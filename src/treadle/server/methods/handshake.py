@@ -29,7 +29,7 @@ def welcome(server: AppServer, client: Client, identity: Identity) -> None:
     server.user_agent = identity.user_agent
     _ = server.config  # read now, so that a broken file is heard of before anything depends on it
     for problem in server.config_problems:
-        client.tell(Event("configWarning", _warning(problem), 0, now_ms()))
+        client.tell(Event("configWarning", _warning(problem), None, now_ms()))
     server.warm_up()
 
 

@@ -147,6 +147,8 @@ async def list_events(call: Call) -> None:
     page = await store.events(thread_id, params.after_seq, params.limit)
     if not page.last_seq:
         page = await _all_gone(store, thread_id)
+    if params.after_seq > page.last_seq:
+        raise refusals.cursor_ahead(params.after_seq, page.last_seq)
     data = tuple(Raw(event.frame) for event in page.events)
     reached = page.events[-1].seq if page.events else max(params.after_seq, page.first_seq - 1)
     thread = server.threads.get(thread_id)
@@ -161,10 +163,10 @@ async def list_events(call: Call) -> None:
         has_more=more,
         open_items=() if turn is None or more else tuple(turn.open_items()),
     )
-    if thread is None:
+    if thread is None or thread.journal.failure is not None:  # then nothing more comes, and the page is all there is
         call.reply(result)
     else:
-        thread.journal.after(lambda: call.reply(result))
+        call.reply_when_kept(thread.journal, result)
 
 
 async def _all_gone(store: Store, thread_id: str) -> EventPage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import UTC, datetime
 from typing import Final, cast
 
@@ -20,7 +21,9 @@ from treadle.server import refusals
 from treadle.server.app import AppServer
 from treadle.server.client import Call
 from treadle.server.pages import turns_with_items
-from treadle.store.model import SortKey, ThreadCursor, ThreadQuery, ThreadRecord
+from treadle.store.model import SortKey, StoreError, ThreadCursor, ThreadQuery, ThreadRecord
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_LIMIT: Final = 25
 MAX_LIMIT: Final = 100
@@ -32,7 +35,7 @@ async def list_threads(call: Call) -> ThreadListResponse:
     store = await server.store()
     query = _query(params)
     page = await store.threads(query)
-    data = tuple(_wire(server, record) for record in page.threads)
+    data = tuple(wire for record in page.threads if (wire := _wire_if_sound(server, record)) is not None)
     last, first = (page.threads[-1], page.threads[0]) if page.threads else (None, None)
     return ThreadListResponse(
         data=data,
@@ -89,6 +92,15 @@ def _wire(server: AppServer, record: ThreadRecord) -> WireThread:
     thread = server.threads.get(record.id)
     status = NotLoadedThreadStatus() if thread is None else thread.status
     return wire_thread(record, read_state(record.state), status, home=server.home)
+
+
+def _wire_if_sound(server: AppServer, record: ThreadRecord) -> WireThread | None:
+    """One that is damaged must not hide the others; whoever asks for it is told."""
+    try:
+        return _wire(server, record)
+    except StoreError as error:
+        logger.warning("thread %s is left out of the list: %s", record.id, error)
+        return None
 
 
 def list_loaded(call: Call) -> ThreadLoadedListResponse:

@@ -58,11 +58,10 @@ async def archive(call: Call) -> None:
         await store.commit([Release(thread_id)] if loaded.record.archived else [record, Release(thread_id)])
     if loaded.record.archived:
         raise refusals.no_rollout(thread_id)
-    seq = loaded.counters.seq
     if thread is not None:
-        _tell_unloaded(server, seq, thread_id)
+        _tell_unloaded(server, thread_id)
     call.reply(Empty())
-    server.broadcast(Event("thread/archived", ThreadArchivedNotification(thread_id=thread_id), seq, now_ms()))
+    server.broadcast(Event("thread/archived", ThreadArchivedNotification(thread_id=thread_id), None, now_ms()))
 
 
 async def _put_away(server: AppServer, thread_id: str) -> Store:
@@ -80,9 +79,9 @@ async def _put_away(server: AppServer, thread_id: str) -> Store:
         return thread.store
 
 
-def _tell_unloaded(server: AppServer, seq: int, thread_id: str) -> None:
+def _tell_unloaded(server: AppServer, thread_id: str) -> None:
     params = ThreadStatusChangedNotification(thread_id=thread_id, status=NotLoadedThreadStatus())
-    server.broadcast(Event("thread/status/changed", params, seq, now_ms()))
+    server.broadcast(Event("thread/status/changed", params, None, now_ms()))
 
 
 async def unarchive(call: Call) -> None:
@@ -100,7 +99,7 @@ async def unarchive(call: Call) -> None:
     wire = wire_thread(record, read_state(record.state), NotLoadedThreadStatus(), home=server.home)
     call.reply(ThreadUnarchiveResponse(thread=wire))
     params = ThreadUnarchivedNotification(thread_id=thread_id)
-    server.broadcast(Event("thread/unarchived", params, loaded.counters.seq, now_ms()))
+    server.broadcast(Event("thread/unarchived", params, None, now_ms()))
 
 
 async def delete(call: Call) -> None:
@@ -109,13 +108,12 @@ async def delete(call: Call) -> None:
     async with server.threads.alone(thread_id):
         was_loaded = server.threads.get(thread_id) is not None
         store = await _put_away(server, thread_id)
-        loaded = await claim_stored(store, thread_id)
+        await claim_stored(store, thread_id)
         await store.commit([Release(thread_id), DeleteThread(thread_id)])
-    seq = loaded.counters.seq
     if was_loaded:
-        _tell_unloaded(server, seq, thread_id)
+        _tell_unloaded(server, thread_id)
     call.reply(Empty())
-    server.broadcast(Event("thread/deleted", ThreadDeletedNotification(thread_id=thread_id), seq, now_ms()))
+    server.broadcast(Event("thread/deleted", ThreadDeletedNotification(thread_id=thread_id), None, now_ms()))
 
 
 async def unsubscribe(call: Call) -> ThreadUnsubscribeResponse:
@@ -145,7 +143,7 @@ async def set_name(call: Call) -> None:
             record = structs.replace(loaded.record, name=name, listed=True)
             await store.commit([record, Release(thread_id)])
             call.reply(Empty())
-            server.broadcast(Event("thread/name/updated", told, loaded.counters.seq, now_ms()))
+            server.broadcast(Event("thread/name/updated", told, None, now_ms()))
             return
     if thread.ephemeral:
         raise refusals.no_metadata(thread_id)

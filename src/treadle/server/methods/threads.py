@@ -208,8 +208,13 @@ def _reply_resumed(
         **common,
     )
     news = [*_news(thread), _goal_news(thread)]
+    failed_before = thread.journal.failure
 
     def deliver() -> None:
+        failure = thread.journal.failure
+        if failure is not None and failed_before is None:  # the snapshot has things that are not kept
+            call.fail(wire_error(failure, "thread/resume"))
+            return
         call.reply(result)
         server.threads.subscribe(call.client, thread)
         for event in news:
@@ -227,7 +232,7 @@ def _news(thread: Thread) -> list[Event]:
     usage = thread.state.usage
     if usage.turn_id is not None:
         params = usage_notification(thread, usage.turn_id)
-        news.append(Event("thread/tokenUsage/updated", params, thread.journal.seq, now_ms()))
+        news.append(Event("thread/tokenUsage/updated", params, None, now_ms()))
     return news
 
 
@@ -235,9 +240,9 @@ def _goal_news(thread: Thread) -> Event:
     goal = thread.state.goal
     if goal is None:
         params: Any = ThreadGoalClearedNotification(thread_id=thread.id)
-        return Event("thread/goal/cleared", params, thread.journal.seq, now_ms())
+        return Event("thread/goal/cleared", params, None, now_ms())
     params = ThreadGoalUpdatedNotification(thread_id=thread.id, goal=goal)
-    return Event("thread/goal/updated", params, thread.journal.seq, now_ms())
+    return Event("thread/goal/updated", params, None, now_ms())
 
 
 # --- fork ------------------------------------------------------------------------------------------------------------

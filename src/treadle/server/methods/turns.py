@@ -41,7 +41,6 @@ async def start(call: Call) -> None:
             ticket=ticket,
             not_before=_not_before(call),
         )
-        server.threads.keep_warm(thread)
         call.reply_when_kept(thread.journal, TurnStartResponse(turn=turn.fresh()))
 
 
