@@ -199,9 +199,9 @@ def command_line(config: CodexConfig) -> list[str]:
     if config.launch_args_override is not None:
         if not config.launch_args_override:
             raise CodexError("CodexConfig.launch_args_override is empty: give the program and its arguments")
-        return list(config.launch_args_override)
-    program = config.codex_bin
-    assert program is not None
+        return [os.fspath(word) for word in config.launch_args_override]
+    assert config.codex_bin is not None
+    program = os.fspath(config.codex_bin)
     if not Path(program).exists():
         import shutil
 

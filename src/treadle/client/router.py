@@ -162,7 +162,8 @@ class Router:
                 self.tell(notification, news)
                 continue
             # Most are, so the way of these is short.
-            stream = streams.get(notification.payload.turn_id)
+            payload: Any = notification.payload
+            stream = streams.get(payload.turn_id)
             if stream is None or stream.failure is not None or len(stream.events) >= MAX_TURN_EVENTS:
                 self.tell(notification, news)
             else:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from treadle.agent.departures import Departures
+from treadle.arguments import folder, path, texts, variables
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.server.client import Client
 from treadle.server.tasks import Tasks
@@ -45,7 +46,14 @@ class Watch(Protocol):
 
 
 class AppServer:
-    """Use it as `async with AppServer() as server`. `home` is where threads and settings are kept."""
+    """Use it as `async with AppServer() as server`.
+
+    Args:
+        home: Where threads and settings are kept; else `TREADLE_HOME`, `CODEX_HOME` or `~/.treadle`.
+        overrides: Settings as `key=value`, which come before those of `config.toml`.
+        environ: The environment, which commands inherit from; else that of this process.
+        cwd: The working directory of threads that name none; else that of this process. It must exist.
+    """
 
     def __init__(
         self,
@@ -53,12 +61,12 @@ class AppServer:
         home: str | os.PathLike[str] | None = None,
         overrides: Iterable[str] = (),
         environ: Mapping[str, str] | None = None,
-        cwd: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._environ = os.environ if environ is None else environ
-        self._home = None if home is None else Path(home)
-        self._overrides = tuple(overrides)
-        self._cwd = cwd
+        self._environ = os.environ if environ is None else variables("environ", environ)
+        self._home = None if home is None else Path(path("home", home))
+        self._overrides = tuple(texts("overrides", overrides))
+        self._cwd = None if cwd is None else folder("cwd", cwd)
         self.clients: dict[Client, None] = {}
         self.departures = Departures()
         self.user_agent = "treadle"
