@@ -352,7 +352,8 @@ class AppServerClient(Calls):
         self, login_id: str, *, timeout: float | None = None
     ) -> AccountLoginCompletedNotification:
         """Wait for the end of an interactive login."""
-        found: AccountLoginCompletedNotification = self.next_login_notification(login_id, timeout=timeout).payload
+        notification = self.next_login_notification(login_id, timeout=timeout)
+        found: AccountLoginCompletedNotification = cast("Any", notification.payload)
         with self._lock:
             self._router.forget_login(login_id)
         return found

@@ -42,7 +42,7 @@ class CodexConfig:
     launch_args_override: Sequence[str | os.PathLike[str]] | None = None
     config_overrides: Sequence[str] = ()
     cwd: str | os.PathLike[str] | None = None
-    env: Mapping[str, str] | None = None
+    env: dict[str, str] | None = None
     client_name: str = "treadle_python_sdk"
     client_title: str = "Treadle Python SDK"
     client_version: str = __version__
@@ -127,7 +127,7 @@ _KINDS: Final[Mapping[str, Callable[[str, object], Any]]] = {
     "launch_args_override": _tuple(words),
     "config_overrides": _tuple(texts),
     "cwd": path,
-    "env": variables,
+    "env": lambda name, value: dict(variables(name, value)),
     "client_name": text,
     "client_title": text,
     "client_version": text,
