@@ -48,8 +48,8 @@ def _incomplete(verified: dict[str, Any]) -> Iterator[str]:
     yield from map(_shown, verified["generalDiagnostics"])
     for symbol in verified.get("typeCompleteness", {}).get("symbols", ()):
         if not symbol["isTypeKnown"] or symbol["isTypeAmbiguous"]:
-            for found in symbol["diagnostics"]:
-                yield f"{symbol['name']}: {_shown(found)}"
+            errors = [found for found in symbol["diagnostics"] if found["severity"] == "error"]
+            yield from (f"{symbol['name']}: {_shown(found)}" for found in errors)
 
 
 def _shown(found: dict[str, Any]) -> str:

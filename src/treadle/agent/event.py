@@ -24,10 +24,10 @@ class Event:
     __slots__ = ("_frame", "at_ms", "method", "params", "seq")
 
     def __init__(self, method: str, params: Struct, seq: int, at_ms: int) -> None:
-        self.method = method
-        self.params = params
-        self.seq = seq
-        self.at_ms = at_ms
+        self.method: str = method
+        self.params: Struct = params
+        self.seq: int = seq
+        self.at_ms: int = at_ms
         self._frame: bytes | None = None
 
     @property
@@ -44,5 +44,5 @@ class Growth:
     __slots__ = ("make", "method")
 
     def __init__(self, method: str, make: Callable[[str], Struct]) -> None:
-        self.method = method
-        self.make = make
+        self.method: str = method
+        self.make: Callable[[str], Struct] = make

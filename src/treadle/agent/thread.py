@@ -32,7 +32,7 @@ from treadle.protocol.app.threads import (
     ThreadStatus,
 )
 from treadle.protocol.app.threads import Thread as WireThread
-from treadle.store.model import HistoryRecord, Loaded, Release, Store, ThreadRecord, Write
+from treadle.store.model import Counters, HistoryRecord, Loaded, Release, Store, ThreadRecord, Write
 
 if TYPE_CHECKING:
     from treadle.agent.turn import Turn
@@ -53,32 +53,32 @@ class Thread:
         self.store = store
         self.audience = audience
         self.ephemeral = ephemeral
-        self.id = loaded.record.id
-        self.lock = asyncio.Lock()  # requests for this thread are handled one after the other
+        self.id: str = loaded.record.id
+        self.lock: asyncio.Lock = asyncio.Lock()  # requests for this thread are handled one after the other
         self.turn: Turn | None = None
         self.asks: dict[int, Ask] = {}
         # Commands that need not be asked for again, and whether they may run outside of the sandbox.
         self.accepted: set[tuple[bool | str, ...]] = set()
         self.accepted_paths: set[str] = set()  # files that patches may change without being asked for again
         self.history: History | None = None
-        self.used_at = now_ms()
+        self.used_at: int = now_ms()
         self.looked_ahead: tuple[str, asyncio.Future[list[InstructionFile]]] | None = None  # see `context`
         self.idle_goal_turns = 0
         self.pruned = 0  # events up to this number went, as far as we remember
-        self.closing = False
+        self.closing: bool = False
         self._sessions: CommandSessions | None = None
         self._failed = False  # the last turn did
         self._warned: set[str] = set()  # texts of ours, so they are few
         self._holds = 0
         self._lingering: asyncio.TimerHandle | None = None
         self._take(loaded)
-        self.journal = Journal(self.id, store, audience.tell, loaded.counters.seq)
+        self.journal: Journal = Journal(self.id, store, audience.tell, loaded.counters.seq)
 
     def _take(self, loaded: Loaded) -> None:
-        self.record = loaded.record
+        self.record: ThreadRecord = loaded.record
         self.state: State = read_state(loaded.record.state)
-        self.counters = loaded.counters
-        self.fence = loaded.fence
+        self.counters: Counters = loaded.counters
+        self.fence: int = loaded.fence
 
     @property
     def settings(self) -> Settings:

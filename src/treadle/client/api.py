@@ -663,8 +663,8 @@ class TurnHandle(Generic[OutputT]):
     def stream(self, *, timeout: float | None = None) -> Generator[Notification, None, None]:
         """The notifications of this turn, from its beginning to `turn/completed`.
 
-        Who leaves the loop may come back: the turn goes on, and nothing is lost. When the reader is stopped by Ctrl-C the
-        turn is interrupted.
+        Who leaves the loop may come back: the turn goes on, and nothing is lost. When the reader is stopped by Ctrl-C,
+        the turn is interrupted.
 
         Args:
             timeout: Seconds for all of it: a turn that takes longer is interrupted, and `RequestTimeout` raised.

@@ -687,8 +687,8 @@ class AsyncTurnHandle(Generic[OutputT]):
     async def stream(self, *, timeout: float | None = None) -> AsyncGenerator[Notification, None]:
         """The notifications of this turn, from its beginning to `turn/completed`.
 
-        Who leaves the loop may come back: the turn goes on, and nothing is lost. When the reader is cancelled the
-        turn is interrupted.
+        Who leaves the loop may come back: the turn goes on, and nothing is lost. When the reader is cancelled,
+        the turn is interrupted.
 
         Args:
             timeout: Seconds for all of it: a turn that takes longer is interrupted, and `RequestTimeout` raised.

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from treadle.protocol.app.thread_notifications import TurnCompletedNotification
     from treadle.protocol.app.turns import TurnStartParams, TurnStartResponse
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 

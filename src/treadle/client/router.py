@@ -63,10 +63,10 @@ class Stream:
     __slots__ = ("completed", "events", "failure", "key", "reading", "waiter")
 
     def __init__(self, key: str) -> None:
-        self.key = key
+        self.key: str = key
         self.events: deque[Notification] = deque()
-        self.completed = False
-        self.reading = False
+        self.completed: bool = False
+        self.reading: bool = False
         self.failure: CodexError | None = None
         self.waiter: Any = None
 
@@ -89,8 +89,8 @@ class Ending:
     __slots__ = ("over", "turn_id", "waiter")
 
     def __init__(self, turn_id: str | None) -> None:
-        self.turn_id = turn_id
-        self.over = False
+        self.turn_id: str | None = turn_id
+        self.over: bool = False
         self.waiter: Any = None
 
 

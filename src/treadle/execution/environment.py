@@ -18,7 +18,7 @@ from treadle.execution.process import Process
 from treadle.protocol.exec import EnvironmentInfo, EnvPolicy, Sandbox
 from treadle.transport import Address, AddressError, Channel
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from treadle.execution.files.base import Files

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from treadle.store.model import Store
     from treadle.transport import Channel
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Watch(Protocol):
@@ -68,10 +68,10 @@ class AppServer:
         self._overrides = tuple(texts("overrides", overrides))
         self._cwd = None if cwd is None else folder("cwd", cwd)
         self.clients: dict[Client, None] = {}
-        self.departures = Departures()
+        self.departures: Departures = Departures()
         self.user_agent = "treadle"
-        self.tasks = Tasks()
-        self.draining = False
+        self.tasks: Tasks = Tasks()
+        self.draining: bool = False
         self._config: Config | None = None
         self.config_problems: list[ConfigError | ConfigWarning] = []
         self._login: Login | None = None

@@ -60,7 +60,9 @@ def test_a_program_that_drops_its_client_ends(fake: MakeFake, rest: str) -> None
 @pytest.mark.parametrize("rest", ["del codex", "await AsyncThread(codex, 't').turn('go on')", "await codex.close()"])
 def test_an_async_program_that_drops_its_client_ends(fake: MakeFake, rest: str) -> None:
     server = fake("exit")
-    done = run(DROPPED_ASYNC.format(rest=rest), *map(str, server.config.launch_args_override or ()), env=server.config.env)
+    done = run(
+        DROPPED_ASYNC.format(rest=rest), *map(str, server.config.launch_args_override or ()), env=server.config.env
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"end\n", b"")
     assert processes_left(server.marker) == []
 

@@ -161,7 +161,10 @@ async def test_a_handler_is_who_reviews(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize(
     ("named", "message"),
-    [({"approval_mode": "deny_all"}, "ApprovalMode.deny_all, ApprovalMode.auto_review"), ({"sandbox": "read-only"}, "Sandbox.read_only")],
+    [
+        ({"approval_mode": "deny_all"}, "ApprovalMode.deny_all, ApprovalMode.auto_review"),
+        ({"sandbox": "read-only"}, "Sandbox.read_only"),
+    ],
 )
 async def test_words_are_no_members(recorder: Recorder, named: dict[str, Any], message: str) -> None:
     for attempt in ("thread_start", "turn"):

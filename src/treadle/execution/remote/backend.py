@@ -45,7 +45,7 @@ from treadle.protocol.exec import (
 from treadle.rpc import Notification, Request
 from treadle.transport import Channel, RpcLink
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=Struct)
 
@@ -74,7 +74,7 @@ class RemoteBackend:
         self._processes: dict[str, RemoteProcess] = {}
         self._orphans: set[str] = set()  # starts that were cut off: whatever became of them is to be ended
         self.info: EnvironmentInfo | None = None
-        self.capabilities = Capabilities()
+        self.capabilities: Capabilities = Capabilities()
 
     async def open(self) -> None:
         """Connect and shake hands; raises `ExecError`."""

@@ -57,7 +57,7 @@ class RemoteProcess(Process):
         self._writes = 0
         self._acked = 0
         self._acks = False
-        self.started = False
+        self.started: bool = False
         self.log.on_progress = self._acknowledge
 
     # --- events in ---
