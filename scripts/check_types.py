@@ -1,4 +1,4 @@
-"""What a user's type checker sees of the package: pyright knows the type of every public name, and `tests/typing` holds.
+"""What a user's type checker sees of the package: pyright knows the type of every public name; `tests/typing` holds.
 
     python scripts/check_types.py
 

@@ -82,8 +82,6 @@ def path(name: str, value: object) -> str:
     if isinstance(value, str | os.PathLike):
         found = os.fspath(value)
         if isinstance(found, str):
-            if "\0" in found:
-                raise ArgumentValueError(name, f"{name} has a null character in it, which no path can have: {found!r}")
             return found
     raise wrong_type(name, "a str or a path (os.PathLike)", value)
 

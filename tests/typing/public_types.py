@@ -98,7 +98,7 @@ def notifications(turn: TurnHandle[None]) -> None:
                 params.get("anything")
             case _:
                 pass
-        payload.delta  # type: ignore[union-attr]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+        _ = payload.delta  # type: ignore[union-attr]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
 
 
 def without_parameters(result: TurnResult, event: Event, turn: TurnHandle) -> None:

@@ -162,7 +162,7 @@ async def test_a_handler_is_who_reviews(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     ("named", "message"),
     [
-        ({"approval_mode": "deny_all"}, "ApprovalMode.deny_all, ApprovalMode.auto_review"),
+        ({"approval_mode": "deny_all"}, "ApprovalMode.deny_all, ApprovalMode.a"),
         ({"sandbox": "read-only"}, "Sandbox.read_only"),
     ],
 )
