@@ -245,7 +245,7 @@ class Codex(Opening):
         params = list_params(
             archived=archived,
             cursor=cursor,
-            cwds=cwd,
+            cwd=cwd,
             limit=limit,
             model_providers=model_providers,
             search_term=search_term,

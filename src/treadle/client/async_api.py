@@ -252,7 +252,7 @@ class AsyncCodex(AsyncOpening):
         params = list_params(
             archived=archived,
             cursor=cursor,
-            cwds=cwd,
+            cwd=cwd,
             limit=limit,
             model_providers=model_providers,
             search_term=search_term,

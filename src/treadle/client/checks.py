@@ -81,6 +81,15 @@ def folder_of(client: Any, cwd: str | os.PathLike[str] | None, *, of_thread: boo
     return found
 
 
+def paths(name: str, value: object) -> str | list[str]:
+    """One path, or several."""
+    if isinstance(value, list | tuple):
+        return [path(f"{name}[{index}]", member) for index, member in enumerate(value)]
+    if not isinstance(value, str | os.PathLike) and hasattr(value, "root"):
+        return paths(name, value.root)  # as the official SDK wraps it; a `Path` has a `root` too
+    return path(name, value)
+
+
 # --- kinds -----------------------------------------------------------------------------------------------------------
 
 
@@ -125,15 +134,6 @@ def _source_kinds(name: str, value: object) -> list[str]:
     return [check(f"{name}[{index}]", member) for index, member in enumerate(value)]
 
 
-def _paths(name: str, value: object) -> str | list[str]:
-    """One path, or several."""
-    if isinstance(value, list | tuple):
-        return [path(f"{name}[{index}]", member) for index, member in enumerate(value)]
-    if not isinstance(value, str | os.PathLike) and hasattr(value, "root"):
-        return _paths(name, value.root)  # as the official SDK wraps it
-    return path(name, value)
-
-
 def _name(name: str, value: object) -> str:
     """An id, or what else cannot be empty."""
     found = text(name, value)
@@ -149,7 +149,6 @@ _KINDS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "config": mapping,
     "cursor": text,
     "cwd": path,
-    "cwds": _paths,
     "developer_instructions": text,
     "effort": _effort,
     "ephemeral": flag,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from treadle.arguments import limit
-from treadle.client.checks import checked, required
+from treadle.client.checks import checked, paths, required
 from treadle.client.exchange import without_none
 from treadle.client.inputs import RunInput, tool_output, wire_input
 from treadle.client.modes import ApprovalMode, Sandbox, approval_settings, sandbox_mode, sandbox_policy
@@ -81,13 +81,11 @@ def _excluded(include_turns: bool | None) -> dict[str, Any]:
     return {"exclude_turns": not given["include_turns"]} if given else {}
 
 
-def list_params(**given: Any) -> ThreadListParams:
+def list_params(*, cwd: object, **given: Any) -> ThreadListParams:
     from treadle.protocol.app.thread_methods import ThreadListParams
 
-    named = checked(**given)
-    if "cwds" in named:
-        named["cwd"] = named.pop("cwds")
-    return ThreadListParams(**named)
+    folders = {} if cwd is None else {"cwd": paths("cwd", cwd)}
+    return ThreadListParams(**checked(**given), **cast("Any", folders))
 
 
 def turn_params(

@@ -130,6 +130,12 @@ class AppServer:
             await self._threads.wait_idle()
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Do something beside everything else; it ends with the server.
+
+        Args:
+            work: What to do.
+            name: What it is called in logs.
+        """
         return self.tasks.start(work, name)
 
     # --- clients ---
@@ -141,7 +147,13 @@ class AppServer:
         must_not_lose: bool = False,
         identity: Identity | None = None,
     ) -> ChannelClient:
-        """Serve a client at the other end of a channel; `identity` is that of one whose handshake is done already."""
+        """Serve a client at the other end of a channel.
+
+        Args:
+            channel: The channel.
+            must_not_lose: Whether the client is never cut off for being slow: its end of the channel is bounded itself.
+            identity: Who it is, if its handshake is done already.
+        """
         from treadle.server.connection import ChannelClient
 
         client = ChannelClient(self, channel, must_not_lose=must_not_lose)
@@ -154,7 +166,12 @@ class AppServer:
         return client
 
     def connect(self, on_event: Callable[[Event], None], on_ask: Callable[[Ask], None]) -> LocalClient:
-        """A client in this process."""
+        """A client in this process.
+
+        Args:
+            on_event: Is given each notification, at once.
+            on_ask: Is given each request of the server, at once; `answer` of the client replies.
+        """
         from treadle.server.local import LocalClient
 
         client = LocalClient(self, on_event, on_ask)
@@ -162,6 +179,11 @@ class AppServer:
         return client
 
     def client_gone(self, client: Client) -> None:
+        """Forget a client whose connection has ended.
+
+        Args:
+            client: The client.
+        """
         self.clients.pop(client, None)
         if self._threads is not None:
             self._threads.client_gone(client)
@@ -170,16 +192,32 @@ class AppServer:
         self.relieved()
 
     def watches(self, client: Client) -> dict[str, Watch]:
-        """What a client watches or runs outside of any thread, by its own name for it; it ends with the client."""
+        """What a client watches or runs outside of any thread, by its own name for it; it ends with the client.
+
+        Args:
+            client: The client.
+        """
         if client.closed:
             raise RpcError(INVALID_REQUEST, "the connection is closed")
         return self._watches.setdefault(client, {})
 
     def answered(self, client: Client, ask_id: int, answer: Raw | RpcError) -> None:
+        """A client has answered a request of the server.
+
+        Args:
+            client: The client.
+            ask_id: The number of the request.
+            answer: The result, or an error.
+        """
         if self._threads is not None:
             self._threads.answered(client, ask_id, answer)
 
     def broadcast(self, event: Event) -> None:
+        """Tell all clients.
+
+        Args:
+            event: The notification.
+        """
         for client in tuple(self.clients):
             client.tell(event)
 
@@ -253,9 +291,19 @@ class AppServer:
         return self._models
 
     def config_for(self, settings: Settings) -> Config:
+        """The settings of the server as they hold for a thread.
+
+        Args:
+            settings: Those of the thread.
+        """
         return self.models.config_for(settings)
 
     def model_for(self, settings: Settings) -> Model:
+        """The model that a thread asks.
+
+        Args:
+            settings: Those of the thread.
+        """
         return self.models.model_for(settings)
 
     async def store(self) -> Store:

@@ -28,6 +28,7 @@ from treadle.client import (
     api,
     async_api,
 )
+from treadle.client.checks import paths
 from treadle.client.metadata import InitializeResponse
 from treadle.server import AppServer
 from treadle.testing import AppServerHarness, MockModel
@@ -292,6 +293,7 @@ def test_a_path_goes_wherever_a_path_goes(tmp_path: Path) -> None:
     assert _wire(tmp_path) == _wire(text)
     config = CodexConfig(codex_bin=tmp_path, cwd=tmp_path, launch_args_override=[tmp_path, "x"])
     assert config == CodexConfig(codex_bin=text, cwd=text, launch_args_override=(text, "x"))
+    assert (paths("cwd", tmp_path), paths("cwd", [tmp_path, "/a"])) == (text, [text, "/a"])
     server = AppServer(home=tmp_path, cwd=tmp_path)
     assert (server.home, server.cwd) == (text, text)
 

@@ -28,6 +28,7 @@ CLASSES: Final[tuple[Any, ...]] = (
     client.AsyncDeviceCodeLoginHandle,
     treadle.Environment,
     Process,
+    AppServer,
     MockModel,
     AppServerHarness,
     HarnessClient,
