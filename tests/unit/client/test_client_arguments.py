@@ -208,7 +208,7 @@ def test_every_field_of_a_config_is_checked() -> None:
 def test_an_error_does_not_repeat_what_may_be_a_secret() -> None:
     for wrong in ({"config_overrides": "api_key=hunter2"}, {"env": {"KEY": b"hunter2"}}, {"token": b"hunter2"}):
         with pytest.raises(ArgumentError) as caught:
-            CodexConfig(**wrong)  # type: ignore[arg-type]
+            CodexConfig(**wrong)
         assert "hunter2" not in str(caught.value)
     with pytest.raises(ArgumentTypeError) as found:
         Codex("hunter2")  # type: ignore[arg-type]
