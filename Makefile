@@ -24,10 +24,11 @@ run: $(READY) ## run a turn on the offline model and show what happens
 test: $(READY) ## run the test suite (without the real peer programs)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not interop"
 
-lint: $(READY) ## ruff, format check, mypy strict, import layers
+lint: $(READY) ## ruff, format check, mypy strict, pyright on the public types, import layers
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/python scripts/check_types.py
 	@$(BIN)/lint-imports
 
 format: $(READY) ## format the code and fix what can be fixed

@@ -21,6 +21,7 @@ from typing import Any, Final
 import treadle
 from treadle import client, types
 from treadle.client import errors, events, metadata
+from treadle.client.docstrings import read_docstring
 
 TARGET: Final = Path(__file__).resolve().parents[1] / "docs" / "api.md"
 WIDTH: Final = 100
@@ -105,7 +106,7 @@ def _entry(name: str) -> Iterator[str]:
         yield from _class(thing)
     elif inspect.isfunction(thing):
         yield _block(f"{'async ' if inspect.iscoroutinefunction(thing) else ''}def {name}", thing)
-        yield inspect.getdoc(thing) or ""
+        yield _told(inspect.getdoc(thing) or "")
     else:
         yield f"```py\n{_alias(name)}\n```"
 
@@ -118,7 +119,10 @@ def _class(cls: type) -> Iterator[str]:
     made_by = vars(cls).get("__init__")
     if inspect.isfunction(made_by) and not is_dataclass(cls):
         yield _block(cls.__name__, made_by, bound=True)
-    yield class_docs(cls)
+    prose, parameters = read_docstring(class_docs(cls))
+    yield prose
+    if inspect.isfunction(made_by) and not is_dataclass(cls):
+        yield _list(parameters)
     if members:
         yield "\n".join(members)
     own = dict(_methods(cls))
@@ -157,6 +161,16 @@ def class_docs(cls: type) -> str:
     return "" if own.startswith(f"{cls.__name__}(") else inspect.cleandoc(own)
 
 
+def _told(text: str) -> str:
+    """A docstring as Markdown: the descriptions of the parameters are a list."""
+    prose, parameters = read_docstring(text)
+    return "\n\n".join(part for part in (prose, _list(parameters)) if part)
+
+
+def _list(parameters: dict[str, str]) -> str:
+    return "\n".join(f"- `{name}`: {described}" for name, described in parameters.items())
+
+
 def _line(cls: type) -> str:
     return " ".join(class_docs(cls).split())
 
@@ -184,7 +198,7 @@ def _methods(cls: type) -> Iterator[tuple[str, Any]]:
 
 # Called by the connection, or by the faces above: not for users.
 INTERNAL: Final = frozenset(
-    {"frames_received", "connection_ended", "open_turn", "close_turn", "abandon_turn", "check"}
+    {"frames_received", "connection_ended", "open_turn", "close_turn", "abandon_turn", "check", "is_on_this_machine"}
     | {"model_validate", "model_dump"}
 )
 
@@ -197,7 +211,7 @@ def _method(name: str, method: Any) -> Iterator[str]:
         kind = "async def" if _is_awaited(method) else "def"
         before = f"@classmethod\n{kind}" if isinstance(method, classmethod) else kind
         yield f"#### {name}\n\n{_block(f'{before} {name}', getattr(method, '__func__', method), bound=True)}"
-    yield _docs(method)
+    yield _told(_docs(method))
 
 
 def _rpc(method: Any) -> str:
@@ -266,10 +280,11 @@ def _value(given: Any) -> str:
 def _members(cls: type) -> list[str]:
     """The fields of a class, or the members of an enum, as they are written, with what is said below them."""
     body = _class_body(cls)
+    described = read_docstring(class_docs(cls))[1]
     found = []
     for number, node in enumerate(body):
         below = body[number + 1] if number + 1 < len(body) else None
-        told = _text_of(below)
+        told = _text_of(below) or described.get(_target(node), "")
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             name, shown = node.target.id, f"{node.target.id}: {ast.unparse(node.annotation)}"
             is_tag = name == "kind" and node.value is not None
@@ -280,6 +295,10 @@ def _members(cls: type) -> list[str]:
         elif issubclass(cls, Enum) and isinstance(node, ast.Assign):
             found.append(f"- `{cls.__name__}.{ast.unparse(node.targets[0])}`")
     return found
+
+
+def _target(node: ast.stmt) -> str:
+    return ast.unparse(node.target) if isinstance(node, ast.AnnAssign) else ""
 
 
 def _default(node: ast.expr) -> str:

@@ -15,9 +15,11 @@ from typing import Final
 
 import treadle
 from treadle.protocol import app
+from treadle.protocol.app.registry import NOTIFICATIONS
 
 PROTOCOL: Final = Path(app.__file__).parent
 TARGET: Final = Path(treadle.__file__).parent / "types.py"
+PAYLOADS: Final = PROTOCOL / "payloads.py"
 # What is for reading and writing the protocol, not for talking about it.
 INSIDE: Final = ("base", "registry", "tolerant", "__init__", "handshake")
 OTHERS: Final = {
@@ -27,6 +29,7 @@ OTHERS: Final = {
     ),
     "treadle.client.metadata": "InitializeResponse ServerInfo",
     "treadle.client.notification": "Notification UnknownNotification",
+    "treadle.client.options": "TurnOptions",
     "treadle.protocol.app.base": "JsonObject Unknown",
 }
 # Unions that the official SDK wraps in a class with a `root`: here they can be called with one.
@@ -45,14 +48,32 @@ from typing import TYPE_CHECKING, get_args
 '''
 
 
+PAYLOADS_HEAD: Final = '''"""`NotificationPayload`: what the notifications of a server carry, as one union.
+
+Made by scripts/make_types.py.
+"""
+
+from __future__ import annotations
+
+'''
+
+
 def main() -> int:
-    text = render()
+    made = {PAYLOADS: render_payloads(), TARGET: render()}
     if "--check" in sys.argv:
-        fresh = TARGET.exists() and TARGET.read_text() == text
-        print("up to date" if fresh else f"out of date: {TARGET.name}")
-        return 0 if fresh else 1
-    TARGET.write_text(text)
+        stale = [path.name for path, text in made.items() if not path.exists() or path.read_text() != text]
+        print(f"out of date: {', '.join(stale)}" if stale else "up to date")
+        return 1 if stale else 0
+    for path, text in made.items():
+        path.write_text(text)
     return 0
+
+
+def render_payloads() -> str:
+    structs = sorted((struct.__module__, struct.__name__) for struct in NOTIFICATIONS.values())
+    imports = "\n".join(f"from {module} import {name}" for module, name in structs)
+    union = "NotificationPayload = (\n    " + "\n    | ".join(sorted({name for _, name in structs})) + "\n)"
+    return _tidied(f"{PAYLOADS_HEAD}{imports}\n\n{union}\n", PAYLOADS)
 
 
 def render() -> str:
@@ -69,18 +90,25 @@ def render() -> str:
         f"if not TYPE_CHECKING:\n    # As in the official SDK: `SandboxPolicy(root=…)` is what it is given.\n{roots}\n"
         f"\n__all__ = {every!r}\n"
     )
+    return _tidied(text, TARGET)
+
+
+def _tidied(text: str, path: Path) -> str:
     for arguments in (("check", "--fix", "--select", "I", "-q"), ("format", "-q")):
-        command = [sys.executable, "-m", "ruff", *arguments, "--stdin-filename", str(TARGET), "-"]
+        command = [sys.executable, "-m", "ruff", *arguments, "--stdin-filename", str(path), "-"]
         text = subprocess.run(command, input=text, text=True, capture_output=True, check=True).stdout
     return text
 
 
 def _modules() -> list[Path]:
-    return sorted(path for path in PROTOCOL.glob("*.py") if path.stem not in INSIDE)
+    """`PAYLOADS` also before it is written for the first time."""
+    return sorted({*(path for path in PROTOCOL.glob("*.py") if path.stem not in INSIDE), PAYLOADS})
 
 
 def _names(path: Path) -> list[str]:
     """What a module defines, not what it imports."""
+    if path == PAYLOADS:
+        return ["NotificationPayload"]
     names: list[str] = []
     for node in _statements(ast.parse(path.read_text()).body):
         if isinstance(node, ast.ClassDef):

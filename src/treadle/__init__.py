@@ -65,12 +65,22 @@ if TYPE_CHECKING:
         is_retryable_error,
         retry_on_overload,
     )
-    from treadle.errors import ExecError, ExecTimeout, TreadleError
+    from treadle.errors import (
+        ArgumentError,
+        ArgumentTypeError,
+        ArgumentValueError,
+        ExecError,
+        ExecTimeout,
+        TreadleError,
+    )
     from treadle.execution import Environment, ExecParams
     from treadle.server import AppServer
 
 _HOME = {
     "AppServer": "treadle.server",
+    "ArgumentError": "treadle.errors",
+    "ArgumentTypeError": "treadle.errors",
+    "ArgumentValueError": "treadle.errors",
     "Environment": "treadle.execution",
     "ExecError": "treadle.errors",
     "ExecParams": "treadle.execution",
@@ -84,6 +94,9 @@ __all__ = [
     "ApprovalDecision",
     "ApprovalMode",
     "ApprovalRequest",
+    "ArgumentError",
+    "ArgumentTypeError",
+    "ArgumentValueError",
     "AsyncChatgptLoginHandle",
     "AsyncCodex",
     "AsyncDeviceCodeLoginHandle",

@@ -1,6 +1,9 @@
 """Every exception that Treadle raises on purpose, and the table of JSON-RPC codes.
 
     TreadleError
+    ├── ArgumentError      a call was given something that it cannot use (`parameter`)
+    │   ├── ArgumentTypeError     of another type; also a `TypeError`
+    │   └── ArgumentValueError    of the right type; also a `ValueError`
     ├── ChannelClosed      a transport ended; `reason` says why
     ├── MalformedMessage   a frame that is no JSON-RPC message
     ├── RpcError           the other side answered a request with an error (`code`, `message`, `data`)
@@ -44,6 +47,22 @@ def _again(kind: type[TreadleError], args: tuple[Any, ...], members: dict[str, A
     error.args = args
     error.__dict__.update(members)
     return error
+
+
+class ArgumentError(TreadleError):
+    """A call was given something that it cannot use: `parameter` names it, the message says what to pass."""
+
+    def __init__(self, parameter: str, message: str) -> None:
+        super().__init__(message)
+        self.parameter = parameter
+
+
+class ArgumentTypeError(ArgumentError, TypeError):
+    """What was passed is of another type."""
+
+
+class ArgumentValueError(ArgumentError, ValueError):
+    """What was passed is of the right type, and still cannot be used."""
 
 
 class ChannelClosed(TreadleError):

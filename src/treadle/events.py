@@ -228,8 +228,8 @@ class Cursor(Generic[E]):
 
     def __init__(self, log: EventLog[E], after_seq: int, notify: Callable[[], None] | None) -> None:
         self._log = log
-        self.position = after_seq
-        self.consumed = log._offset_after(after_seq)
+        self.position: int = after_seq
+        self.consumed: int = log._offset_after(after_seq)
         self.notify = notify
 
     def take(self) -> Numbered[E] | Gap | None:

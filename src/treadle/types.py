@@ -26,6 +26,7 @@ from treadle.client.events import (
 )
 from treadle.client.metadata import InitializeResponse, ServerInfo
 from treadle.client.notification import Notification, UnknownNotification
+from treadle.client.options import TurnOptions
 from treadle.protocol.app.accounts import (
     Account,
     AccountLoginCompletedNotification,
@@ -359,6 +360,7 @@ from treadle.protocol.app.outputs import (
     InputImageFunctionCallOutputContentItem,
     InputTextFunctionCallOutputContentItem,
 )
+from treadle.protocol.app.payloads import NotificationPayload
 from treadle.protocol.app.permissions import (
     AdditionalFileSystemPermissions,
     AdditionalNetworkPermissions,
@@ -910,6 +912,7 @@ __all__ = [
     "NonSteerableTurnKind",
     "NotLoadedThreadStatus",
     "Notification",
+    "NotificationPayload",
     "OfferedDecision",
     "OpenPageWebSearchAction",
     "OtherSubAgentSource",
@@ -1109,6 +1112,7 @@ __all__ = [
     "TurnInterruptParams",
     "TurnInterruptResponse",
     "TurnItemsView",
+    "TurnOptions",
     "TurnPlanStep",
     "TurnPlanStepStatus",
     "TurnPlanUpdatedNotification",

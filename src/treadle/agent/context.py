@@ -24,8 +24,8 @@ class Context:
     __slots__ = ("messages", "tools")
 
     def __init__(self, messages: list[Raw], tools: tuple[Raw, ...]) -> None:
-        self.messages = messages
-        self.tools = tools
+        self.messages: list[Raw] = messages
+        self.tools: tuple[Raw, ...] = tools
 
 
 async def build_context(turn: Turn) -> Context:

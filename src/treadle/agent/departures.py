@@ -22,7 +22,7 @@ class Ticket:
 
     def __init__(self, departures: Departures, key: int) -> None:
         self._departures = departures
-        self.key = key
+        self.key: int = key
         self.turn_come: asyncio.Event | None = None
 
     async def wait(self) -> None:

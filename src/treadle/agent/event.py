@@ -25,10 +25,10 @@ class Event:
     __slots__ = ("_frame", "at_ms", "method", "params", "seq")
 
     def __init__(self, method: str, params: Struct, seq: int | None, at_ms: int) -> None:
-        self.method = method
-        self.params = params
-        self.seq = seq
-        self.at_ms = at_ms
+        self.method: str = method
+        self.params: Struct = params
+        self.seq: int | None = seq
+        self.at_ms: int = at_ms
         self._frame: bytes | None = None
 
     @property
@@ -45,5 +45,5 @@ class Growth:
     __slots__ = ("make", "method")
 
     def __init__(self, method: str, make: Callable[[str], Struct]) -> None:
-        self.method = method
-        self.make = make
+        self.method: str = method
+        self.make: Callable[[str], Struct] = make

@@ -25,8 +25,8 @@ class OpenItem:
     __slots__ = ("content", "growths", "item", "look", "number", "summary", "texts")
 
     def __init__(self, number: int, item: KnownItem) -> None:
-        self.number = number
-        self.item = item
+        self.number: int = number
+        self.item: KnownItem = item
         self.texts: list[str] = []
         self.summary: list[list[str]] = []
         self.content: list[list[str]] = []

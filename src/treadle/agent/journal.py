@@ -49,7 +49,7 @@ class Journal:
 
     def __init__(self, thread_id: str, store: Store, listener: Listener, seq: int = 0) -> None:
         self.thread_id = thread_id
-        self.seq = seq
+        self.seq: int = seq
         self.failure: StoreError | None = None
         self._store = store
         self._listener = listener

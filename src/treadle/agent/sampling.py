@@ -63,7 +63,7 @@ class Sampling:
         self._silent = silent  # items are not shown: a summary, say
         self._open: set[str] = set()
         self.usage: TokenUsage | None = None
-        self.text = ""
+        self.text: str = ""
 
     async def run(self, request: ModelRequest) -> None:
         """Read the response to its end. Raises `ModelError`; items that were begun are given up then."""

@@ -45,8 +45,8 @@ class Ask:
     __slots__ = ("answer", "id", "method", "params")
 
     def __init__(self, request_id: int, method: str) -> None:
-        self.id = request_id
-        self.method = method
+        self.id: int = request_id
+        self.method: str = method
         self.params: Any = None  # until it is sent
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 

@@ -34,7 +34,7 @@ from treadle.protocol.app.threads import (
     ThreadStatus,
 )
 from treadle.protocol.app.threads import Thread as WireThread
-from treadle.store.model import HistoryRecord, Loaded, Release, Store, ThreadRecord, Write
+from treadle.store.model import Counters, HistoryRecord, Loaded, Release, Store, ThreadRecord, Write
 
 if TYPE_CHECKING:
     from treadle.agent.turn import Turn
@@ -55,31 +55,31 @@ class Thread:
         self.store = store
         self.audience = audience
         self.ephemeral = ephemeral
-        self.id = loaded.record.id
-        self.lock = asyncio.Lock()  # requests for this thread are handled one after the other
+        self.id: str = loaded.record.id
+        self.lock: asyncio.Lock = asyncio.Lock()  # requests for this thread are handled one after the other
         self.turn: Turn | None = None
         self.asks: dict[int, Ask] = {}
         self.authority = Authority()
         self.history: History | None = None
-        self.used_at = time.monotonic()
+        self.used_at: float = time.monotonic()
         self.on_rest: Callable[[Thread], None] = lambda thread: None  # called when nothing uses it any more
         self.looked_ahead: tuple[str, asyncio.Future[list[InstructionFile] | None]] | None = None  # see `context`
         self.idle_goal_turns = 0
         self.pruned = 0  # events up to this number went, as far as we remember
-        self.closing = False
+        self.closing: bool = False
         self._sessions: CommandSessions | None = None
         self._failed = False  # the last turn did
         self._warned: set[str] = set()  # texts of ours, so they are few
         self._holds = 0
         self._lingering: asyncio.TimerHandle | None = None
         self._take(loaded)
-        self.journal = Journal(self.id, store, audience.tell, loaded.counters.seq)
+        self.journal: Journal = Journal(self.id, store, audience.tell, loaded.counters.seq)
 
     def _take(self, loaded: Loaded) -> None:
-        self.record = loaded.record
+        self.record: ThreadRecord = loaded.record
         self.state: State = read_state(loaded.record.state)
-        self.counters = loaded.counters
-        self.fence = loaded.fence
+        self.counters: Counters = loaded.counters
+        self.fence: int = loaded.fence
 
     @property
     def settings(self) -> Settings:

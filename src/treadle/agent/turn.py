@@ -43,7 +43,7 @@ from treadle.store.model import DropItem, ItemRecord, PruneEvents, StoreError, T
 if TYPE_CHECKING:
     from treadle.agent.turn_diff import TurnDiff
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 Kind: TypeAlias = Literal["regular", "compact", "shell"]
 Status: TypeAlias = Literal["inProgress", "completed", "interrupted", "failed"]
@@ -77,8 +77,8 @@ class Said(Struct, frozen=True):
 class Turn:
     def __init__(self, thread: Thread, work: Work, *, kind: Kind = "regular", ticket: Ticket | None = None) -> None:
         self.thread = thread
-        self.id = new_id()
-        self.number = thread.next_turn()
+        self.id: str = new_id()
+        self.number: int = thread.next_turn()
         self.kind: Kind = kind
         self.ticket = ticket
         self.output_schema: Any = None
@@ -86,10 +86,10 @@ class Turn:
         self.calls: dict[str, str] = {}  # call ids without an output yet, with the type of the call
         self.error: TurnError | None = None
         self.status: Status = "inProgress"
-        self.begun = False
-        self.not_before = 0.0  # loop time before which the turn does not end: a quirk of a client
+        self.begun: bool = False
+        self.not_before: float = 0.0  # loop time before which the turn does not end: a quirk of a client
         self.unsaid_usage: TokenUsage | None = None  # of a response whose calls still run
-        self.tokens = 0
+        self.tokens: int = 0
         self.called = False  # whether the model has used a tool
         self._beside: set[asyncio.Task[None]] = set()
         self._diff: TurnDiff | None = None

@@ -44,7 +44,7 @@ from treadle.protocol.app.questions import (
 if TYPE_CHECKING:
     from treadle.protocol.app.actions import FileUpdateChange
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _NOTHING_GRANTED: Final = PermissionsRequestApprovalResponse(permissions=RequestPermissionProfile())
 

@@ -6,13 +6,16 @@ Methods, parameters and attributes are those of the official SDK; what is ours b
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
+from treadle.arguments import limit as seconds_or_none
 from treadle.client.async_client import AsyncAppServerClient
+from treadle.client.checks import check_config, check_handlers, folder_of, required
 from treadle.client.errors import RequestTimeout
 from treadle.client.inputs import Input, RunInput, wire_input
 from treadle.client.modes import ApprovalMode, Sandbox
@@ -29,13 +32,15 @@ from treadle.client.params import (
     turn_params,
     what_is_left,
 )
-from treadle.client.result import Collector, TurnResult
+from treadle.client.result import Collector, OutputT, TurnResult
 
 if TYPE_CHECKING:
     from treadle.client.approvals import ApprovalHandler, UserInputHandler
     from treadle.client.config import CodexConfig
     from treadle.client.events import Event
     from treadle.client.notification import Notification
+    from treadle.client.options import TurnOptions
+    from treadle.client.outputs import OutputType
     from treadle.client.tools import Tool
     from treadle.protocol.app.accounts import (
         AccountLoginCompletedNotification,
@@ -59,13 +64,21 @@ if TYPE_CHECKING:
     from treadle.protocol.app.threads import ThreadSource
     from treadle.protocol.app.turns import TurnInterruptResponse, TurnSteerResponse
 
+AnswerT = TypeVar("AnswerT")
+
 
 class AsyncCodex(AsyncOpening):
     """A connection to a server: threads are started, found and listed here.
 
-    `async with AsyncCodex() as codex:` uses our own server in this process; a `CodexConfig` names another one.
-    `approval_handler` decides about commands, patches and permissions (see `ApprovalRequest`), `user_input_handler`
-    answers questions (see `UserInputRequest`). Both may be plain or async functions; without them the answer is no.
+    `async with AsyncCodex() as codex:` uses our own server in this process; a `CodexConfig` names another one. What
+    cannot be used is an `ArgumentError` at the call, whatever the server.
+
+    Args:
+        config: Which server to use.
+        approval_handler: A function, plain or async, that decides about commands, patches and permissions: it is given
+            an `ApprovalRequest` and returns True, False or an `ApprovalDecision`. Without it the answer is no.
+        user_input_handler: A function, plain or async, that answers questions: it is given a `UserInputRequest` and
+            returns the answers, or None. Without it there are none.
     """
 
     def __init__(
@@ -75,37 +88,67 @@ class AsyncCodex(AsyncOpening):
         approval_handler: ApprovalHandler | None = None,
         user_input_handler: UserInputHandler | None = None,
     ) -> None:
+        check_config(config)
+        check_handlers(approval_handler, user_input_handler)
         self._client = AsyncAppServerClient(config=config)
         self._open(approval_handler, user_input_handler)
 
     # --- accounts ---
 
     async def login_api_key(self, api_key: str, *, timeout: float | None = None) -> None:
-        """Log in with an API key."""
+        """Log in with an API key.
+
+        Args:
+            api_key: The key; the server keeps it in its home.
+            timeout: Seconds to wait for the answer; then `RequestTimeout` is raised.
+        """
+        given = required(api_key=api_key)
+        limit = limit_of(timeout)
         await self._ensure_initialized()
-        await self._client.account_login_start({"type": "apiKey", "apiKey": api_key}, **limit_of(timeout))
+        await self._client.account_login_start({"type": "apiKey", "apiKey": given["api_key"]}, **limit)
 
     async def login_chatgpt(self, *, timeout: float | None = None) -> AsyncChatgptLoginHandle:
-        """Begin a login in the browser: open `auth_url` of the handle, then `wait()`."""
+        """Begin a login in the browser: open `auth_url` of the handle, then `wait()`.
+
+        Args:
+            timeout: Seconds to wait for the answer; then `RequestTimeout` is raised.
+        """
+        limit = limit_of(timeout)
         await self._ensure_initialized()
-        answer: Any = await self._client.account_login_start({"type": "chatgpt"}, **limit_of(timeout))
+        answer: Any = await self._client.account_login_start({"type": "chatgpt"}, **limit)
         return AsyncChatgptLoginHandle(self, answer.login_id, answer.auth_url)
 
     async def login_chatgpt_device_code(self, *, timeout: float | None = None) -> AsyncDeviceCodeLoginHandle:
-        """Begin a login with a code: show `verification_url` and `user_code` of the handle, then `wait()`."""
+        """Begin a login with a code: show `verification_url` and `user_code` of the handle, then `wait()`.
+
+        Args:
+            timeout: Seconds to wait for the answer; then `RequestTimeout` is raised.
+        """
+        limit = limit_of(timeout)
         await self._ensure_initialized()
-        answer: Any = await self._client.account_login_start({"type": "chatgptDeviceCode"}, **limit_of(timeout))
+        answer: Any = await self._client.account_login_start({"type": "chatgptDeviceCode"}, **limit)
         return AsyncDeviceCodeLoginHandle(self, answer.login_id, answer.verification_url, answer.user_code)
 
     async def account(self, *, refresh_token: bool = False, timeout: float | None = None) -> GetAccountResponse:
-        """Who is logged in."""
+        """Who is logged in.
+
+        Args:
+            refresh_token: Renew the token of a ChatGPT login first.
+            timeout: Seconds to wait for the answer; then `RequestTimeout` is raised.
+        """
+        given, limit = required(refresh_token=refresh_token), limit_of(timeout)
         await self._ensure_initialized()
-        return await self._client.account_read({"refreshToken": refresh_token}, **limit_of(timeout))
+        return await self._client.account_read({"refreshToken": given["refresh_token"]}, **limit)
 
     async def logout(self, *, timeout: float | None = None) -> None:
-        """Forget the credentials."""
+        """Forget the credentials.
+
+        Args:
+            timeout: Seconds to wait for the answer; then `RequestTimeout` is raised.
+        """
+        limit = limit_of(timeout)
         await self._ensure_initialized()
-        await self._client.account_logout(**limit_of(timeout))
+        await self._client.account_logout(**limit)
 
     # --- threads ---
 
@@ -115,23 +158,42 @@ class AsyncCodex(AsyncOpening):
         approval_mode: ApprovalMode = ApprovalMode.auto_review,
         base_instructions: str | None = None,
         config: JsonObject | None = None,
-        cwd: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         developer_instructions: str | None = None,
         ephemeral: bool | None = None,
         model: str | None = None,
         model_provider: str | None = None,
-        personality: Personality | None = None,
+        personality: Personality | str | None = None,
         sandbox: Sandbox | None = None,
         service_name: str | None = None,
         service_tier: str | None = None,
-        session_start_source: ThreadStartSource | None = None,
-        thread_source: ThreadSource | None = None,
+        session_start_source: ThreadStartSource | str | None = None,
+        thread_source: ThreadSource | str | None = None,
         tools: Sequence[Tool | Callable[..., Any]] = (),
         timeout: float | None = None,
     ) -> AsyncThread:
-        """A new thread. `tools` are Python functions that the agent may call; `ephemeral` keeps nothing on disk."""
-        await self._ensure_initialized()
-        by_name = tools_of(tools)
+        """A new thread. What is left out is as the settings of the server have it.
+
+        Args:
+            approval_mode: Who decides about what goes beyond the sandbox.
+            base_instructions: What the model is told first, instead of the server's own instructions.
+            config: Settings for this thread alone, as in `config.toml`: `{"model_reasoning_summary": "concise"}`.
+            cwd: The working directory of its commands; else that of the server. It must exist where the server is on
+                this machine.
+            developer_instructions: What the model is told besides, with less weight than `base_instructions`.
+            ephemeral: Keep nothing of it on disk: it ends with the server.
+            model: The model to ask; `models()` lists what there is.
+            model_provider: The provider of the model, by its name in `config.toml`.
+            personality: The tone of the agent: `none`, `friendly` or `pragmatic`.
+            sandbox: What commands may do with files.
+            service_name: A name for the program that starts the thread, for the provider's records.
+            service_tier: The tier of the provider, such as `fast`.
+            session_start_source: Why the thread begins, `startup` or `clear`, for hooks of the server.
+            thread_source: What started the thread, such as `user` or `subagent`; any word will do.
+            tools: Python functions that the agent may call (see `Tool`).
+            timeout: Seconds to wait for the answer; then `RequestTimeout` is raised.
+        """
+        by_name, limit = tools_of(tools), limit_of(timeout)
         params = start_params(
             approval_mode,
             sandbox,
@@ -139,7 +201,7 @@ class AsyncCodex(AsyncOpening):
             asks_us(self._client),
             base_instructions=base_instructions,
             config=config,
-            cwd=cwd,
+            cwd=folder_of(self._client, cwd),
             developer_instructions=developer_instructions,
             ephemeral=ephemeral,
             model=model,
@@ -150,7 +212,8 @@ class AsyncCodex(AsyncOpening):
             session_start_source=session_start_source,
             thread_source=thread_source,
         )
-        started = await self._client.thread_start(params, **limit_of(timeout))
+        await self._ensure_initialized()
+        started = await self._client.thread_start(params, **limit)
         return self._thread(started.thread.id, by_name)
 
     async def thread_list(
@@ -158,19 +221,34 @@ class AsyncCodex(AsyncOpening):
         *,
         archived: bool | None = None,
         cursor: str | None = None,
-        cwd: str | list[str] | None = None,
+        cwd: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
         limit: int | None = None,
-        model_providers: list[str] | None = None,
+        model_providers: Sequence[str] | None = None,
         search_term: str | None = None,
         section_id: str | None = None,
-        sort_direction: SortDirection | None = None,
-        sort_key: ThreadSortKey | None = None,
-        source_kinds: list[ThreadSourceKind] | None = None,
+        sort_direction: SortDirection | str | None = None,
+        sort_key: ThreadSortKey | str | None = None,
+        source_kinds: Sequence[ThreadSourceKind | str] | None = None,
         use_state_db_only: bool | None = None,
         timeout: float | None = None,
     ) -> ThreadListResponse:
-        """Stored threads, newest first unless `sort_key` says otherwise; `next_cursor` of the answer has the rest."""
-        await self._ensure_initialized()
+        """Stored threads, newest first unless `sort_key` says otherwise; `next_cursor` of the answer has the rest.
+
+        Args:
+            archived: Those that were archived, instead of the others.
+            cursor: Where to go on: `next_cursor` of the answer before.
+            cwd: Only those with this working directory, or with one of these.
+            limit: How many at most.
+            model_providers: Only those of these providers.
+            search_term: Only those in whose name or first words this is found.
+            section_id: Only those of this section.
+            sort_direction: `asc` or `desc`.
+            sort_key: What they are sorted by, such as `created_at` or `updated_at`.
+            source_kinds: Only those that were started like this, such as `cli` or `appServer`.
+            use_state_db_only: Look into the index alone, not at the files of the threads.
+            timeout: Seconds to wait for the answer; then `RequestTimeout` is raised.
+        """
+        limit_given = limit_of(timeout)
         params = list_params(
             archived=archived,
             cursor=cursor,
@@ -184,7 +262,8 @@ class AsyncCodex(AsyncOpening):
             source_kinds=source_kinds,
             use_state_db_only=use_state_db_only,
         )
-        return await self._client.thread_list(params, **limit_of(timeout))
+        await self._ensure_initialized()
+        return await self._client.thread_list(params, **limit_given)
 
     async def thread_resume(
         self,
@@ -193,12 +272,12 @@ class AsyncCodex(AsyncOpening):
         approval_mode: ApprovalMode | None = None,
         base_instructions: str | None = None,
         config: JsonObject | None = None,
-        cwd: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         developer_instructions: str | None = None,
         include_turns: bool | None = None,
         model: str | None = None,
         model_provider: str | None = None,
-        personality: Personality | None = None,
+        personality: Personality | str | None = None,
         sandbox: Sandbox | None = None,
         service_tier: str | None = None,
         tools: Sequence[Tool | Callable[..., Any]] = (),
@@ -206,11 +285,24 @@ class AsyncCodex(AsyncOpening):
     ) -> AsyncThread:
         """A stored thread, to go on with. What is left out stays as it was.
 
-        `tools` are the functions behind the tools that the thread was started with. `include_turns` is about what the
-        server answers, not about what the model knows: use `thread.read()` for the history.
+        Args:
+            thread_id: The id of the thread.
+            approval_mode: Who decides about what goes beyond the sandbox from now on.
+            base_instructions: What the model is told first, instead of the server's own instructions.
+            config: Settings for this thread alone, as in `config.toml`: `{"model_reasoning_summary": "concise"}`.
+            cwd: The working directory of its commands from now on. It must exist where the server is on this machine.
+            developer_instructions: What the model is told besides, with less weight than `base_instructions`.
+            include_turns: Whether the server answers with the history too. It is about the answer, not about what
+                the model knows: use `thread.read()` for the history.
+            model: The model to ask; `models()` lists what there is.
+            model_provider: The provider of the model, by its name in `config.toml`.
+            personality: The tone of the agent: `none`, `friendly` or `pragmatic`.
+            sandbox: What commands may do with files.
+            service_tier: The tier of the provider, such as `fast`.
+            tools: The functions behind the tools that the thread was started with.
+            timeout: Seconds to wait for the answer; then `RequestTimeout` is raised.
         """
-        await self._ensure_initialized()
-        by_name = tools_of(tools)
+        by_name, limit = tools_of(tools), limit_of(timeout)
         params = resume_params(
             thread_id,
             approval_mode,
@@ -219,14 +311,15 @@ class AsyncCodex(AsyncOpening):
             asks_us(self._client),
             base_instructions=base_instructions,
             config=config,
-            cwd=cwd,
+            cwd=folder_of(self._client, cwd),
             developer_instructions=developer_instructions,
             model=model,
             model_provider=model_provider,
             personality=personality,
             service_tier=service_tier,
         )
-        resumed = await self._client.thread_resume(thread_id, params, **limit_of(timeout))
+        await self._ensure_initialized()
+        resumed = await self._client.thread_resume(thread_id, params, **limit)
         return self._thread(resumed.thread.id, by_name)
 
     async def thread_fork(
@@ -236,7 +329,7 @@ class AsyncCodex(AsyncOpening):
         approval_mode: ApprovalMode | None = None,
         base_instructions: str | None = None,
         config: JsonObject | None = None,
-        cwd: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         developer_instructions: str | None = None,
         ephemeral: bool | None = None,
         include_turns: bool | None = None,
@@ -244,13 +337,32 @@ class AsyncCodex(AsyncOpening):
         model_provider: str | None = None,
         sandbox: Sandbox | None = None,
         service_tier: str | None = None,
-        thread_source: ThreadSource | None = None,
+        thread_source: ThreadSource | str | None = None,
         tools: Sequence[Tool | Callable[..., Any]] = (),
         timeout: float | None = None,
     ) -> AsyncThread:
-        """A new thread with the history of another. What is left out is as it is there."""
-        await self._ensure_initialized()
-        by_name = tools_of(tools)
+        """A new thread with the history of another. What is left out is as it is there.
+
+        Args:
+            thread_id: The id of the other thread.
+            approval_mode: Who decides about what goes beyond the sandbox.
+            base_instructions: What the model is told first, instead of the server's own instructions.
+            config: Settings for this thread alone, as in `config.toml`: `{"model_reasoning_summary": "concise"}`.
+            cwd: The working directory of its commands; else that of the server. It must exist where the server is on
+                this machine.
+            developer_instructions: What the model is told besides, with less weight than `base_instructions`.
+            ephemeral: Keep nothing of it on disk: it ends with the server.
+            include_turns: Whether the server answers with the history too. It is about the answer, not about what
+                the model knows: use `thread.read()` for the history.
+            model: The model to ask; `models()` lists what there is.
+            model_provider: The provider of the model, by its name in `config.toml`.
+            sandbox: What commands may do with files.
+            service_tier: The tier of the provider, such as `fast`.
+            thread_source: What started the thread, such as `user` or `subagent`; any word will do.
+            tools: The functions behind the tools that the other thread was started with.
+            timeout: Seconds to wait for the answer; then `RequestTimeout` is raised.
+        """
+        by_name, limit = tools_of(tools), limit_of(timeout)
         params = fork_params(
             thread_id,
             approval_mode,
@@ -259,7 +371,7 @@ class AsyncCodex(AsyncOpening):
             asks_us(self._client),
             base_instructions=base_instructions,
             config=config,
-            cwd=cwd,
+            cwd=folder_of(self._client, cwd),
             developer_instructions=developer_instructions,
             ephemeral=ephemeral,
             model=model,
@@ -267,24 +379,43 @@ class AsyncCodex(AsyncOpening):
             service_tier=service_tier,
             thread_source=thread_source,
         )
-        forked = await self._client.thread_fork(thread_id, params, **limit_of(timeout))
+        await self._ensure_initialized()
+        forked = await self._client.thread_fork(thread_id, params, **limit)
         return self._thread(forked.thread.id, by_name)
 
     async def thread_archive(self, thread_id: str, *, timeout: float | None = None) -> ThreadArchiveResponse:
-        """Put a thread away: it is not listed any more, unless with `archived=True`."""
+        """Put a thread away: it is not listed any more, unless with `archived=True`.
+
+        Args:
+            thread_id: The id of the thread.
+            timeout: Seconds to wait for the answer; then `RequestTimeout` is raised.
+        """
+        given, limit = required(thread_id=thread_id), limit_of(timeout)
         await self._ensure_initialized()
-        return await self._client.thread_archive(thread_id, **limit_of(timeout))
+        return await self._client.thread_archive(given["thread_id"], **limit)
 
     async def thread_unarchive(self, thread_id: str, *, timeout: float | None = None) -> AsyncThread:
-        """Take a thread out of the archive."""
+        """Take a thread out of the archive.
+
+        Args:
+            thread_id: The id of the thread.
+            timeout: Seconds to wait for the answer; then `RequestTimeout` is raised.
+        """
+        given, limit = required(thread_id=thread_id), limit_of(timeout)
         await self._ensure_initialized()
-        unarchived = await self._client.thread_unarchive(thread_id, **limit_of(timeout))
+        unarchived = await self._client.thread_unarchive(given["thread_id"], **limit)
         return self._thread(unarchived.thread.id, {})
 
     async def models(self, *, include_hidden: bool = False, timeout: float | None = None) -> ModelListResponse:
-        """The models to choose from."""
+        """The models to choose from.
+
+        Args:
+            include_hidden: Also those that are not offered to users.
+            timeout: Seconds to wait for the answer; then `RequestTimeout` is raised.
+        """
+        given, limit = required(include_hidden=include_hidden), limit_of(timeout)
         await self._ensure_initialized()
-        return await self._client.model_list(include_hidden=include_hidden, **limit_of(timeout))
+        return await self._client.model_list(include_hidden=given["include_hidden"], **limit)
 
     def _thread(self, thread_id: str, tools: dict[str, Tool]) -> AsyncThread:
         if tools:
@@ -299,31 +430,61 @@ class AsyncThread:
     _codex: AsyncCodex
     id: str
 
+    @overload
+    async def run(
+        self, input: RunInput, *, output_type: type[AnswerT], **options: Unpack[TurnOptions]
+    ) -> TurnResult[AnswerT]: ...
+    @overload
+    async def run(
+        self, input: RunInput, *, output_type: None = None, **options: Unpack[TurnOptions]
+    ) -> TurnResult[None]: ...
+    @overload
+    async def run(self, input: RunInput, *, output_type: Any, **options: Unpack[TurnOptions]) -> TurnResult[Any]: ...
     async def run(
         self,
         input: RunInput,
         *,
         approval_mode: ApprovalMode | None = None,
-        cwd: str | None = None,
-        effort: ReasoningEffort | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        effort: ReasoningEffort | str | None = None,
         model: str | None = None,
         output_schema: JsonObject | None = None,
-        personality: Personality | None = None,
+        personality: Personality | str | None = None,
         sandbox: Sandbox | None = None,
         service_tier: str | None = None,
         source: str | None = None,
-        summary: ReasoningSummary | None = None,
+        summary: ReasoningSummary | str | None = None,
         turn_service_tier: str | None = None,
         output_type: Any = None,
         timeout: float | None = None,
-    ) -> TurnResult:
-        """Run a turn to its end. Raises `TurnFailed` when it fails; its other options are those of `turn`.
+    ) -> TurnResult[Any]:
+        """Run a turn to its end. Raises `TurnFailed` when it fails.
 
-        `timeout` is for the whole turn: then it is interrupted, and `RequestTimeout` raised. So is a turn whose caller
-        is cancelled.
+        A turn whose caller is cancelled is interrupted. Most options stay for later turns; see `turn`.
+
+        Args:
+            input: What the user says: a text, an item such as `LocalImageInput`, a list of items, or an
+                `ExternalMessage`, which is not the user's word.
+            approval_mode: Who decides about what goes beyond the sandbox.
+            cwd: The working directory of its commands; a relative one is seen from that of the thread. It must exist
+                where the server is on this machine.
+            effort: How much the model is to think: `none`, `minimal`, `low`, `medium`, `high` or `xhigh`. Another word
+                of a model has to be passed as `ReasoningEffort("word")`.
+            model: The model to ask.
+            output_schema: A JSON schema that the answer has to follow.
+            personality: The tone of the agent: `none`, `friendly` or `pragmatic`.
+            sandbox: What commands may do with files.
+            service_tier: The tier of the provider, such as `fast`.
+            source: What caused the turn, such as the name of a timer, for the server's records; for this turn.
+            summary: How the model sums up its thoughts: `auto`, `concise`, `detailed` or `none`.
+            turn_service_tier: The tier of the provider for this turn alone.
+            output_type: The Python type of the answer: a dataclass, msgspec struct, TypedDict, NamedTuple or pydantic
+                model, or a plain type such as `list[int]`. It takes the place of `output_schema`, and the result has
+                the answer as an object of it in `output`.
+            timeout: Seconds for the whole turn: then it is interrupted, and `RequestTimeout` raised.
         """
         since = time.monotonic()
-        turn: AsyncTurnHandle | None = None
+        turn: AsyncTurnHandle[Any] | None = None
         try:
             turn = await self.turn(
                 input,
@@ -347,34 +508,65 @@ class AsyncThread:
                 self._codex._client.abandon_turn(self.id, turn.id)
             raise
 
+    @overload
+    async def turn(
+        self, input: RunInput, *, output_type: type[AnswerT], **options: Unpack[TurnOptions]
+    ) -> AsyncTurnHandle[AnswerT]: ...
+    @overload
+    async def turn(
+        self, input: RunInput, *, output_type: None = None, **options: Unpack[TurnOptions]
+    ) -> AsyncTurnHandle[None]: ...
+    @overload
+    async def turn(
+        self, input: RunInput, *, output_type: Any, **options: Unpack[TurnOptions]
+    ) -> AsyncTurnHandle[Any]: ...
     async def turn(
         self,
         input: RunInput,
         *,
         approval_mode: ApprovalMode | None = None,
-        cwd: str | None = None,
-        effort: ReasoningEffort | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        effort: ReasoningEffort | str | None = None,
         model: str | None = None,
         output_schema: JsonObject | None = None,
-        personality: Personality | None = None,
+        personality: Personality | str | None = None,
         sandbox: Sandbox | None = None,
         service_tier: str | None = None,
         source: str | None = None,
-        summary: ReasoningSummary | None = None,
+        summary: ReasoningSummary | str | None = None,
         turn_service_tier: str | None = None,
         output_type: Any = None,
         timeout: float | None = None,
-    ) -> AsyncTurnHandle:
+    ) -> AsyncTurnHandle[Any]:
         """Start a turn. Raises `TurnConflict` while the thread has one that was started here: `steer` that one.
 
         Only an `ExternalMessage` joins the turn that runs, and the handle is of that one: whoever reads it goes on.
-        Most options stay for later turns; `output_schema`, `source` and `turn_service_tier` are for this one. An
-        `output_type` (a dataclass, msgspec struct, TypedDict or pydantic model) takes the place of `output_schema`; the
-        result then has the response as an object of it in `output`. `timeout` is for the start alone.
+        Most options stay for later turns; `output_schema`, `output_type`, `source` and `turn_service_tier` are for this
+        one.
+
+        Args:
+            input: What the user says: a text, an item such as `LocalImageInput`, a list of items, or an
+                `ExternalMessage`, which is not the user's word.
+            approval_mode: Who decides about what goes beyond the sandbox.
+            cwd: The working directory of its commands; a relative one is seen from that of the thread. It must exist
+                where the server is on this machine.
+            effort: How much the model is to think: `none`, `minimal`, `low`, `medium`, `high` or `xhigh`. Another word
+                of a model has to be passed as `ReasoningEffort("word")`.
+            model: The model to ask.
+            output_schema: A JSON schema that the answer has to follow.
+            personality: The tone of the agent: `none`, `friendly` or `pragmatic`.
+            sandbox: What commands may do with files.
+            service_tier: The tier of the provider, such as `fast`.
+            source: What caused the turn, such as the name of a timer, for the server's records; for this turn.
+            summary: How the model sums up its thoughts: `auto`, `concise`, `detailed` or `none`.
+            turn_service_tier: The tier of the provider for this turn alone.
+            output_type: The Python type of the answer: a dataclass, msgspec struct, TypedDict, NamedTuple or pydantic
+                model, or a plain type such as `list[int]`. It takes the place of `output_schema`, and the result has
+                the answer as an object of it in `output`.
+            timeout: Seconds to wait for the start alone; then `RequestTimeout` is raised.
         """
-        await self._codex._ensure_initialized()
         client = self._codex._client
-        output = output_of(output_type)
+        output, limit = output_of(output_type), limit_of(timeout)
         params = turn_params(
             self.id,
             input,
@@ -383,7 +575,7 @@ class AsyncThread:
             source,
             turn_service_tier,
             asks_us(client),
-            cwd=cwd,
+            cwd=folder_of(client, cwd, of_thread=False),
             effort=effort,
             model=model,
             output_schema=output_schema if output is None else output.schema,
@@ -391,66 +583,117 @@ class AsyncThread:
             service_tier=service_tier,
             summary=summary,
         )
-        started = await client.turn_start(self.id, wire_input(input), params=params, **limit_of(timeout))
-        turn = AsyncTurnHandle(self._codex, self.id, started.turn.id)
+        await self._codex._ensure_initialized()
+        started = await client.turn_start(self.id, wire_input(input), params=params, **limit)
+        turn: AsyncTurnHandle[Any] = AsyncTurnHandle(self._codex, self.id, started.turn.id)
         turn._output_type = output
         return turn
 
+    @overload
+    def events(
+        self, input: RunInput, *, output_type: type[AnswerT], **options: Unpack[TurnOptions]
+    ) -> AsyncGenerator[Event[AnswerT], None]: ...
+    @overload
+    def events(
+        self, input: RunInput, *, output_type: None = None, **options: Unpack[TurnOptions]
+    ) -> AsyncGenerator[Event[None], None]: ...
+    @overload
+    def events(
+        self, input: RunInput, *, output_type: Any, **options: Unpack[TurnOptions]
+    ) -> AsyncGenerator[Event[Any], None]: ...
     async def events(
-        self, input: RunInput, *, timeout: float | None = None, **options: Any
-    ) -> AsyncGenerator[Event, None]:
-        """Run a turn and give small events (see `treadle.types`); the options are those of `turn`.
+        self, input: RunInput, *, output_type: Any = None, timeout: float | None = None, **options: Any
+    ) -> AsyncGenerator[Event[Any], None]:
+        """Run a turn and give small events (see `treadle.types`).
 
-        `timeout` is for the whole turn, as with `run`.
+        Args:
+            input: What the user says, as with `turn`.
+            output_type: The Python type of the answer, which the result in `Done` then has in `output`.
+            timeout: Seconds for the whole turn: then it is interrupted, and `RequestTimeout` raised.
+            options: The other options of `turn`.
         """
         since = time.monotonic()
-        turn = await self.turn(input, timeout=timeout, **options)
+        turn: AsyncTurnHandle[Any] = await self.turn(input, output_type=output_type, timeout=timeout, **options)
         async with aclosing(turn.events(timeout=what_is_left(timeout, since))) as events:
             async for event in events:
                 yield event
 
     async def read(self, *, include_turns: bool = False, timeout: float | None = None) -> ThreadReadResponse:
-        """The thread as it is stored, with its turns if they are wanted."""
+        """The thread as it is stored, with its turns if they are wanted.
+
+        Args:
+            include_turns: With the turns and all their items.
+            timeout: Seconds to wait for the answer; then `RequestTimeout` is raised.
+        """
+        given, limit = required(include_turns=include_turns), limit_of(timeout)
         await self._codex._ensure_initialized()
-        return await self._codex._client.thread_read(self.id, include_turns=include_turns, **limit_of(timeout))
+        return await self._codex._client.thread_read(self.id, include_turns=given["include_turns"], **limit)
 
     async def set_name(self, name: str, *, timeout: float | None = None) -> ThreadSetNameResponse:
-        """Name the thread."""
+        """Name the thread.
+
+        Args:
+            name: What lists of threads show.
+            timeout: Seconds to wait for the answer; then `RequestTimeout` is raised.
+        """
+        given, limit = required(name=name), limit_of(timeout)
         await self._codex._ensure_initialized()
-        return await self._codex._client.thread_set_name(self.id, name, **limit_of(timeout))
+        return await self._codex._client.thread_set_name(self.id, given["name"], **limit)
 
     async def compact(self, *, timeout: float | None = None) -> ThreadCompactStartResponse:
-        """Begin to summarise the history, so that more fits in."""
+        """Begin to summarise the history, so that more fits in.
+
+        Args:
+            timeout: Seconds to wait for the answer; then `RequestTimeout` is raised.
+        """
+        limit = limit_of(timeout)
         await self._codex._ensure_initialized()
-        return await self._codex._client.thread_compact(self.id, **limit_of(timeout))
+        return await self._codex._client.thread_compact(self.id, **limit)
 
 
 @dataclass(slots=True)
-class AsyncTurnHandle:
-    """A turn that was started: read it once, with `stream`, `events` or `run`; steer it; interrupt it."""
+class AsyncTurnHandle(Generic[OutputT]):
+    """A turn that was started: read it once, with `stream`, `events` or `run`; steer it; interrupt it.
+
+    A type checker knows what `run` gives: `turn(…, output_type=Answer)` is an `AsyncTurnHandle[Answer]`.
+    """
 
     _codex: AsyncCodex
     thread_id: str
     id: str
-    _output_type: Any = field(default=None, init=False, repr=False, compare=False)
+    _output_type: OutputType[OutputT] | None = field(default=None, init=False, repr=False, compare=False)
 
     async def steer(self, input: Input | str, *, timeout: float | None = None) -> TurnSteerResponse:
-        """Add input to the turn while it runs."""
+        """Add input to the turn while it runs.
+
+        Args:
+            input: What the user says besides: a text, an item such as `LocalImageInput`, or a list of items.
+            timeout: Seconds to wait for the answer; then `RequestTimeout` is raised.
+        """
+        items, limit = wire_input(input), limit_of(timeout)
         await self._codex._ensure_initialized()
-        items = wire_input(input)
-        return await self._codex._client.turn_steer(self.thread_id, self.id, items, **limit_of(timeout))
+        return await self._codex._client.turn_steer(self.thread_id, self.id, items, **limit)
 
     async def interrupt(self, *, timeout: float | None = None) -> TurnInterruptResponse:
-        """End the turn: its stream then ends with the status `interrupted`."""
+        """End the turn: its stream then ends with the status `interrupted`.
+
+        Args:
+            timeout: Seconds to wait for the answer; then `RequestTimeout` is raised.
+        """
+        limit = limit_of(timeout)
         await self._codex._ensure_initialized()
-        return await self._codex._client.turn_interrupt(self.thread_id, self.id, **limit_of(timeout))
+        return await self._codex._client.turn_interrupt(self.thread_id, self.id, **limit)
 
     async def stream(self, *, timeout: float | None = None) -> AsyncGenerator[Notification, None]:
         """The notifications of this turn, from its beginning to `turn/completed`.
 
-        Who leaves the loop may come back: the turn goes on, and nothing is lost. `timeout` is for all of it; a turn
-        that takes longer is interrupted, and so is one whose reader is cancelled.
+        Who leaves the loop may come back: the turn goes on, and nothing is lost. When the reader is cancelled,
+        the turn is interrupted.
+
+        Args:
+            timeout: Seconds for all of it: a turn that takes longer is interrupted, and `RequestTimeout` raised.
         """
+        timeout = seconds_or_none(timeout)
         await self._codex._ensure_initialized()
         client = self._codex._client
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -474,8 +717,12 @@ class AsyncTurnHandle:
         finally:
             client.close_turn(reading)
 
-    async def events(self, *, timeout: float | None = None) -> AsyncGenerator[Event, None]:
-        """The turn as small events, the last of which is `Done` with the result."""
+    async def events(self, *, timeout: float | None = None) -> AsyncGenerator[Event[OutputT], None]:
+        """The turn as small events, the last of which is `Done` with the result.
+
+        Args:
+            timeout: Seconds for all of it: a turn that takes longer is interrupted, and `RequestTimeout` raised.
+        """
         from treadle.client.events import EventReader
 
         reader = EventReader(self.id, self._output_type)
@@ -485,8 +732,12 @@ class AsyncTurnHandle:
                 if event is not None:
                     yield event
 
-    async def run(self, *, timeout: float | None = None) -> TurnResult:
-        """Read the turn to its end. Raises `TurnFailed` when it failed."""
+    async def run(self, *, timeout: float | None = None) -> TurnResult[OutputT]:
+        """Read the turn to its end. Raises `TurnFailed` when it failed.
+
+        Args:
+            timeout: Seconds for all of it: a turn that takes longer is interrupted, and `RequestTimeout` raised.
+        """
         collector = Collector(self.id)
         try:
             async with aclosing(self.stream(timeout=timeout)) as events:
@@ -507,14 +758,24 @@ class AsyncChatgptLoginHandle:
     auth_url: str
 
     async def wait(self, *, timeout: float | None = None) -> AccountLoginCompletedNotification:
-        """Wait for its end."""
+        """Wait for its end.
+
+        Args:
+            timeout: Seconds to wait; then `RequestTimeout` is raised.
+        """
+        limit = limit_of(timeout)
         await self._codex._ensure_initialized()
-        return await self._codex._client.wait_for_login_completed(self.login_id, **limit_of(timeout))
+        return await self._codex._client.wait_for_login_completed(self.login_id, **limit)
 
     async def cancel(self, *, timeout: float | None = None) -> CancelLoginAccountResponse:
-        """Give it up."""
+        """Give it up.
+
+        Args:
+            timeout: Seconds to wait for the answer; then `RequestTimeout` is raised.
+        """
+        limit = limit_of(timeout)
         await self._codex._ensure_initialized()
-        return await self._codex._client.account_login_cancel(self.login_id, **limit_of(timeout))
+        return await self._codex._client.account_login_cancel(self.login_id, **limit)
 
 
 @dataclass(slots=True)
@@ -527,11 +788,21 @@ class AsyncDeviceCodeLoginHandle:
     user_code: str
 
     async def wait(self, *, timeout: float | None = None) -> AccountLoginCompletedNotification:
-        """Wait for its end."""
+        """Wait for its end.
+
+        Args:
+            timeout: Seconds to wait; then `RequestTimeout` is raised.
+        """
+        limit = limit_of(timeout)
         await self._codex._ensure_initialized()
-        return await self._codex._client.wait_for_login_completed(self.login_id, **limit_of(timeout))
+        return await self._codex._client.wait_for_login_completed(self.login_id, **limit)
 
     async def cancel(self, *, timeout: float | None = None) -> CancelLoginAccountResponse:
-        """Give it up."""
+        """Give it up.
+
+        Args:
+            timeout: Seconds to wait for the answer; then `RequestTimeout` is raised.
+        """
+        limit = limit_of(timeout)
         await self._codex._ensure_initialized()
-        return await self._codex._client.account_login_cancel(self.login_id, **limit_of(timeout))
+        return await self._codex._client.account_login_cancel(self.login_id, **limit)

@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from msgspec import Raw
 
+from treadle.arguments import function
+from treadle.arguments import limit as seconds_or_none
 from treadle.client import notification as notifications
 from treadle.client.apart import on_thread
 from treadle.client.async_calls import AsyncCalls
+from treadle.client.checks import check_config
 from treadle.client.client import ENDING_S, HANDSHAKE_S, MAX_HANDLERS
 from treadle.client.config import CodexConfig
 from treadle.client.errors import CodexError, JsonRpcError, RequestTimeout, TransportClosedError
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
     from treadle.protocol.app.thread_notifications import TurnCompletedNotification
     from treadle.protocol.app.turns import TurnStartParams, TurnStartResponse
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -46,13 +49,18 @@ INTERRUPT_S: Final = 10.0
 class AsyncAppServerClient(AsyncCalls):
     """A client of one server. `start` connects, `initialize` shakes hands, `close` ends it; then `start` works again.
 
-    `approval_handler` gets the method and the params of every request of the server and returns the result: it takes
-    the place of the handlers of `AsyncCodex`.
+    Args:
+        config: Which server to use.
+        approval_handler: A function that gets the method and the params of every request of the server and returns the
+            result: it takes the place of the handlers of `AsyncCodex`.
     """
 
     def __init__(self, config: CodexConfig | None = None, approval_handler: RawHandler | None = None) -> None:
-        self.config = config or CodexConfig()
-        self.handlers = Handlers(approval_handler)
+        check_config(config)
+        if approval_handler is not None:
+            function("approval_handler", approval_handler, "a method and its params")
+        self.config: CodexConfig = config or CodexConfig()
+        self.handlers: Handlers = Handlers(approval_handler)
         self._router = Router()
         self._connection: AsyncConnection | None = None
         self._news: asyncio.Event | None = None
@@ -117,6 +125,7 @@ class AsyncAppServerClient(AsyncCalls):
 
     async def request(self, method: str, params: Any, *, response_model: type[T], timeout: float | None = None) -> T:
         """Ask, and wait for the answer. Raises `JsonRpcError`, `TransportClosedError` or `RequestTimeout`."""
+        timeout = seconds_or_none(timeout)
         params = wire_params(params)
         limit = self.config.request_timeout if timeout is None else timeout
         number, answer = self._send_request(method, params)
@@ -291,7 +300,7 @@ class AsyncAppServerClient(AsyncCalls):
         while True:
             found = await self.next_turn_notification("", turn_id)
             if found.method == "turn/completed":
-                completed: TurnCompletedNotification = found.payload
+                completed: TurnCompletedNotification = cast("Any", found.payload)
                 return completed
 
     async def stream_text(
@@ -304,7 +313,7 @@ class AsyncAppServerClient(AsyncCalls):
             while True:
                 found = await self.next_turn_notification(thread_id, turn_id)
                 if found.method == "item/agentMessage/delta":
-                    yield found.payload
+                    yield cast("Any", found.payload)
                 elif found.method == "turn/completed":
                     return
         finally:
@@ -332,7 +341,7 @@ class AsyncAppServerClient(AsyncCalls):
         """Wait for the end of an interactive login."""
         notification = await self.next_login_notification(login_id, timeout=timeout)
         self._router.forget_login(login_id)
-        found: AccountLoginCompletedNotification = notification.payload
+        found: AccountLoginCompletedNotification = cast("Any", notification.payload)
         return found
 
     # --- what arrives ---

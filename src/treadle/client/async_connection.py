@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from treadle.client.local_server import LocalServer
     from treadle.transport import Channel
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 # A server that has ended has nothing more to say when nothing came for so long.
 LAST_WORDS_S = 0.2

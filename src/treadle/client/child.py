@@ -18,7 +18,7 @@ from treadle.client.config import CodexConfig
 from treadle.client.errors import CodexError, TransportClosedError
 from treadle.client.secrets import redact, secrets_in
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 GRACE_S: Final = 1.0
 """A server whose input has ended gets this long to end by itself, and as long again after SIGTERM."""
@@ -33,7 +33,7 @@ class ServerChild:
     """Starts at once; raises `TransportClosedError` or `FileNotFoundError`."""
 
     def __init__(self, config: CodexConfig) -> None:
-        self.command = command_line(config)
+        self.command: list[str] = command_line(config)
         environment = {**os.environ, **(config.env or {})}
         try:
             self._process = subprocess.Popen(
@@ -199,9 +199,9 @@ def command_line(config: CodexConfig) -> list[str]:
     if config.launch_args_override is not None:
         if not config.launch_args_override:
             raise CodexError("CodexConfig.launch_args_override is empty: give the program and its arguments")
-        return list(config.launch_args_override)
-    program = config.codex_bin
-    assert program is not None
+        return [os.fspath(word) for word in config.launch_args_override]
+    assert config.codex_bin is not None
+    program = os.fspath(config.codex_bin)
     if not Path(program).exists():
         import shutil
 

@@ -10,12 +10,15 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from msgspec import Raw
 
+from treadle.arguments import function
+from treadle.arguments import limit as seconds_or_none
 from treadle.client import notification as notifications
 from treadle.client.calls import Calls
+from treadle.client.checks import check_config
 from treadle.client.config import CodexConfig
 from treadle.client.errors import CodexError, JsonRpcError, RequestTimeout, TransportClosedError
 from treadle.client.exchange import input_items, read_result, started_turn, thread_of_start, wire_params, with_members
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
     from treadle.protocol.app.thread_notifications import TurnCompletedNotification
     from treadle.protocol.app.turns import TurnStartParams, TurnStartResponse
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -61,13 +64,18 @@ class _Waiting:
 class AppServerClient(Calls):
     """A client of one server. `start` connects, `initialize` shakes hands, `close` ends it; then `start` works again.
 
-    `approval_handler` gets the method and the params of every request of the server and returns the result: it takes
-    the place of the handlers of `Codex`.
+    Args:
+        config: Which server to use.
+        approval_handler: A function that gets the method and the params of every request of the server and returns the
+            result: it takes the place of the handlers of `Codex`.
     """
 
     def __init__(self, config: CodexConfig | None = None, approval_handler: RawHandler | None = None) -> None:
-        self.config = config or CodexConfig()
-        self.handlers = Handlers(approval_handler)
+        check_config(config)
+        if approval_handler is not None:
+            function("approval_handler", approval_handler, "a method and its params")
+        self.config: CodexConfig = config or CodexConfig()
+        self.handlers: Handlers = Handlers(approval_handler)
         self._lock = threading.Lock()
         self._router = Router()
         self._news = threading.Condition(self._lock)  # for whoever reads the backlog
@@ -122,6 +130,7 @@ class AppServerClient(Calls):
 
     def request(self, method: str, params: Any, *, response_model: type[T], timeout: float | None = None) -> T:
         """Ask, and wait for the answer. Raises `JsonRpcError`, `TransportClosedError` or `RequestTimeout`."""
+        timeout = seconds_or_none(timeout)
         params = wire_params(params)
         waiting = _Waiting()
         number = self._send_request(method, params, waiting)
@@ -302,7 +311,7 @@ class AppServerClient(Calls):
         while True:
             found = self.next_turn_notification("", turn_id)
             if found.method == "turn/completed":
-                completed: TurnCompletedNotification = found.payload
+                completed: TurnCompletedNotification = cast("Any", found.payload)
                 return completed
 
     def stream_text(
@@ -315,7 +324,7 @@ class AppServerClient(Calls):
             while True:
                 found = self.next_turn_notification(thread_id, turn_id)
                 if found.method == "item/agentMessage/delta":
-                    yield found.payload
+                    yield cast("Any", found.payload)
                 elif found.method == "turn/completed":
                     return
         finally:
@@ -343,7 +352,8 @@ class AppServerClient(Calls):
         self, login_id: str, *, timeout: float | None = None
     ) -> AccountLoginCompletedNotification:
         """Wait for the end of an interactive login."""
-        found: AccountLoginCompletedNotification = self.next_login_notification(login_id, timeout=timeout).payload
+        notification = self.next_login_notification(login_id, timeout=timeout)
+        found: AccountLoginCompletedNotification = cast("Any", notification.payload)
         with self._lock:
             self._router.forget_login(login_id)
         return found

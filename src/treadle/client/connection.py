@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from treadle.client.local_server import LocalServer
     from treadle.transport.websocket import WebSocketFramer
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 CHUNK: Final = 1 << 18
 CONNECT_S: Final = 10.0

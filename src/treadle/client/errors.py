@@ -154,7 +154,11 @@ def rpc_error(code: int, message: str, data: Any = None) -> JsonRpcError:
 
 
 def is_retryable_error(exc: BaseException) -> bool:
-    """Whether the same request may succeed a little later."""
+    """Whether the same request may succeed a little later.
+
+    Args:
+        exc: What a call raised.
+    """
     return isinstance(exc, ServerBusyError) or (isinstance(exc, JsonRpcError) and _says_busy(exc.data))
 
 

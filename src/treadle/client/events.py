@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias
 
 from msgspec import Struct
 
 from treadle.client.notification import Notification
-from treadle.client.result import Collector, TurnResult
+from treadle.client.result import Collector, OutputT, TurnResult
+
+if TYPE_CHECKING:
+    from treadle.client.outputs import OutputType
 
 
 class TextDelta(Struct, frozen=True, kw_only=True):
@@ -123,10 +126,10 @@ class Problem(Struct, frozen=True, kw_only=True):
     kind: Literal["problem"] = "problem"
 
 
-class Done(Struct, frozen=True, kw_only=True):
+class Done(Struct, Generic[OutputT], frozen=True, kw_only=True):
     """The last event: what came of the turn."""
 
-    result: TurnResult
+    result: TurnResult[OutputT]
     kind: Literal["done"] = "done"
 
 
@@ -142,18 +145,18 @@ Event: TypeAlias = (
     | Plan
     | Usage
     | Problem
-    | Done
+    | Done[OutputT]
 )
 
 
-class EventReader:
+class EventReader(Generic[OutputT]):
     """The events of one turn. A failed turn raises `TurnFailed` at its end, as `run` does."""
 
-    def __init__(self, turn_id: str, output_type: Any = None) -> None:
+    def __init__(self, turn_id: str, output_type: OutputType[OutputT] | None = None) -> None:
         self._collector = Collector(turn_id)
         self._output_type = output_type
 
-    def read(self, notification: Notification) -> Event | None:
+    def read(self, notification: Notification) -> Event[OutputT] | None:
         """The event that a notification is, if it is one."""
         self._collector.add(notification)
         read = _READERS.get(notification.method)

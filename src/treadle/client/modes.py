@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from treadle.errors import ArgumentValueError
+
 if TYPE_CHECKING:
     from treadle.protocol.app.settings import SandboxPolicy
 
@@ -32,7 +34,7 @@ def approval_settings(mode: ApprovalMode | None, *, asks_us: bool = False) -> di
     if mode is None:
         return {}
     if not isinstance(mode, ApprovalMode):
-        raise ValueError(f"approval_mode must be one of: {', '.join(member.value for member in ApprovalMode)}")
+        raise _no_member("approval_mode", mode, ApprovalMode)
     if mode is ApprovalMode.deny_all:
         return {"approval_policy": "never"}
     return {"approval_policy": "on-request", "approvals_reviewer": "user" if asks_us else "auto_review"}
@@ -62,5 +64,10 @@ def sandbox_policy(sandbox: Sandbox | None) -> SandboxPolicy | None:
 
 def _checked(sandbox: Sandbox) -> Sandbox:
     if not isinstance(sandbox, Sandbox):
-        raise ValueError(f"sandbox must be one of: {', '.join(f'Sandbox.{member.name}' for member in Sandbox)}")
+        raise _no_member("sandbox", sandbox, Sandbox)
     return sandbox
+
+
+def _no_member(name: str, given: object, kind: type[Enum]) -> ArgumentValueError:
+    known = ", ".join(f"{kind.__name__}.{member.name}" for member in kind)
+    return ArgumentValueError(name, f"{name} must be one of {known}, not {given!r}")

@@ -6,13 +6,16 @@ What cannot be understood is kept as it came, so that a newer server never break
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Final, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, Union, cast
 
 import msgspec
 from msgspec import Struct, field
 
-from treadle.protocol.app.base import JsonObject, Wire, convert, native_decoder
+from treadle.protocol.app.base import JsonObject, convert, native_decoder
 from treadle.protocol.app.registry import NOTIFICATIONS
+
+if TYPE_CHECKING:
+    from treadle.protocol.app.payloads import NotificationPayload
 
 
 class UnknownNotification(Struct):
@@ -21,23 +24,28 @@ class UnknownNotification(Struct):
     params: JsonObject
 
 
-Payload: TypeAlias = Wire | UnknownNotification
+if TYPE_CHECKING:
+    Payload: TypeAlias = NotificationPayload | UnknownNotification
+else:
+    Payload = Any  # the structs of the others are loaded when one of them comes
 
 
 class Notification(Struct, eq=False):
-    """`payload` is a struct of the protocol (`treadle.types`), or an `UnknownNotification`."""
+    """One thing that a server tells.
+
+    `payload` is the struct of the protocol that belongs to the method (`treadle.types`), or an `UnknownNotification`.
+    `isinstance` and `match` tell which, also to a type checker.
+    """
 
     method: str
-    payload: Any
-    plain: ClassVar = False
+    payload: Payload
+    plain: ClassVar[bool] = False
     """Whether it only has to be put into the stream of its turn, which `payload.turn_id` names."""
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Notification):
             return NotImplemented
         return self.method == other.method and bool(self.payload == other.payload)
-
-    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return f"Notification(method={self.method!r}, payload={self.payload!r})"
@@ -78,7 +86,7 @@ def make(method: str, params: object) -> Notification:
     """A notification from plain values."""
     if method in NOTIFICATIONS:
         try:
-            return Notification(method, convert(params, NOTIFICATIONS[method]))
+            return Notification(method, cast("Any", convert(params, NOTIFICATIONS[method])))
         except (msgspec.ValidationError, RecursionError):
             pass  # kept as it came
     return Notification(method, UnknownNotification(params if isinstance(params, dict) else {}))
@@ -86,7 +94,7 @@ def make(method: str, params: object) -> Notification:
 
 def turn_of(notification: Notification) -> str | None:
     """The id of the turn that a notification is about."""
-    payload = notification.payload
+    payload: Any = notification.payload
     try:
         turn_id = payload.turn_id
     except AttributeError:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+from treadle.arguments import limit
+from treadle.client.checks import checked, paths, required
 from treadle.client.exchange import without_none
 from treadle.client.inputs import RunInput, tool_output, wire_input
 from treadle.client.modes import ApprovalMode, Sandbox, approval_settings, sandbox_mode, sandbox_policy
@@ -29,7 +31,9 @@ def start_params(
 
     settings = approval_settings(approval_mode, asks_us=asks_us)
     specs = tuple(tool.spec() for tool in tools) or None
-    return ThreadStartParams(**settings, **without_none(**given, sandbox=sandbox_mode(sandbox), dynamic_tools=specs))
+    return ThreadStartParams(
+        **settings, **checked(**given), **without_none(sandbox=sandbox_mode(sandbox), dynamic_tools=specs)
+    )
 
 
 def resume_params(
@@ -44,10 +48,11 @@ def resume_params(
 
     settings = approval_settings(approval_mode, asks_us=asks_us)
     return ThreadResumeParams(
-        thread_id=thread_id,
+        **required(thread_id=thread_id),
         **settings,
         **_excluded(include_turns),
-        **without_none(**given, sandbox=sandbox_mode(sandbox)),
+        **checked(**given),
+        **without_none(sandbox=sandbox_mode(sandbox)),
     )
 
 
@@ -63,23 +68,24 @@ def fork_params(
 
     settings = approval_settings(approval_mode, asks_us=asks_us)
     return ThreadForkParams(
-        thread_id=thread_id,
+        **required(thread_id=thread_id),
         **settings,
         **_excluded(include_turns),
-        **without_none(**given, sandbox=sandbox_mode(sandbox)),
+        **checked(**given),
+        **without_none(sandbox=sandbox_mode(sandbox)),
     )
 
 
 def _excluded(include_turns: bool | None) -> dict[str, Any]:
-    return {} if include_turns is None else {"exclude_turns": not include_turns}
+    given = checked(include_turns=include_turns)
+    return {"exclude_turns": not given["include_turns"]} if given else {}
 
 
-def list_params(**given: Any) -> ThreadListParams:
+def list_params(*, cwd: object, **given: Any) -> ThreadListParams:
     from treadle.protocol.app.thread_methods import ThreadListParams
 
-    if "cwd" in given:
-        given["cwd"] = getattr(given["cwd"], "root", given["cwd"])
-    return ThreadListParams(**without_none(**given))
+    folders = {} if cwd is None else {"cwd": paths("cwd", cwd)}
+    return ThreadListParams(**checked(**given), **cast("Any", folders))
 
 
 def turn_params(
@@ -98,19 +104,26 @@ def turn_params(
         thread_id=thread_id,
         input=cast("Any", tuple(wire_input(input))),  # plain values, as they are sent
         **approval_settings(approval_mode, asks_us=asks_us),
+        **checked(**given),
         **without_none(
-            **given,
             sandbox_policy=sandbox_policy(sandbox),
             tool_output=tool_output(input),
-            turn_trigger=source,
-            service_tier_for_turn=turn_service_tier,
+            **_renamed(source=source, turn_service_tier=turn_service_tier),
         ),
     )
 
 
+def _renamed(source: str | None, turn_service_tier: str | None) -> dict[str, str]:
+    """What the protocol has other names for."""
+    given = checked(source=source, turn_service_tier=turn_service_tier)
+    names = {"source": "turn_trigger", "turn_service_tier": "service_tier_for_turn"}
+    return {names[name]: value for name, value in given.items()}
+
+
 def limit_of(timeout: float | None) -> dict[str, float]:
     """Only when there is one: a client of somebody's own need not know it."""
-    return {} if timeout is None else {"timeout": timeout}
+    found = limit(timeout)
+    return {} if found is None else {"timeout": found}
 
 
 def what_is_left(timeout: float | None, since: float) -> float | None:
@@ -127,7 +140,7 @@ def asks_us(client: Any) -> bool:
 
 
 def tools_of(given: Sequence[Tool | Callable[..., Any]]) -> dict[str, Tool]:
-    if not given:
+    if isinstance(given, tuple | list) and not given:
         return {}
     from treadle.client.tools import tools_by_name
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 from treadle.client.errors import CodexError, TurnFailed
 from treadle.client.notification import Notification
@@ -15,14 +15,34 @@ if TYPE_CHECKING:
     from treadle.protocol.app.turn_errors import TurnError
     from treadle.protocol.app.turns import Turn, TurnStatus
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    OutputT = TypeVar("OutputT", default=Any)
+else:
+    from typing import TypeVar
+
+    OutputT = TypeVar("OutputT")  # with a default only from Python 3.13 on
+
 
 @dataclass(slots=True)
-class TurnResult:
+class TurnResult(Generic[OutputT]):
     """What came of a turn.
 
-    `items` are what the agent did and said; the user's own message is not among them. `final_response` is its answer,
-    or None when it gave none; `output` the answer as the `output_type` that was asked for. Times are Unix seconds. Two
-    results are equal when what the agent did and said is: which turn it was, and when, is not compared.
+    Two results are equal when what the agent did and said is: which turn it was, and when, is not compared. A type
+    checker knows `output`: `run(…, output_type=Answer)` gives a `TurnResult[Answer]`.
+
+    Args:
+        id: The id of the turn.
+        status: How it ended: `completed` or `interrupted`. (One that failed raises `TurnFailed`.)
+        error: What the server says went wrong, if something did.
+        started_at: When it began, in Unix seconds.
+        completed_at: When it ended, in Unix seconds.
+        duration_ms: How long it took, in milliseconds.
+        final_response: The answer of the agent, or None when it gave none.
+        items: What the agent did and said; the user's own message is not among them.
+        usage: The tokens of the thread so far.
+        output: The answer as the `output_type` that was asked for; None without one, and for an interrupted turn.
     """
 
     id: str = field(default="", compare=False)
@@ -34,7 +54,7 @@ class TurnResult:
     final_response: str | None = None
     items: list[ThreadItem] = field(default_factory=list)
     usage: ThreadTokenUsage | None = None
-    output: Any = None
+    output: OutputT = field(default=cast("Any", None))
 
 
 class Collector:
@@ -47,7 +67,7 @@ class Collector:
         self._turn: Turn | None = None
 
     def add(self, event: Notification) -> None:
-        payload = event.payload
+        payload: Any = event.payload
         if event.method == "item/completed":
             if hasattr(payload, "item") and payload.turn_id == self._turn_id:
                 self._items.append(payload.item)
@@ -57,7 +77,7 @@ class Collector:
         elif event.method == "turn/completed" and hasattr(payload, "turn") and payload.turn.id == self._turn_id:
             self._turn = payload.turn
 
-    def result(self, output_type: OutputType[Any] | None = None) -> TurnResult:
+    def result(self, output_type: OutputType[OutputT] | None = None) -> TurnResult[OutputT]:
         """Raises `TurnFailed` for a turn that failed, and `OutputError` for a response of the wrong shape."""
         turn = self._turn
         if turn is None:
@@ -66,6 +86,7 @@ class Collector:
             told = turn.error.message if turn.error is not None else ""
             raise TurnFailed(told or "the turn failed, and the server does not say why", turn)
         response = final_response(self._items)
+        output = output_type.read(response) if output_type is not None and turn.status == "completed" else None
         return TurnResult(
             id=turn.id,
             status=cast("TurnStatus", turn.status),
@@ -76,7 +97,7 @@ class Collector:
             final_response=response,
             items=[item for item in self._items if item.type != "userMessage"],
             usage=self._usage,
-            output=output_type.read(response) if output_type is not None and turn.status == "completed" else None,
+            output=cast("OutputT", output),
         )
 
 

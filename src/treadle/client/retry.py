@@ -18,10 +18,16 @@ def retry_on_overload(
     max_delay_s: float = 2.0,
     jitter_ratio: float = 0.2,
 ) -> T:
-    """Call `op` until it succeeds, up to `max_attempts` times while the server says that it is busy.
+    """Call a function until it succeeds, as long as the server says that it is busy.
 
-    Between two attempts it waits: `initial_delay_s`, then twice as long each time up to `max_delay_s`, each time up to
-    `jitter_ratio` more or less. Other errors, and the last one, are raised as they are.
+    Other errors, and the last one, are raised as they are.
+
+    Args:
+        op: The function.
+        max_attempts: How often it is called at most.
+        initial_delay_s: Seconds to wait after the first attempt; after each other one it is twice as long.
+        max_delay_s: The longest wait.
+        jitter_ratio: How much longer or shorter each wait may be, as a part of it.
     """
     delays = _delays(max_attempts, initial_delay_s, max_delay_s, jitter_ratio)
     import time
@@ -44,7 +50,15 @@ async def async_retry_on_overload(
     max_delay_s: float = 2.0,
     jitter_ratio: float = 0.2,
 ) -> T:
-    """`retry_on_overload` for a function that gives something to await."""
+    """`retry_on_overload` for a function that gives something to await.
+
+    Args:
+        op: The function.
+        max_attempts: How often it is called at most.
+        initial_delay_s: Seconds to wait after the first attempt; after each other one it is twice as long.
+        max_delay_s: The longest wait.
+        jitter_ratio: How much longer or shorter each wait may be, as a part of it.
+    """
     import asyncio
 
     delays = _delays(max_attempts, initial_delay_s, max_delay_s, jitter_ratio)

@@ -9,16 +9,18 @@ turn, and is dropped when its end was read. What nobody reads is bounded.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
 from msgspec import DecodeError, Raw, Struct
 
 from treadle.client.errors import CodexError, EventsLost, JsonRpcError, TurnConflict, rpc_error
 from treadle.client.notification import Notification, frequent_reader, make, thread_of, turn_of
-from treadle.errors import MalformedMessage
-from treadle.protocol.app.base import decode, encode
+from treadle.errors import ArgumentTypeError, MalformedMessage
+from treadle.protocol.app.base import decode
 from treadle.rpc import Failure, Reply, Request, RequestId, decode_lenient
 from treadle.rpc import Notification as RawNotification
 
@@ -61,10 +63,10 @@ class Stream:
     __slots__ = ("completed", "events", "failure", "key", "reading", "waiter")
 
     def __init__(self, key: str) -> None:
-        self.key = key
+        self.key: str = key
         self.events: deque[Notification] = deque()
-        self.completed = False
-        self.reading = False
+        self.completed: bool = False
+        self.reading: bool = False
         self.failure: CodexError | None = None
         self.waiter: Any = None
 
@@ -87,8 +89,8 @@ class Ending:
     __slots__ = ("over", "turn_id", "waiter")
 
     def __init__(self, turn_id: str | None) -> None:
-        self.turn_id = turn_id
-        self.over = False
+        self.turn_id: str | None = turn_id
+        self.over: bool = False
         self.waiter: Any = None
 
 
@@ -130,12 +132,12 @@ class Router:
         if len(self._pending) >= MAX_PENDING:
             raise CodexError(f"{MAX_PENDING} requests wait for an answer: wait for some of them first")
         self._next_id += 1
-        frame = encode(_message({"id": self._next_id, "method": method}, params))
+        frame = _encoded(_message({"id": self._next_id, "method": method}, params))
         self._pending[self._next_id] = token
         return self._next_id, frame
 
     def notification(self, method: str, params: Any = None) -> bytes:
-        return encode(_message({"method": method}, params))
+        return _encoded(_message({"method": method}, params))
 
     def forget(self, request_id: int) -> None:
         """Nobody waits for this answer any more."""
@@ -162,7 +164,8 @@ class Router:
                 self.tell(notification, news)
                 continue
             # Most are, so the way of these is short.
-            stream = streams.get(notification.payload.turn_id)
+            payload: Any = notification.payload
+            stream = streams.get(payload.turn_id)
             if stream is None or stream.failure is not None or len(stream.events) >= MAX_TURN_EVENTS:
                 self.tell(notification, news)
             else:
@@ -428,6 +431,17 @@ class Router:
 
     def forget_login(self, login_id: str) -> None:
         self._streams.pop(f"login {login_id}", None)
+
+
+def _encoded(message: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(message, enc_hook=_path_text)
+
+
+def _path_text(value: object) -> object:
+    """A path may stand wherever the protocol has the text of one."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    raise ArgumentTypeError("params", f"the params have an object of {type(value).__name__} in them: JSON has none")
 
 
 def _message(message: dict[str, Any], params: Any) -> dict[str, Any]:

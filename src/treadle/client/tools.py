@@ -7,13 +7,15 @@ and the shape of what it gets back. Does not call by itself, run anything concur
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Optional, TypeAlias
 
 import msgspec
 
+from treadle.arguments import text, wrong_type
 from treadle.client.docstrings import read_docstring
 from treadle.client.schemas import ShapeError, convert, object_schema
+from treadle.errors import ArgumentTypeError, ArgumentValueError
 from treadle.protocol.app.dynamic_tools import (
     DynamicToolCallOutputContentItem,
     FunctionDynamicToolSpec,
@@ -59,6 +61,12 @@ class Tool:
     checked and converted to those types before the function is called. The function may be asynchronous.
 
     Raises `ValueError` for a name that cannot be used, and `TypeError` for a signature that the model cannot call.
+
+    Args:
+        function: What is called: a function, plain or async, a method, or an object with `__call__`.
+        name: What the model calls it, of letters, digits, `_` and `-`; else the name of the function. It cannot be
+            that of a tool which the agent has already, such as `apply_patch`.
+        description: What the model is told about it; else the docstring of the function.
     """
 
     __slots__ = ("_required", "_types", "description", "function", "input_schema", "name")
@@ -76,7 +84,11 @@ class Tool:
         self, function: Callable[..., Any], *, name: str | None = None, description: str | None = None
     ) -> None:
         if isinstance(function, type) or not callable(function):
-            raise TypeError(f"{function!r} cannot be a tool: give a function, a method or an object with `__call__`")
+            problem = f"{function!r} cannot be a tool: give a function, a method or an object with `__call__`"
+            raise ArgumentTypeError("function", problem)
+        for parameter, given in (("name", name), ("description", description)):
+            if given is not None:
+                text(parameter, given)
         self.function = function
         self.name = _checked_name(function, name)
         told, told_of = read_docstring(_docstring(function))
@@ -163,14 +175,26 @@ class Tool:
 
 
 def tools_by_name(things: Iterable[Callable[..., Any] | Tool]) -> dict[str, Tool]:
-    """Tools under the names that the model calls them by; raises `ValueError` when two have the same."""
+    """Tools under the names that the model calls them by; raises `ArgumentError` for those that cannot be used."""
+    from treadle.tools.specs import built_in_names
+
+    if callable(things) or isinstance(things, Tool):
+        raise wrong_type("tools", "a list of functions", things, ": pass tools=[…]")
+    if isinstance(things, str | Mapping) or not isinstance(things, Iterable):
+        raise wrong_type("tools", "a list of functions", things)
     found: dict[str, Tool] = {}
     for thing in things:
         tool = Tool.of(thing)
+        if tool.name in built_in_names():
+            raise _bad_name(f"`{tool.name}` is a tool that the agent has already")
         if tool.name in found:
-            raise ValueError(f"two tools are called `{tool.name}`: give one of them another name, as Tool(f, name=...)")
+            raise _bad_name(f"two tools are called `{tool.name}`")
         found[tool.name] = tool
     return found
+
+
+def _bad_name(problem: str) -> ArgumentValueError:
+    return ArgumentValueError("tools", f"{problem}: give yours another name, as Tool(f, name=...)")
 
 
 # --- functions -------------------------------------------------------------------------------------------------------

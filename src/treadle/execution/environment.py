@@ -9,13 +9,16 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from msgspec import structs
+
+from treadle.arguments import limit, path, seconds, text, variables, words, wrong_type
 from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, ExecError, ExecTimeout
 from treadle.execution.model import CompletedRun, Evicted, ExecParams, Output, OutputStream, ProcessInfo
 from treadle.execution.process import Process
 from treadle.protocol.exec import EnvironmentInfo, EnvPolicy, Sandbox
 from treadle.transport import Address, AddressError, Channel
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from treadle.execution.files.base import Files
@@ -38,7 +41,14 @@ class Backend(Protocol):
 
 
 class Environment:
-    """Starts processes and works with files. Made by `connect`; closing it ends what it started."""
+    """Starts processes and works with files. Made by `connect`; closing it ends what it started.
+
+    Args:
+        backend: What starts the processes.
+        files: What works with the files; the attribute `files`.
+        info: What the place says of itself; the attribute `info`.
+        close: What is called, and awaited if it gives something to await, to end it.
+    """
 
     def __init__(self, backend: Backend, files: Files, info: EnvironmentInfo, close: Callable[[], object]) -> None:
         self._backend = backend
@@ -49,22 +59,27 @@ class Environment:
     @classmethod
     async def connect(
         cls,
-        url: str | Sequence[str] | None = None,
+        url: str | Sequence[str | os.PathLike[str]] | None = None,
         *,
         token: str | None = None,
         recovery_s: float = RECOVERY_S,
     ) -> Environment:
         """An environment on this machine (None), or on an exec-server.
 
-        `url` is `ws://HOST:PORT`, `wss://HOST`, `unix:///PATH`, or a command line that speaks the protocol on its
-        standard input and output, such as `["ssh", "HOST", "treadle", "exec-server", "--listen", "stdio://"]`.
-        `token` is the server's; that of a server of the same user on this machine is found in the home.
-        When the connection is lost it is taken up again for up to `recovery_s` seconds (0, or a command line: never)
-        without losing or doubling a byte. After that every open process fails.
+        Args:
+            url: `ws://HOST:PORT`, `wss://HOST`, `unix:///PATH`, or a command line that speaks the protocol on its
+                standard input and output, such as `["ssh", "HOST", "treadle", "exec-server", "--listen", "stdio://"]`.
+            token: What the server asks for as a bearer token; that of a server of the same user on this machine is
+                found in the home.
+            recovery_s: When the connection is lost it is taken up again for up to so many seconds (0, or a command
+                line: never) without losing or doubling a byte. After that every open process fails.
         """
+        if token is not None:
+            text("token", token)
+        seconds("recovery_s", recovery_s)
         if url is None:
             return _local(cls)
-        return await _remote(cls, url, token, recovery_s)
+        return await _remote(cls, _checked_url(url), token, recovery_s)
 
     async def __aenter__(self) -> Environment:
         return self
@@ -79,13 +94,20 @@ class Environment:
             await closing
 
     async def start(self, params: ExecParams) -> Process:
-        """Start a process. Raises `ExecError` when it cannot be; nothing runs then."""
+        """Start a process. Raises `ExecError` when it cannot be; nothing runs then.
+
+        Args:
+            params: What to start, and how.
+        """
+        if not isinstance(params, ExecParams):
+            raise wrong_type("params", "an ExecParams", params)
         if isinstance(params.argv, str):
             raise ExecError(
                 "argv is a list of words, not one string: for a shell, ['/bin/sh', '-c', '…']", INVALID_PARAMS
             )
         if not params.argv:
             raise ExecError("argv must not be empty", INVALID_PARAMS)
+        params = _checked(params)
         if not os.path.isabs(params.cwd):
             raise ExecError(f"cwd must be an absolute path, not {os.fspath(params.cwd)!r}", INVALID_PARAMS)
         return await self._backend.start(params)
@@ -96,7 +118,7 @@ class Environment:
 
     async def run(
         self,
-        argv: Sequence[str],
+        argv: Sequence[str | os.PathLike[str]],
         *,
         cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
@@ -106,9 +128,15 @@ class Environment:
     ) -> CompletedRun:
         """Run a command to its end and collect its output. A non-zero exit is a result, not an exception.
 
-        `cwd` defaults to the executor's own, `env` (None) to the executor's environment. Raises `ExecTimeout` after
-        `timeout` seconds, when the command and its descendants have been told to end.
+        Args:
+            argv: The program and its arguments. For a shell: `["/bin/sh", "-c", "…"]`.
+            cwd: Its working directory, as an absolute path; else the executor's own.
+            env: Its whole environment; else the executor's.
+            input: What it reads on its standard input, which is empty without it.
+            timeout: Seconds; then the command and its descendants are told to end, and `ExecTimeout` is raised.
+            sandbox: What it may do with files and the network; without it, anything.
         """
+        timeout = limit(timeout)
         params = ExecParams(
             process_id=f"run-{uuid.uuid4()}",
             argv=argv,
@@ -142,6 +170,24 @@ class Environment:
         if self.info.cwd is None:
             raise ExecError("the exec-server does not tell its working directory: pass cwd", INVALID_PARAMS)
         return path_from_uri(self.info.cwd)
+
+
+def _checked_url(url: str | Sequence[str | os.PathLike[str]]) -> str | list[str]:
+    if isinstance(url, str):
+        return url
+    if isinstance(url, os.PathLike):
+        raise wrong_type(
+            "url", "a URL or a command line", url, ": for a socket pass 'unix:///PATH', for a program [PATH]"
+        )
+    return words("url", url)
+
+
+def _checked(params: ExecParams) -> ExecParams:
+    """With plain strings in the command line. Raises `ArgumentError` for what is of another type."""
+    text("process_id", params.process_id)
+    path("cwd", params.cwd)
+    variables("env", params.env)
+    return structs.replace(params, argv=words("argv", params.argv))
 
 
 class _Collected:
@@ -210,9 +256,7 @@ def _local(cls: type[Environment]) -> Environment:
     return cls(backend, LocalFiles(), machine_info(), close)
 
 
-async def _remote(
-    cls: type[Environment], url: str | Sequence[str], token: str | None, recovery_s: float
-) -> Environment:
+async def _remote(cls: type[Environment], url: str | list[str], token: str | None, recovery_s: float) -> Environment:
     from treadle.execution.files.remote import RemoteFiles
     from treadle.execution.remote import RemoteBackend
     from treadle.transport.connect import connect

@@ -44,14 +44,21 @@ SIGNALS: Mapping[SignalName, signal.Signals] = {
 class ExecParams(Struct, frozen=True, kw_only=True):
     """What to start.
 
-    `env` is the whole environment unless `env_policy` says what to inherit from the executor; it is laid on top then.
-    A program without a slash is looked up in the child's PATH, or in the system's default path when there is none.
-    `tty` gives a pseudo-terminal of 24 x 80; otherwise `pipe_stdin` decides between a pipe and an empty stdin.
-    `arg0` is what the program sees as its own name.
+    Args:
+        process_id: The caller's name for it, which no other process of the environment has.
+        argv: The program and its arguments. A program without a slash is looked up in the child's PATH, or in the
+            system's default path when there is none.
+        cwd: Its working directory, as an absolute path.
+        env: The whole environment, unless `env_policy` says what to inherit from the executor: it is laid on top then.
+        env_policy: What to inherit from the environment of the executor; nothing without it.
+        tty: Whether it gets a pseudo-terminal, of 24 x 80.
+        pipe_stdin: Without `tty`: whether its standard input is a pipe to write to, or empty.
+        arg0: What the program sees as its own name; else the first of `argv`.
+        sandbox: What it may do with files and the network; without it, anything.
     """
 
     process_id: str
-    argv: Sequence[str]
+    argv: Sequence[str | os.PathLike[str]]
     cwd: str | os.PathLike[str]
     env: Mapping[str, str] = {}
     env_policy: EnvPolicy | None = None
@@ -59,6 +66,11 @@ class ExecParams(Struct, frozen=True, kw_only=True):
     pipe_stdin: bool = False
     arg0: str | None = None
     sandbox: Sandbox | None = None
+
+
+def argv_of(params: ExecParams) -> tuple[str, ...]:
+    """Its command line, with paths as plain strings."""
+    return tuple([os.fspath(word) for word in params.argv])
 
 
 class Output(Struct, frozen=True):

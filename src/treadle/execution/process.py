@@ -44,7 +44,12 @@ class _Ending(Struct):
 
 
 class Process(ABC):
-    """A process that was started. `process_id` is the caller's name for it."""
+    """A process that was started.
+
+    Args:
+        process_id: The caller's name for it.
+        retained_bytes: How much of its output is kept for readers that come later.
+    """
 
     def __init__(self, process_id: str, *, retained_bytes: int = RETAINED_BYTES) -> None:
         self.process_id = process_id
@@ -62,10 +67,12 @@ class Process(ABC):
 
     @property
     def exited(self) -> bool:
+        """Whether the process itself has ended, or was lost."""
         return self._ending is not None or self._failure is not None
 
     @property
     def exit_code(self) -> int | None:
+        """What it ended with; death by signal n is 128 + n. None while it runs, and when it was lost."""
         return self._ending.exit_code if self._ending is not None else None
 
     @property
@@ -75,12 +82,16 @@ class Process(ABC):
 
     @property
     def failure(self) -> str | None:
+        """Why it was lost, if it was."""
         return self._failure
 
     async def read(self, after_seq: int | None = None, max_bytes: int | None = None, wait_ms: int = 0) -> ReadResponse:
-        """The retained output after `after_seq`, at least one chunk if there is any, then as many as fit `max_bytes`.
+        """The retained output: at least one chunk if there is any, then as many as fit.
 
-        With `wait_ms` it waits that long for output, for the exit (unless `after_seq` is past it) or for the close.
+        Args:
+            after_seq: The number of the last event that is known already; from the beginning without it.
+            max_bytes: How much at most; all without it.
+            wait_ms: Wait so long for output, for the exit (unless `after_seq` is past it) or for the close.
         """
         after = max(after_seq or 0, 0)
         if wait_ms > 0 and not self._has_news(after):
@@ -93,14 +104,21 @@ class Process(ABC):
         return self._snapshot(after, max_bytes)
 
     async def changed(self, after_seq: int = 0) -> int:
-        """Wait until something newer than `after_seq` is known, or nothing more will come; returns the last number."""
+        """Wait until something newer is known, or nothing more will come; returns the last number.
+
+        Args:
+            after_seq: The number of the last event that is known already.
+        """
         await self.log.wait(after_seq)
         return self.log.last_seq
 
     def events(self, after_seq: int = 0) -> EventStream:
-        """All events after `after_seq`: first what is retained, then live, until `Closed` or `Failed`.
+        """All events: first what is retained, then live, until `Closed` or `Failed`.
 
         A subscriber that stops reading blocks this process, once it is half a mebibyte behind, and nothing else.
+
+        Args:
+            after_seq: The number of the last event that is known already.
         """
         return EventStream(self, max(after_seq, 0))
 
@@ -111,13 +129,23 @@ class Process(ABC):
         return self.exit_code
 
     def info(self, argv: tuple[str, ...] = (), tty: bool = False) -> ProcessInfo:
+        """Its line in `Environment.processes`.
+
+        Args:
+            argv: The command line to show.
+            tty: Whether it has a terminal.
+        """
         return ProcessInfo(self.process_id, argv, tty, self.log.next_seq, self.exited, self.exit_code, self.log.closed)
 
     # --- verbs ---
 
     @abstractmethod
     async def write(self, data: bytes) -> WriteResult:
-        """Send bytes to the process's stdin; waits while the process does not read."""
+        """Send bytes to the process's stdin; waits while the process does not read.
+
+        Args:
+            data: The bytes.
+        """
 
     @abstractmethod
     async def close_stdin(self) -> None:
@@ -125,15 +153,28 @@ class Process(ABC):
 
     @abstractmethod
     async def signal(self, name: SignalName) -> None:
-        """Send a signal to the process group; nothing happens when it has ended."""
+        """Send a signal to the process group; nothing happens when it has ended.
+
+        Args:
+            name: `interrupt`, `terminate`, `kill`, `hangup`, `quit`, `usr1`, `usr2`, `stop` or `continue`.
+        """
 
     @abstractmethod
     async def terminate(self, grace_s: float = TERMINATE_GRACE_S) -> bool:
-        """TERM, then after `grace_s` KILL, for the process and all its descendants. Returns whether it was running."""
+        """TERM, then KILL, for the process and all its descendants. Returns whether it was running.
+
+        Args:
+            grace_s: Seconds between the two.
+        """
 
     @abstractmethod
     async def resize(self, rows: int, cols: int) -> None:
-        """Change the size of the process's terminal."""
+        """Change the size of the process's terminal.
+
+        Args:
+            rows: Its lines.
+            cols: Its columns.
+        """
 
     # --- for backends: adding events ---
 

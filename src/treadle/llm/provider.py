@@ -108,9 +108,9 @@ class Endpoint:
     __slots__ = ("_secrets", "headers", "shown", "url")
 
     def __init__(self, url: str, headers: dict[str, str], secrets: frozenset[str]) -> None:
-        self.url = url
-        self.shown = shown_url(url)
-        self.headers = headers
+        self.url: str = url
+        self.shown: str = shown_url(url)
+        self.headers: dict[str, str] = headers
         self._secrets = secrets
 
     def __repr__(self) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from treadle.agent.departures import Departures
+from treadle.arguments import folder, path, texts, variables
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.server.client import Client
 from treadle.server.tasks import Tasks
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from treadle.store.model import Store
     from treadle.transport import Channel
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 # Searches for files at a time, of all clients. Each is a process that computes.
 MAX_SEARCHES: Final = 8
@@ -48,7 +49,14 @@ class Watch(Protocol):
 
 
 class AppServer:
-    """Use it as `async with AppServer() as server`. `home` is where threads and settings are kept."""
+    """Use it as `async with AppServer() as server`.
+
+    Args:
+        home: Where threads and settings are kept; else `TREADLE_HOME`, `CODEX_HOME` or `~/.treadle`.
+        overrides: Settings as `key=value`, which come before those of `config.toml`.
+        environ: The environment, which commands inherit from; else that of this process.
+        cwd: The working directory of threads that name none; else that of this process. It must exist.
+    """
 
     def __init__(
         self,
@@ -56,17 +64,17 @@ class AppServer:
         home: str | os.PathLike[str] | None = None,
         overrides: Iterable[str] = (),
         environ: Mapping[str, str] | None = None,
-        cwd: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._environ = os.environ if environ is None else environ
-        self._home = None if home is None else Path(home)
-        self._overrides = tuple(overrides)
-        self._cwd = cwd
+        self._environ = os.environ if environ is None else variables("environ", environ)
+        self._home = None if home is None else Path(path("home", home))
+        self._overrides = tuple(texts("overrides", overrides))
+        self._cwd = None if cwd is None else folder("cwd", cwd)
         self.clients: dict[Client, None] = {}
-        self.departures = Departures()
+        self.departures: Departures = Departures()
         self.user_agent = "treadle"
-        self.tasks = Tasks()
-        self.draining = False
+        self.tasks: Tasks = Tasks()
+        self.draining: bool = False
         self._config: Config | None = None
         self.config_problems: list[ConfigError | ConfigWarning] = []
         self._login: Login | None = None
@@ -126,6 +134,12 @@ class AppServer:
             await self._threads.wait_idle()
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Do something beside everything else; it ends with the server.
+
+        Args:
+            work: What to do.
+            name: What it is called in logs.
+        """
         return self.tasks.start(work, name)
 
     # --- clients ---
@@ -137,7 +151,13 @@ class AppServer:
         must_not_lose: bool = False,
         identity: Identity | None = None,
     ) -> ChannelClient:
-        """Serve a client at the other end of a channel; `identity` is that of one whose handshake is done already."""
+        """Serve a client at the other end of a channel.
+
+        Args:
+            channel: The channel.
+            must_not_lose: Whether the client is never cut off for being slow: its end of the channel is bounded itself.
+            identity: Who it is, if its handshake is done already.
+        """
         from treadle.server.connection import ChannelClient
 
         client = ChannelClient(self, channel, must_not_lose=must_not_lose)
@@ -150,7 +170,12 @@ class AppServer:
         return client
 
     def connect(self, on_event: Callable[[Event], None], on_ask: Callable[[Ask], None]) -> LocalClient:
-        """A client in this process."""
+        """A client in this process.
+
+        Args:
+            on_event: Is given each notification, at once.
+            on_ask: Is given each request of the server, at once; `answer` of the client replies.
+        """
         from treadle.server.local import LocalClient
 
         client = LocalClient(self, on_event, on_ask)
@@ -158,6 +183,11 @@ class AppServer:
         return client
 
     def client_gone(self, client: Client) -> None:
+        """Forget a client whose connection has ended.
+
+        Args:
+            client: The client.
+        """
         self.clients.pop(client, None)
         if self._threads is not None:
             self._threads.client_gone(client)
@@ -166,16 +196,32 @@ class AppServer:
         self.relieved()
 
     def watches(self, client: Client) -> dict[str, Watch]:
-        """What a client watches or runs outside of any thread, by its own name for it; it ends with the client."""
+        """What a client watches or runs outside of any thread, by its own name for it; it ends with the client.
+
+        Args:
+            client: The client.
+        """
         if client.closed:
             raise RpcError(INVALID_REQUEST, "the connection is closed")
         return self._watches.setdefault(client, {})
 
     def answered(self, client: Client, ask_id: int, answer: Raw | RpcError) -> None:
+        """A client has answered a request of the server.
+
+        Args:
+            client: The client.
+            ask_id: The number of the request.
+            answer: The result, or an error.
+        """
         if self._threads is not None:
             self._threads.answered(client, ask_id, answer)
 
     def broadcast(self, event: Event) -> None:
+        """Tell all clients.
+
+        Args:
+            event: The notification.
+        """
         for client in tuple(self.clients):
             client.tell(event)
 
@@ -249,9 +295,19 @@ class AppServer:
         return self._models
 
     def config_for(self, settings: Settings) -> Config:
+        """The settings of the server as they hold for a thread.
+
+        Args:
+            settings: Those of the thread.
+        """
         return self.models.config_for(settings)
 
     def model_for(self, settings: Settings) -> Model:
+        """The model that a thread asks.
+
+        Args:
+            settings: Those of the thread.
+        """
         return self.models.model_for(settings)
 
     async def store(self) -> Store:

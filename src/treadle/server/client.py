@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from treadle.server.app import AppServer
     from treadle.server.handshake import Identity
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 # Requests that one client may have under way. More are refused: a client that does not wait will not stop.
 MAX_CALLS: Final = 1024
@@ -41,10 +41,10 @@ class Call:
     __slots__ = ("_answered", "client", "params", "request_id", "server")
 
     def __init__(self, client: Client, request_id: Any, params: Any) -> None:
-        self.client = client
-        self.server = client.server
-        self.request_id = request_id
-        self.params = params
+        self.client: Client = client
+        self.server: AppServer = client.server
+        self.request_id: Any = request_id
+        self.params: Any = params
         self._answered = False
 
     def reply(self, result: Any) -> None:
@@ -74,14 +74,14 @@ class Client(ABC):
 
     def __init__(self, server: AppServer) -> None:
         self.server = server
-        self.name = ""
-        self.version = ""
-        self.initialized = False
-        self.experimental = False
+        self.name: str = ""
+        self.version: str = ""
+        self.initialized: bool = False
+        self.experimental: bool = False
         self.opted_out: frozenset[str] = frozenset()
         self.quirks: Quirks = NONE
-        self.calls = 0
-        self.closed = False
+        self.calls: int = 0
+        self.closed: bool = False
 
     def identify(self, identity: Identity) -> None:
         """The handshake is done."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from treadle.server.app import AppServer
     from treadle.transport import Channel
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 # What may wait for a client. Beyond the first mark the agent pauses for one that must not lose anything.
 HIGH_BYTES: Final = 4 << 20

@@ -19,7 +19,7 @@ from treadle.server.routes import ROUTES
 if TYPE_CHECKING:
     from treadle.server.app import AppServer
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class LocalClient(Client):

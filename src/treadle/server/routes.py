@@ -88,11 +88,11 @@ class Route:
 
     def __init__(self, method: str) -> None:
         module, _, name = _HANDLERS[method].partition(".")
-        self.method = method
+        self.method: str = method
         self.handler: Any = getattr(import_module(f"treadle.server.methods.{module}"), name)
-        self.is_async = iscoroutinefunction(self.handler)
+        self.is_async: bool = iscoroutinefunction(self.handler)
         self.params: Any = _params(method)
-        self.params_optional = method in _PARAMS_OPTIONAL
+        self.params_optional: bool = method in _PARAMS_OPTIONAL
 
 
 def _params(method: str) -> Any:

@@ -24,7 +24,7 @@ from treadle.store.model import DeleteThread, Loaded, Store, StoreError
 if TYPE_CHECKING:
     from treadle.server.app import AppServer
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 # A thread without listeners is unloaded after this long, looked at once a minute.
 IDLE_S: Final = 30 * 60.0

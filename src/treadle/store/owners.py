@@ -99,7 +99,7 @@ class Owner:
     __slots__ = ("_fd", "_path", "id")
 
     def __init__(self, owner_id: str, path: str, fd: int) -> None:
-        self.id = owner_id
+        self.id: str = owner_id
         self._path = path
         self._fd = fd
 

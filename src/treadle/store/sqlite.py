@@ -71,7 +71,7 @@ class _Home:
     def __init__(self, folder: str) -> None:
         self._folder = os.path.abspath(folder)
         self._connection: Connection | None = None
-        self.path = os.path.join(self._folder, FILE_NAME)
+        self.path: str = os.path.join(self._folder, FILE_NAME)
 
     def open(self) -> Transactions:
         try:

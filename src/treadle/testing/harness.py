@@ -26,6 +26,7 @@ import msgspec
 
 from treadle.agent.event import Event
 from treadle.agent.services import Ask
+from treadle.arguments import path
 from treadle.errors import RpcError
 from treadle.protocol.app.base import convert, encode
 from treadle.server.app import AppServer
@@ -43,7 +44,15 @@ WAIT_S: Final = 30.0
 
 
 class AppServerHarness:
-    """`model` is the mock (also as `responses`). `settings` and `provider` add to config.toml, or replace in it."""
+    """A folder with all that a server needs: `home`, `workspace` and `model`, which is also `responses`.
+
+    Args:
+        tmp_path: The folder to make it in; it may have to be made.
+        model: The mock model; else one is made, and closed with the harness.
+        settings: Settings to add to `config.toml`, or to replace in it.
+        provider: The same for the section of the provider.
+        extra_toml: More text for `config.toml`.
+    """
 
     def __init__(
         self,
@@ -54,21 +63,23 @@ class AppServerHarness:
         provider: Mapping[str, str | int | bool] | None = None,
         extra_toml: str = "",
     ) -> None:
-        root = Path(tmp_path)
-        self.home = root / "home"
-        self.workspace = root / "workspace"
+        root = Path(path("tmp_path", tmp_path))
+        self.home: Path = root / "home"
+        self.workspace: Path = root / "workspace"
         self.home.mkdir(parents=True, exist_ok=True)
         self.workspace.mkdir(parents=True, exist_ok=True)
-        self.model = MockModel() if model is None else model
+        self.model: MockModel = MockModel() if model is None else model
         self._own_model = model is None
         self._write_config({**_SETTINGS, **(settings or {})}, {**_PROVIDER, **(provider or {})}, extra_toml)
 
     @property
     def responses(self) -> MockModel:
+        """The mock model, under another name."""
         return self.model
 
     @property
     def codex_home(self) -> Path:
+        """The home, under another name."""
         return self.home
 
     def _write_config(self, settings: Mapping[str, Any], provider: Mapping[str, Any], extra: str) -> None:
@@ -87,6 +98,7 @@ class AppServerHarness:
         self.close()
 
     def close(self) -> None:
+        """End the mock model, if it is our own."""
         if self._own_model:
             self.model.close()
 
@@ -95,14 +107,22 @@ class AppServerHarness:
         return {**os.environ, "CODEX_HOME": str(self.home), "TREADLE_HOME": str(self.home)}
 
     def codex_config(self, **members: Any) -> CodexConfig:
-        """For the SDK: a server in this process, with this home, workspace and model. `members` are other settings."""
+        """For the SDK: a server in this process, with this home, workspace and model.
+
+        Args:
+            members: Other fields of the `CodexConfig`.
+        """
         from treadle.client import CodexConfig
 
         homes = {"CODEX_HOME": str(self.home), "TREADLE_HOME": str(self.home)}
         return CodexConfig(**{"cwd": str(self.workspace), "env": homes, **members})
 
     def command(self, *arguments: str) -> list[str]:
-        """The command line of a server as a program; stdio without arguments."""
+        """The command line of a server as a program.
+
+        Args:
+            arguments: Those of `treadle app-server`; without any it speaks over its standard streams.
+        """
         return [sys.executable, "-m", "treadle", "app-server", *(arguments or ("--listen", "stdio://"))]
 
     @asynccontextmanager
@@ -115,7 +135,13 @@ class AppServerHarness:
     async def connect(
         self, name: str = "test", *, server: AppServer | None = None, experimental: bool = True
     ) -> AsyncIterator[HarnessClient]:
-        """A client that has shaken hands, with a server of its own unless one is given."""
+        """A client that has shaken hands.
+
+        Args:
+            name: Who it says that it is.
+            server: The server; else it gets one of its own.
+            experimental: Whether it asks for the experimental parts of the protocol.
+        """
         if server is None:
             async with self.server() as own, self.connect(name, server=own, experimental=experimental) as client:
                 yield client
@@ -143,8 +169,10 @@ _PROVIDER: Final = {"name": "Mock", "wire_api": "responses", "request_max_retrie
 class HarnessClient:
     """Plain JSON objects in and out. Everything that the server tells is in `messages`, oldest first.
 
-    `answer` decides about requests of the server: a function of the request that returns the result, or None to leave
-    it open (`reply` answers it later).
+    Args:
+        server: The server to talk to.
+        answer: Decides about requests of the server: a function of the request that returns the result, or None to
+            leave it open (`reply` answers it later).
     """
 
     def __init__(self, server: AppServer, answer: Answerer | None = None) -> None:
@@ -155,7 +183,12 @@ class HarnessClient:
         self._news = asyncio.Event()
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Json:
-        """The result. Raises `RpcError`."""
+        """The result. Raises `RpcError`.
+
+        Args:
+            method: The method, such as `thread/start`.
+            params: Its params, with the names of the wire.
+        """
         route = ROUTES.get(method)
         try:
             given = params if route is None else convert(dict(params), route.params)
@@ -167,18 +200,34 @@ class HarnessClient:
         return result
 
     async def run_turn(self, thread_id: str, text: str, **params: Any) -> Json:
-        """Start a turn and wait for its end; the params of `turn/completed`."""
+        """Start a turn and wait for its end; the params of `turn/completed`.
+
+        Args:
+            thread_id: The thread.
+            text: What the user says.
+            params: Other params of `turn/start`, with the names of the wire.
+        """
         given = {"threadId": thread_id, "input": [{"type": "text", "text": text}], **params}
         turn = (await self.request("turn/start", given))["turn"]
         return await self.turn_end(turn["id"])
 
     async def turn_end(self, turn_id: str) -> Json:
+        """Wait for the end of a turn; the params of `turn/completed`.
+
+        Args:
+            turn_id: The turn.
+        """
         done = await self.wait_for("turn/completed", lambda params: params["turn"]["id"] == turn_id)
         params: Json = done["params"]
         return params
 
     async def wait_for(self, method: str, fits: Callable[[Json], bool] = lambda _: True) -> Json:
-        """The first message of a method that fits, from the beginning; waits for it."""
+        """The first message of a method that fits, from the beginning; waits for it.
+
+        Args:
+            method: The method.
+            fits: Whether the params of a message are what is waited for.
+        """
         async with asyncio.timeout(WAIT_S):
             seen = 0
             while True:
@@ -190,17 +239,27 @@ class HarnessClient:
                 await self._news.wait()
 
     def told(self, *methods: str) -> list[Json]:
-        """The messages of these methods, or all."""
+        """What the server has told so far.
+
+        Args:
+            methods: Only the messages of these; all without any.
+        """
         return [message for message in self.messages if not methods or message["method"] in methods]
 
     def reply(self, request: Json, result: Json | RpcError) -> None:
-        """Answer a request of the server."""
+        """Answer a request of the server.
+
+        Args:
+            request: The request, as it is in `messages`.
+            result: The result, or an error.
+        """
         if isinstance(result, RpcError):
             self._client.answer(request["id"], result)
         else:
             self._client.answer(request["id"], msgspec.Raw(json.dumps(result).encode()))
 
     def close(self) -> None:
+        """End the connection."""
         self._client.close()
 
     def _told(self, event: Event) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias, Unpack
 
+from treadle.arguments import one_of
 from treadle.testing import replies
 from treadle.testing.mock_server import MockServer, empty_queue, refusal_of
 from treadle.testing.recorded import RecordedRequest
@@ -38,14 +39,17 @@ class MockModel:
             assert first.last_user_text == "What is here?"
             assert "README.md" in second.tool_outputs["c1"]
 
-    Every request takes the next queued response. With an empty queue, `on_empty` decides: `"error"` answers HTTP 500
-    and says so, `"wait"` holds the request until something is queued, a function is given the request and returns the
-    text of a message or a `Reply` (see `reply_message`). What a function raises is raised again by `with`.
+    Every request takes the next queued response. All methods may be called from any thread.
 
-    All methods may be called from any thread.
+    Args:
+        on_empty: What is done when the queue is empty: `"error"` answers HTTP 500 and says so, `"wait"` holds the
+            request until something is queued, a function is given the request and returns the text of a message or a
+            `Reply` (see `reply_message`). What a function raises is raised again by `with`.
     """
 
     def __init__(self, *, on_empty: OnEmpty = "error") -> None:
+        if not callable(on_empty):
+            one_of("on_empty", on_empty, ("error", "wait"), " or a function")
         self._on_empty = on_empty
         self._numbers = itertools.count(1)
         self._queue: deque[Reply] = deque()
@@ -90,9 +94,16 @@ class MockModel:
         usage: Usage | None = None,
         **timing: Unpack[Timing],
     ) -> None:
-        """A response with one message. `deltas` are the pieces it is streamed in (else one), and must make the text.
+        """A response with one message.
 
         Its events are: created, item added, the deltas, item done, completed. `cut_after` and `gate_after` count them.
+
+        Args:
+            text: What the agent says.
+            phase: What the message is, such as `final_answer`.
+            deltas: The pieces that it is streamed in, which must make the text; else one.
+            usage: The token counts.
+            timing: When it is sent, and how much of it (see `Timing`).
         """
         self.enqueue(self.reply_message(text, phase=phase, deltas=deltas, usage=usage, **timing))
 
@@ -105,7 +116,15 @@ class MockModel:
         usage: Usage | None = None,
         **timing: Unpack[Timing],
     ) -> str:
-        """A response with one function call; returns its call id. A string is sent as it is, even if no JSON."""
+        """A response with one function call; returns its call id.
+
+        Args:
+            name: The function.
+            arguments: Its arguments. A string is sent as it is, even if no JSON.
+            call_id: The id of the call; else one is made.
+            usage: The token counts.
+            timing: When it is sent, and how much of it (see `Timing`).
+        """
         return self.enqueue_calls(ToolCall(name, arguments, call_id), usage=usage, **timing)[0]
 
     def enqueue_custom_call(
@@ -117,13 +136,28 @@ class MockModel:
         usage: Usage | None = None,
         **timing: Unpack[Timing],
     ) -> str:
-        """A response with one call of a tool that takes free text; returns its call id."""
+        """A response with one call of a tool that takes free text; returns its call id.
+
+        Args:
+            name: The tool.
+            text: What it is given.
+            call_id: The id of the call; else one is made.
+            usage: The token counts.
+            timing: When it is sent, and how much of it (see `Timing`).
+        """
         return self.enqueue_calls(ToolCall(name, text, call_id, custom=True), usage=usage, **timing)[0]
 
     def enqueue_calls(
         self, *calls: ToolCall, text: str | None = None, usage: Usage | None = None, **timing: Unpack[Timing]
     ) -> list[str]:
-        """A response with several calls, after a message when `text` is given; returns the call ids."""
+        """A response with several calls; returns the call ids.
+
+        Args:
+            calls: The calls.
+            text: A message that comes before them.
+            usage: The token counts.
+            timing: When it is sent, and how much of it (see `Timing`).
+        """
         number = next(self._numbers)
         call_ids = [call.call_id or f"call_{number}_{index}" for index, call in enumerate(calls)]
         items = [call.item(call_id) for call, call_id in zip(calls, call_ids, strict=True)]
@@ -139,7 +173,12 @@ class MockModel:
         return call_ids
 
     def enqueue_sse(self, events: Sequence[Event | bytes] | bytes, **timing: Unpack[Timing]) -> None:
-        """A response of exactly these events: objects with a `type`, or bytes that are sent as they are."""
+        """A response of exactly these events.
+
+        Args:
+            events: Objects with a `type`, or bytes that are sent as they are.
+            timing: When it is sent, and how much of it (see `Timing`).
+        """
         self.enqueue(replies.sse_reply(events, **timing))
 
     def enqueue_error(
@@ -151,11 +190,23 @@ class MockModel:
         delay_s: float = 0.0,
         gate: threading.Event | None = None,
     ) -> None:
-        """A plain HTTP answer; a mapping is sent as JSON."""
+        """A plain HTTP answer.
+
+        Args:
+            status: Its HTTP status.
+            body: What is sent; a mapping as JSON.
+            headers: Headers to add.
+            delay_s: Seconds to wait before it is sent.
+            gate: Wait until the test sets this event.
+        """
         self.enqueue(replies.error_reply(status, body, headers, delay_s=delay_s, gate=gate))
 
     def enqueue(self, reply: Reply) -> None:
-        """Any reply, as made by `reply_message` or by hand."""
+        """Any reply.
+
+        Args:
+            reply: As made by `reply_message` or by hand.
+        """
         with self._changed:
             if len(self._queue) >= MAX_QUEUED:
                 raise OverflowError(f"the mock model holds at most {MAX_QUEUED} queued responses: close it")
@@ -171,7 +222,15 @@ class MockModel:
         usage: Usage | None = None,
         **timing: Unpack[Timing],
     ) -> Reply:
-        """The reply that `enqueue_assistant_message` queues, for a function that is given as `on_empty`."""
+        """The reply that `enqueue_assistant_message` queues, for a function that is given as `on_empty`.
+
+        Args:
+            text: What the agent says.
+            phase: What the message is, such as `final_answer`.
+            deltas: The pieces that it is streamed in, which must make the text; else one.
+            usage: The token counts.
+            timing: When it is sent, and how much of it (see `Timing`).
+        """
         pieces = [text] if deltas is None else list(deltas)
         if "".join(pieces) != text:
             raise ValueError("the deltas do not make up the text: joined, they must equal it")
@@ -201,9 +260,13 @@ class MockModel:
         return requests[0]
 
     def wait_for_requests(self, n: int, timeout: float = WAIT_S) -> list[RecordedRequest]:
-        """Block until `n` requests have arrived in all, and return all; `TimeoutError` says how many did.
+        """Block until so many requests have arrived in all, and return all; `TimeoutError` says how many did.
 
         In an async test that runs the client on the same loop, use `await model.arrived(n)`.
+
+        Args:
+            n: How many.
+            timeout: Seconds to wait for them.
         """
         with self._changed:
             if not self._changed.wait_for(lambda: self._received >= n, timeout):
@@ -211,7 +274,12 @@ class MockModel:
             return list(self._requests)
 
     async def arrived(self, n: int, timeout: float = WAIT_S) -> list[RecordedRequest]:
-        """`wait_for_requests` without blocking the event loop."""
+        """`wait_for_requests` without blocking the event loop.
+
+        Args:
+            n: How many.
+            timeout: Seconds to wait for them.
+        """
         return await asyncio.to_thread(self.wait_for_requests, n, timeout)
 
     def _answer(self, request: RecordedRequest) -> Reply:

@@ -35,7 +35,7 @@ class MockServer(ThreadingHTTPServer):
     def __init__(self, answer: Callable[[RecordedRequest], Reply]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answer = answer
-        self.closed = threading.Event()
+        self.closed: threading.Event = threading.Event()
         self.failures: list[BaseException] = []
         self._open: set[socket.socket] = set()
         self._changed = threading.Condition()  # guards _open

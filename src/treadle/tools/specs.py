@@ -40,6 +40,11 @@ def tool_specs(
     return (*specs, *map(dynamic_spec, dynamic))
 
 
+def built_in_names() -> frozenset[str]:
+    """What the model calls our own tools: a client's tool of the same name would take its place."""
+    return frozenset(msgspec.json.decode(spec)["name"] for spec in tool_specs())
+
+
 def dynamic_spec(spec: DynamicToolSpec) -> Raw:
     """A tool that the client runs, or a namespace of them."""
     match spec:

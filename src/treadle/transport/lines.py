@@ -12,8 +12,8 @@ class LineFramer:
         self._max_line = max_line
         self._line = bytearray()  # the one that has not ended yet
         self.outgoing: list[bytes] = []
-        self.ended = False
-        self.end_reason = ""
+        self.ended: bool = False
+        self.end_reason: str = ""
 
     def receive(self, data: bytes) -> list[bytes]:
         if self.ended:

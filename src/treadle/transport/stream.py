@@ -62,7 +62,7 @@ class StreamChannel(Channel, asyncio.Protocol):
         self._batch_size = 0
         self._flush_due = False
         self._keepalive = keepalive
-        self.heard_at = self._loop.time()
+        self.heard_at: float | None = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
 
     # --- Channel ---

@@ -65,8 +65,8 @@ class WebSocketFramer:
         self._fragments: bytearray | None = None
         self._close_sent = False
         self.outgoing: list[bytes] = []
-        self.ended = False
-        self.end_reason = ""
+        self.ended: bool = False
+        self.end_reason: str = ""
 
     def receive(self, data: bytes) -> list[bytes]:
         """Take bytes from the peer and give the messages that they complete."""

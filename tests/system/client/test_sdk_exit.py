@@ -52,7 +52,7 @@ def run(code: str, *arguments: str, env: dict[str, str] | None = None) -> subpro
 @pytest.mark.parametrize("rest", ["del codex", "Thread(codex._client, 't').turn('go on')", "codex.close()"])
 def test_a_program_that_drops_its_client_ends(fake: MakeFake, rest: str) -> None:
     server = fake("exit")
-    done = run(DROPPED.format(rest=rest), *server.config.launch_args_override or (), env=server.config.env)
+    done = run(DROPPED.format(rest=rest), *map(str, server.config.launch_args_override or ()), env=server.config.env)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"end\n", b"")
     assert processes_left(server.marker) == []
 
@@ -60,7 +60,9 @@ def test_a_program_that_drops_its_client_ends(fake: MakeFake, rest: str) -> None
 @pytest.mark.parametrize("rest", ["del codex", "await AsyncThread(codex, 't').turn('go on')", "await codex.close()"])
 def test_an_async_program_that_drops_its_client_ends(fake: MakeFake, rest: str) -> None:
     server = fake("exit")
-    done = run(DROPPED_ASYNC.format(rest=rest), *server.config.launch_args_override or (), env=server.config.env)
+    done = run(
+        DROPPED_ASYNC.format(rest=rest), *map(str, server.config.launch_args_override or ()), env=server.config.env
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"end\n", b"")
     assert processes_left(server.marker) == []
 
@@ -75,6 +77,6 @@ def test_a_program_that_drops_a_client_of_a_server_in_its_process_ends(code: str
 def test_a_program_that_fails_while_a_turn_runs_ends(fake: MakeFake) -> None:
     server = fake("exit")
     code = DROPPED.format(rest="Thread(codex._client, 't').turn('go on')\nraise SystemExit(3)")
-    done = run(code, *server.config.launch_args_override or (), env=server.config.env)
+    done = run(code, *map(str, server.config.launch_args_override or ()), env=server.config.env)
     assert (done.returncode, done.stdout, done.stderr) == (3, b"", b"")
     assert processes_left(server.marker) == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -13,7 +13,13 @@ from treadle.client import Notification, UnknownNotification
 from treadle.client.notification import make, thread_of, turn_of
 from treadle.client.router import Router
 from treadle.protocol.app.base import Unknown, encode
+from treadle.protocol.app.item_notifications import (
+    AgentMessageDeltaNotification,
+    ItemCompletedNotification,
+    ItemStartedNotification,
+)
 from treadle.protocol.app.registry import NOTIFICATIONS
+from treadle.protocol.app.thread_notifications import TurnCompletedNotification
 from unit.protocol.app_samples import samples
 
 JSON = st.recursive(
@@ -37,7 +43,7 @@ def test_every_notification_is_read_alike_however_it_is_written(method: str) -> 
     for payload in samples(NOTIFICATIONS[method]):
         params = json.loads(encode(payload))
         made = make(method, params)
-        assert made == Notification(method, payload)
+        assert made == Notification(method, cast(Any, payload))
         written = [
             received({"method": method, "params": params}),
             received({"params": params, "method": method}),
@@ -78,6 +84,7 @@ def test_unknown_methods_are_kept_as_they_came() -> None:
 def test_unknown_members_are_ignored(member: str) -> None:
     params = {"threadId": "t", "turnId": "u", "itemId": "i", "delta": "x", member: "y"}
     found = received({"method": "item/agentMessage/delta", member: "y", "params": params})
+    assert isinstance(found.payload, AgentMessageDeltaNotification)
     assert (found.method, found.payload.delta) == ("item/agentMessage/delta", "x")
 
 
@@ -85,6 +92,7 @@ def test_unknown_items_are_kept_as_they_came() -> None:
     item = {"type": "holographic", "id": "i", "depth": 3}
     params = {"threadId": "t", "turnId": "u", "item": item, "completedAtMs": 0}
     found = received({"method": "item/completed", "params": params})
+    assert isinstance(found.payload, ItemCompletedNotification | ItemStartedNotification)
     assert isinstance(found.payload.item, Unknown)
     assert turn_of(found) == "u"
     assert (found.payload.item.type, found.payload.item.root["depth"]) == ("holographic", 3)
@@ -93,6 +101,7 @@ def test_unknown_items_are_kept_as_they_came() -> None:
 def test_unknown_words_are_kept_as_they_came() -> None:
     turn = {"id": "u", "items": [{"type": "holographic"}], "status": "dreaming"}
     found = received({"method": "turn/completed", "params": {"threadId": "t", "turn": turn}})
+    assert isinstance(found.payload, TurnCompletedNotification)
     assert (found.payload.turn.status, found.payload.turn.items[0].type) == ("dreaming", "holographic")
 
 

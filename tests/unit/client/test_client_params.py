@@ -93,8 +93,8 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
         ({"sandbox": Sandbox.workspace_write}, {**REVIEWED, "sandbox": "workspace-write"}),
         ({"sandbox": Sandbox.full_access}, {**REVIEWED, "sandbox": "danger-full-access"}),
         (
-            {"cwd": "/w", "model": "m", "ephemeral": True, "base_instructions": "b", "config": {"a": 1}},
-            {**REVIEWED, "cwd": "/w", "model": "m", "ephemeral": True, "baseInstructions": "b", "config": {"a": 1}},
+            {"cwd": "/", "model": "m", "ephemeral": True, "base_instructions": "b", "config": {"a": 1}},
+            {**REVIEWED, "cwd": "/", "model": "m", "ephemeral": True, "baseInstructions": "b", "config": {"a": 1}},
         ),
     ],
 )
@@ -161,7 +161,10 @@ async def test_a_handler_is_who_reviews(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize(
     ("named", "message"),
-    [({"approval_mode": "deny_all"}, "deny_all, auto_review"), ({"sandbox": "read-only"}, "Sandbox.read_only")],
+    [
+        ({"approval_mode": "deny_all"}, "ApprovalMode.deny_all, ApprovalMode.a"),
+        ({"sandbox": "read-only"}, "Sandbox.read_only"),
+    ],
 )
 async def test_words_are_no_members(recorder: Recorder, named: dict[str, Any], message: str) -> None:
     for attempt in ("thread_start", "turn"):

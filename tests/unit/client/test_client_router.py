@@ -22,6 +22,8 @@ from treadle.client.errors import (
 from treadle.client.notification import Notification
 from treadle.client.router import Router, Stream
 from treadle.errors import MalformedMessage
+from treadle.protocol.app.accounts import AccountLoginCompletedNotification
+from treadle.protocol.app.item_notifications import AgentMessageDeltaNotification
 
 GONE = TransportClosedError("gone")
 
@@ -40,7 +42,8 @@ def end(turn: str, thread: str = "thread", status: str = "completed") -> bytes:
 
 
 def name(notification: Notification) -> str:
-    return "end" if notification.method == "turn/completed" else str(notification.payload.delta)
+    payload = notification.payload
+    return payload.delta if isinstance(payload, AgentMessageDeltaNotification) else "end"
 
 
 def drain(stream: Stream) -> list[str]:
@@ -351,6 +354,7 @@ def test_a_login_is_heard_of_before_or_after_it_is_asked_for() -> None:
     router.receive([done])
     found = router.login("one").take()
     assert found is not None
+    assert isinstance(found.payload, AccountLoginCompletedNotification)
     assert found.payload.success
     waiting = router.login("two")
     news = router.receive([done.replace(b"one", b"two")])

@@ -20,7 +20,7 @@ from treadle.store.model import StoreError
 from treadle.tools.arguments import ExecCommandArguments, parse
 from treadle.tools.errors import ToolInputError
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 Output = str | list[dict[str, Any]]
 
@@ -33,7 +33,7 @@ class Toolbox:
         self._group = group
         self._running: list[asyncio.Task[None]] = []
         self._last_alone: asyncio.Task[None] | None = None
-        self.called = False  # since the last drain
+        self.called: bool = False  # since the last drain
 
     def start(self, call: Call) -> None:
         self.called = self._turn.called = True

@@ -52,7 +52,7 @@ class Inotify:
 
     def __init__(self) -> None:
         self._calls = _calls()
-        self.descriptor = self._checked(self._calls.init(os.O_NONBLOCK | os.O_CLOEXEC))
+        self.descriptor: int = self._checked(self._calls.init(os.O_NONBLOCK | os.O_CLOEXEC))
 
     def add(self, directory: str) -> int:
         """Watch a directory; the same directory has the same number."""

@@ -8,7 +8,7 @@ from collections import OrderedDict
 
 from treadle.errors import INVALID_REQUEST, ExecError
 from treadle.execution.local.process import LocalProcess
-from treadle.execution.model import ExecParams, ProcessInfo
+from treadle.execution.model import ExecParams, ProcessInfo, argv_of
 from treadle.execution.process import RETAINED_BYTES, TERMINATE_GRACE_S
 from treadle.execution.warden import Warden, WardenLost
 
@@ -80,7 +80,8 @@ class LocalBackend:
         return process_id in self._starting
 
     async def processes(self) -> list[ProcessInfo]:
-        return [process.info(tuple(process.params.argv), process.params.tty) for process in self._processes.values()]
+        started = [(process, process.params) for process in self._processes.values()]
+        return [process.info(argv_of(params), params.tty) for process, params in started]
 
     async def close(self, grace_s: float = TERMINATE_GRACE_S) -> None:
         """End everything that was ever started here, descendants and daemons included."""

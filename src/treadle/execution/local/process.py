@@ -10,6 +10,7 @@ import struct
 import termios
 from collections.abc import Callable, Sequence
 
+from treadle.arguments import one_of
 from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, ExecError
 from treadle.execution.env_policy import child_environment
 from treadle.execution.model import (
@@ -19,6 +20,7 @@ from treadle.execution.model import (
     OutputStream,
     WriteResult,
     WriteStatus,
+    argv_of,
 )
 from treadle.execution.process import TERMINATE_GRACE_S, Process
 from treadle.execution.stdin import Stdin
@@ -54,7 +56,7 @@ class LocalProcess(Process):
 
     async def _start(self, warden: Warden, group: int) -> None:
         params = self.params
-        argv, arg0 = tuple(params.argv), params.arg0
+        argv, arg0 = argv_of(params), params.arg0
         env = child_environment(params.env, params.env_policy, os.environ)
         cwd = os.fspath(params.cwd)
         _check(argv, arg0, cwd, env)
@@ -263,6 +265,7 @@ class LocalProcess(Process):
             await self._stdin.close()
 
     async def signal(self, name: SignalName) -> None:
+        one_of("name", name, SIGNALS)
         if self._child is not None and not self.exited:
             self._child.signal(SIGNALS[name])
 

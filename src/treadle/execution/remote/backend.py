@@ -23,7 +23,7 @@ from treadle.errors import (
     MalformedMessage,
     RpcError,
 )
-from treadle.execution.model import Closed, ExecParams, Exited, LogEvent, Output, OutputStream, ProcessInfo
+from treadle.execution.model import Closed, ExecParams, Exited, LogEvent, Output, OutputStream, ProcessInfo, argv_of
 from treadle.execution.remote.process import RemoteProcess
 from treadle.execution.uris import uri_from_path
 from treadle.protocol.exec import (
@@ -45,7 +45,7 @@ from treadle.protocol.exec import (
 from treadle.rpc import Notification, Request
 from treadle.transport import Channel, RpcLink
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=Struct)
 
@@ -74,7 +74,7 @@ class RemoteBackend:
         self._processes: dict[str, RemoteProcess] = {}
         self._orphans: set[str] = set()  # starts that were cut off: whatever became of them is to be ended
         self.info: EnvironmentInfo | None = None
-        self.capabilities = Capabilities()
+        self.capabilities: Capabilities = Capabilities()
 
     async def open(self) -> None:
         """Connect and shake hands; raises `ExecError`."""
@@ -320,7 +320,7 @@ def _event(notice: OutputNotice | ExitedNotice | ClosedNotice) -> LogEvent:
 def _start_params(params: ExecParams, *, acks: bool) -> StartParams:
     return StartParams(
         process_id=params.process_id,
-        argv=tuple(params.argv),
+        argv=argv_of(params),
         cwd=uri_from_path(params.cwd),
         env=dict(params.env),
         tty=params.tty,

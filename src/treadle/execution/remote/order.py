@@ -24,7 +24,7 @@ class Reorder(Generic[E]):
     """`offer` events in any order; get them back in order."""
 
     def __init__(self, next_seq: int = 1) -> None:
-        self.next_seq = next_seq
+        self.next_seq: int = next_seq
         self._held: dict[int, tuple[E, int]] = {}
         self._held_bytes = 0
 

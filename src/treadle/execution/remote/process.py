@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET, UnsetType
 
+from treadle.arguments import one_of
 from treadle.errors import INVALID_REQUEST, ExecError
 from treadle.execution.model import (
+    SIGNALS,
     Closed,
     ExecParams,
     Exited,
@@ -55,7 +57,7 @@ class RemoteProcess(Process):
         self._writes = 0
         self._acked = 0
         self._acks = False
-        self.started = False
+        self.started: bool = False
         self.log.on_progress = self._acknowledge
 
     # --- events in ---
@@ -144,6 +146,7 @@ class RemoteProcess(Process):
             await self._backend.call("process/closeStdin", params, Empty, repeat=True)
 
     async def signal(self, name: SignalName) -> None:
+        one_of("name", name, SIGNALS)
         if name != "interrupt":
             self._backend.require("process_signals", f"send the signal {name!r}")
         if not self.exited:

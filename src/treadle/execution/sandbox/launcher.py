@@ -79,7 +79,7 @@ class Options:
         self.grants: list[tuple[int, str]] = []
         self.terminal_rights = 0
         self.landlock: tuple[int, int, int] | None = None
-        self.filter = b""
+        self.filter: bytes = b""
         self.arg0: str | None = None
         self.unset: list[str] = []
         self.restore: list[tuple[str, str]] = []
@@ -88,7 +88,7 @@ class Options:
         while position + 1 < len(arguments) and arguments[position] != "--":
             self._read(arguments[position], arguments[position + 1])
             position += 2
-        self.command = arguments[position + 1 :]
+        self.command: list[str] = arguments[position + 1 :]
         if arguments[position : position + 1] != ["--"] or not self.command:
             raise Failure("the arguments name no command")
 

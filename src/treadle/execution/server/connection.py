@@ -39,7 +39,7 @@ from treadle.rpc import Notification, Request, RequestId
 from treadle.rpc.peer import UnmatchedAnswer
 from treadle.transport import Channel, RpcLink
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 # Requests of one connection that may be under way; more are refused, not queued.
 MAX_IN_FLIGHT = 1024

@@ -12,7 +12,7 @@ from treadle.execution.server.session import DETACHED_S, Sessions
 from treadle.execution.warden import Warden
 from treadle.transport import Channel
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 1024
 
@@ -25,7 +25,7 @@ class ExecServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._connections: set[Channel] = set()
         self._closing = False
-        self.sessions = Sessions(self._warden, self._spawn, detached_s=detached_s)
+        self.sessions: Sessions = Sessions(self._warden, self._spawn, detached_s=detached_s)
 
     async def __aenter__(self) -> ExecServer:
         return self

@@ -32,7 +32,7 @@ class Session:
     """One client's processes. At most one connection is attached."""
 
     def __init__(self, backend: LocalBackend) -> None:
-        self.id = str(uuid.uuid4())
+        self.id: str = str(uuid.uuid4())
         self.backend = backend
         self.attached: Attached | None = None
         self._acks: dict[LocalProcess, Cursor[LogEvent]] = {}

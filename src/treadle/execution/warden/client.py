@@ -61,10 +61,10 @@ class Child:
 
     def __init__(self, warden: Warden, number: int, tag: int, on_exit: Callable[[int | None], None]) -> None:
         self._warden = warden
-        self.number = number
-        self.tag = tag
-        self.pid = 0
-        self.on_exit = on_exit
+        self.number: int = number
+        self.tag: int = tag
+        self.pid: int = 0
+        self.on_exit: Callable[[int | None], None] = on_exit
 
     def signal(self, number: signal.Signals) -> None:
         """To the process group, while the leader lives."""

@@ -31,6 +31,10 @@ import select
 import sys
 import time
 
+TYPE_CHECKING = False  # as `typing` has it, which this program does without
+if TYPE_CHECKING:
+    from typing import Any
+
 RLIMIT_LOCKS = 10
 DEFAULT_PATH = b"/usr/local/bin:/usr/bin:/bin"
 MAX_FDS = 64
@@ -59,9 +63,9 @@ class Member:  # no NamedTuple: `typing` would double the memory of this program
     __slots__ = ("parent", "session", "tag")
 
     def __init__(self, parent: int, session: int, tag: int) -> None:
-        self.parent = parent
-        self.session = session
-        self.tag = tag
+        self.parent: int = parent
+        self.session: int = session
+        self.tag: int = tag
 
 
 Table = dict[int, Member]
@@ -129,10 +133,10 @@ class Ending:
 
     def __init__(self, token: int, first: int, last: int, grace: float) -> None:
         self.token = token
-        self.tags = (first, last)
-        self.asked = grace <= 0
-        self.kill_at = time.monotonic() + grace
-        self.give_up_at = self.kill_at + KILL_PATIENCE_S
+        self.tags: tuple[int, int] = (first, last)
+        self.asked: bool = grace <= 0
+        self.kill_at: float = time.monotonic() + grace
+        self.give_up_at: float = self.kill_at + KILL_PATIENCE_S
 
     def step(self, table: Table, sessions: dict[int, int]) -> bool:
         """Whether it is over."""
@@ -202,15 +206,17 @@ def start(
 class Warden:
     def __init__(self, sock: _socket.socket) -> None:
         self.sock = sock
-        self.buffer = bytearray()
+        self.buffer: bytearray = bytearray()
         self.fds: list[int] = []
         self.running: dict[int, int] = {}  # pid -> id
         self.pids: dict[int, int] = {}  # id -> pid
         self.endings: list[Ending] = []
-        self.look_at = 0.0
+        self.look_at: float = 0.0
         self.sessions: dict[int, int] = {}  # tag -> session, of commands that could not be tagged
+        self.own_limit: int
+        self.hard_limit: int
         self.own_limit, self.hard_limit = resource.getrlimit(RLIMIT_LOCKS)
-        self.alive = True
+        self.alive: bool = True
 
     def run(self) -> None:
         wake_reader, wake_writer = os.pipe()
@@ -277,7 +283,7 @@ class Warden:
             del self.buffer[:end]
             self.handle(message)
 
-    def handle(self, message: tuple) -> None:  # type: ignore[type-arg]
+    def handle(self, message: tuple[Any, ...]) -> None:
         if message[0] == "spawn":
             self.spawn(*message[1:])
         elif message[0] == "signal":
@@ -329,7 +335,7 @@ class Warden:
             return False
         return True
 
-    def send(self, message: tuple) -> None:  # type: ignore[type-arg]
+    def send(self, message: tuple[Any, ...]) -> None:
         payload = marshal.dumps(message)
         try:
             self.sock.sendall(len(payload).to_bytes(4, "little") + payload)

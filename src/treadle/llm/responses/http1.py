@@ -71,9 +71,9 @@ class ResponseReader:
 
     def __init__(self, *, tunnel: bool = False) -> None:
         self.head: ResponseHead | None = None
-        self.began = False
-        self.ended = False
-        self.reusable = False
+        self.began: bool = False
+        self.ended: bool = False
+        self.reusable: bool = False
         self._tunnel = tunnel
         self._buffer = bytearray()
         self._scanned = 0  # so much of the buffer holds no end of the head

@@ -84,7 +84,7 @@ class Lane:
         self._origin: tuple[str, str, int] | None = None
         self._proxy: Target | None = None
         self._idle_since = 0.0
-        self.is_closed = False
+        self.is_closed: bool = False
 
     @property
     def is_reusable(self) -> bool:

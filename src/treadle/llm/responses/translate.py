@@ -159,7 +159,7 @@ class Translator:
     """One response. `receive` may raise the `ModelError` that the server reported; `end` raises when it was cut."""
 
     def __init__(self) -> None:
-        self.completed = False
+        self.completed: bool = False
         self._open: dict[str, _Open] = {}
 
     def receive(self, sse: SseEvent) -> list[ModelEvent]:

@@ -34,7 +34,7 @@ from treadle.protocol.exec import EnvPolicy, Sandbox
 from treadle.server.app import AppServer
 from treadle.server.client import Call, Client
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 # What a request that names no limits gets; the numbers that clients of Codex know.
 DEFAULT_TIMEOUT_S: Final = 10.0
@@ -54,9 +54,9 @@ class Command:
     def __init__(self, call: Call) -> None:
         params: CommandExecParams = call.params
         self.params = params
-        self.begun = asyncio.Event()
+        self.begun: asyncio.Event = asyncio.Event()
         self.process: Process | None = None
-        self.takes_input = params.stream_stdin or params.tty
+        self.takes_input: bool = params.stream_stdin or params.tty
         self.input_ended = False
         self._client: Client = call.client
         self._server: AppServer = call.server

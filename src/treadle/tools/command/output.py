@@ -35,7 +35,7 @@ class HeadTail:
         self._half = max((limit - _LINE_ROOM) // 2, 0)
         self._head = bytearray()
         self._tail = bytearray()
-        self.size = 0
+        self.size: int = 0
         """Bytes that were added, kept or not."""
 
     def add(self, text: str) -> None:

@@ -21,7 +21,7 @@ from treadle.protocol.exec import EnvPolicy, Sandbox
 from treadle.tools.command.output import HeadTail, Taken, first_bytes, tokens
 from treadle.tools.errors import ToolInputError
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 MAX_AGGREGATED: Final = 1 << 20
 MAX_DELTA: Final = 64 << 10
@@ -53,9 +53,9 @@ class CommandSession:
 
     def __init__(self, session_id: int, process: Process, tty: bool, on_output: Callable[[str], None]) -> None:
         self.id = session_id
-        self.process_id = str(session_id)
+        self.process_id: str = str(session_id)
         self.exit_code: int | None = None
-        self.sandbox_denied = False
+        self.sandbox_denied: bool = False
         self.failure: str | None = None
         """Why the command was lost, when its executor went away."""
         self._process: Process | None = process  # until it is closed: its log is a mebibyte

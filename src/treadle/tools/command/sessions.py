@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CommandSession", "CommandSessions", "CommandSpec"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 MAX_SESSIONS: Final = 64
 CLOSE_DEADLINE_S: Final = 2 * TERMINATE_DEADLINE_S

@@ -1,0 +1,400 @@
+"""What a caller passes wrongly is an error at the call that says what to pass, in both faces, for every parameter."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from treadle import ArgumentError, ArgumentTypeError, ArgumentValueError, Environment, ExecParams
+from treadle.client import (
+    AppServerClient,
+    AsyncAppServerClient,
+    AsyncCodex,
+    Codex,
+    CodexConfig,
+    ExternalMessage,
+    ImageInput,
+    LocalImageInput,
+    MentionInput,
+    SkillInput,
+    TextInput,
+    Tool,
+    api,
+    async_api,
+)
+from treadle.client.checks import paths
+from treadle.client.metadata import InitializeResponse
+from treadle.server import AppServer
+from treadle.testing import AppServerHarness, MockModel
+from treadle.tools.specs import built_in_names
+from treadle.types import Personality, ReasoningEffort, ThreadSourceKind
+
+pytestmark = pytest.mark.anyio
+
+# Of each parameter something that cannot be meant. One that is not here fails the test of its method.
+WRONG: Final[dict[str, list[Any]]] = {
+    "api_key": [5, "", None],
+    "approval_mode": ["deny_all", 5],
+    "archived": ["yes", 1],
+    "base_instructions": [5, ["a"]],
+    "config": ["a=b", ["a"], {1: 2}],
+    "cursor": [5],
+    "cwd": [5, b"/"],
+    "developer_instructions": [5],
+    "effort": ["ultra", "banana", 5, "HIGH"],
+    "ephemeral": ["no", 0],
+    "include_hidden": ["no", None],
+    "include_turns": ["no", 1],
+    "input": [5, None, [5], TextInput(5), ImageInput(5), LocalImageInput(b"/"), SkillInput("s", 5)],  # type: ignore[arg-type]
+    "limit": ["5", 1.5, True, -1],
+    "model": [5],
+    "model_provider": [5],
+    "model_providers": ["openai", [5], 5],
+    "name": [5, None],
+    "output_schema": ["{}", 5],
+    "personality": ["grumpy", 5],
+    "refresh_token": ["yes", None],
+    "sandbox": ["read-only", 5],
+    "search_term": [5],
+    "section_id": [5],
+    "service_name": [5],
+    "service_tier": [5],
+    "session_start_source": ["boredom", 5],
+    "sort_direction": ["up", 5],
+    "sort_key": ["colour", 5],
+    "source": [5],
+    "source_kinds": ["cli", ["boredom"], [5]],
+    "summary": ["brief", 5],
+    "thread_id": [5, "", None],
+    "thread_source": [5],
+    "timeout": ["3", True, -1, math.nan, [3]],
+    "tools": ["add", 5, {"add": print}, len, [5]],
+    "turn_service_tier": [5],
+    "use_state_db_only": ["no"],
+}
+# Not checked here: any type may be an answer, and `test_client_outputs` has those that cannot.
+ELSEWHERE: Final = {"output_type", "options", "self"}
+# The error names the part that is wrong, such as `TextInput.text`.
+NAMED_BY_PART: Final = {"config", "input", "tools"}
+REQUIRED: Final = {"api_key": "key", "input": "go", "name": "n", "thread_id": "t"}
+CLASSES: Final = ("Codex", "Thread", "TurnHandle", "ChatgptLoginHandle", "DeviceCodeLoginHandle")
+
+
+class _Client(AppServerClient):
+    """Never connected: whatever gets as far as the server fails otherwise."""
+
+    def start(self) -> None:
+        pass
+
+    def initialize(self) -> InitializeResponse:
+        return InitializeResponse(userAgent="a/b")
+
+
+def _calls() -> Iterator[tuple[str, str, str]]:
+    for name in CLASSES:
+        for method, function in inspect.getmembers(getattr(api, name), inspect.isfunction):
+            if not method.startswith("_"):
+                for parameter in inspect.signature(function).parameters.keys() - ELSEWHERE:
+                    yield name, method, parameter
+
+
+@pytest.fixture
+def objects(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.setattr(api, "AppServerClient", _Client)
+    codex, other = Codex(), AsyncCodex()
+    other._initialized = True
+    found: dict[str, Any] = {"Codex": codex, "AsyncCodex": other}
+    for name in CLASSES[1:]:
+        ids = ["id"] * (len(inspect.signature(getattr(api, name)).parameters) - 1)
+        found[name] = getattr(api, name)(codex._client, *ids)
+        found[f"Async{name}"] = getattr(async_api, f"Async{name}")(other, *ids)
+    return found
+
+
+async def _done(made: Any) -> None:
+    """To the first step of what a call gives."""
+    if isinstance(made, AsyncGenerator):
+        await anext(made)
+    elif isinstance(made, Generator):
+        next(made)
+    elif inspect.isawaitable(made):
+        await made
+
+
+def _given(function: Callable[..., Any], parameter: str, value: Any) -> dict[str, Any]:
+    needed = {name: REQUIRED[name] for name in inspect.signature(function).parameters if name in REQUIRED}
+    return {**needed, parameter: value}
+
+
+@pytest.mark.parametrize(("name", "method", "parameter"), sorted(set(_calls())))
+async def test_a_wrong_argument_is_named_at_the_call(
+    objects: dict[str, Any], name: str, method: str, parameter: str
+) -> None:
+    for face in ("", "Async"):
+        function = getattr(objects[face + name], method)
+        for value in WRONG[parameter]:
+            with pytest.raises(ArgumentError) as caught:
+                await _done(function(**_given(function, parameter, value)))
+            assert isinstance(caught.value, TypeError | ValueError)
+            assert parameter in NAMED_BY_PART or caught.value.parameter.startswith(parameter)
+
+
+def test_every_wrong_argument_is_used() -> None:
+    assert WRONG.keys() == {parameter for _, _, parameter in _calls()}
+
+
+@pytest.mark.parametrize("codex", [Codex, AsyncCodex, AppServerClient, AsyncAppServerClient])
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ("codex", "must be a CodexConfig, not a str: pass CodexConfig(codex_bin=…)"),
+        (Path("/bin/codex"), "pass CodexConfig(codex_bin=…)"),
+        ("ws://127.0.0.1:1", "pass CodexConfig(url=…)"),
+        ({"url": "ws://127.0.0.1:1"}, "pass CodexConfig(**…)"),
+        (5, "must be a CodexConfig, not an int"),
+    ],
+)
+def test_something_else_where_a_config_goes(codex: Any, given: Any, hint: str) -> None:
+    with pytest.raises(ArgumentTypeError, match=re.escape(hint)):
+        codex(given)
+
+
+@pytest.mark.parametrize("codex", [Codex, AsyncCodex])
+@pytest.mark.parametrize("handler", ["approval_handler", "user_input_handler"])
+def test_a_handler_that_cannot_be_called(codex: Any, handler: str) -> None:
+    with pytest.raises(ArgumentTypeError, match=f"{handler} must be a function that takes an? .*Request, not an int"):
+        codex(**{handler: 5})
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("codex_bin", [5, b"codex"]),
+        ("launch_args_override", ["codex app-server", [5], 5]),
+        ("config_overrides", ["a=b", [5], {"a": "b"}, None]),
+        ("cwd", [5]),
+        ("env", ["A=b", {"A": 5}, {5: "b"}]),
+        ("client_name", [5, None]),
+        ("client_title", [5, None]),
+        ("client_version", [5, None]),
+        ("experimental_api", ["yes", None]),
+        ("url", [5]),
+        ("token", [5]),
+        ("request_timeout", ["3", -1, True]),
+    ],
+)
+def test_a_field_of_a_config(field: str, values: list[Any]) -> None:
+    for value in values:
+        with pytest.raises(ArgumentError, match=field):
+            CodexConfig(**{field: value})
+        config = CodexConfig()
+        setattr(config, field, value)
+        with pytest.raises(ArgumentError, match=field):
+            config.check()
+
+
+def test_every_field_of_a_config_is_checked() -> None:
+    from treadle.client import config
+
+    assert config._KINDS.keys() == set(inspect.signature(CodexConfig).parameters)
+
+
+def test_an_error_does_not_repeat_what_may_be_a_secret() -> None:
+    for wrong in ({"config_overrides": "api_key=hunter2"}, {"env": {"KEY": b"hunter2"}}, {"token": b"hunter2"}):
+        with pytest.raises(ArgumentError) as caught:
+            CodexConfig(**wrong)
+        assert "hunter2" not in str(caught.value)
+    with pytest.raises(ArgumentTypeError) as found:
+        Codex("hunter2")  # type: ignore[arg-type]
+    assert "hunter2" not in str(found.value)
+
+
+# --- words -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_word_that_is_not_known_has_to_be_meant(
+    objects: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[Any] = []
+
+    def turn_start(thread_id: str, items: Any, *, params: Any) -> Any:
+        sent.append(params.effort)
+        raise StopIteration
+
+    monkeypatch.setattr(objects["Thread"]._client, "turn_start", turn_start, raising=False)
+    for effort in ("high", ReasoningEffort.ultra, ReasoningEffort("banana")):
+        with pytest.raises(StopIteration):
+            objects["Thread"].turn("go", effort=effort)
+    assert sent == ["high", "ultra", "banana"]
+    with pytest.raises(ArgumentValueError) as caught:
+        objects["Thread"].turn("go", effort="ultra")
+    assert str(caught.value) == (
+        "effort must be one of 'none', 'minimal', 'low', 'medium', 'high', 'xhigh', not 'ultra'; "
+        "if the server knows it, pass ReasoningEffort('ultra') of treadle.types"
+    )
+
+
+def test_words_of_another_library_are_understood() -> None:
+    from enum import Enum
+
+    from treadle.client.checks import checked
+
+    class Foreign(Enum):
+        friendly = "friendly"
+        high = "high"
+
+    assert checked(personality=Foreign.friendly, effort=Foreign.high) == {"personality": "friendly", "effort": "high"}
+    assert checked(personality=Personality("newer"), source_kinds=[ThreadSourceKind.cli, "exec"]) == {
+        "personality": "newer",
+        "source_kinds": ["cli", "exec"],
+    }
+
+
+# --- tools -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(built_in_names()))
+async def test_a_tool_of_the_agent_cannot_be_replaced(objects: dict[str, Any], name: str) -> None:
+    tool = Tool(lambda: None, name=name)
+    for codex in (objects["Codex"], objects["AsyncCodex"]):
+        for method in ("thread_start", "thread_resume", "thread_fork"):
+            function = getattr(codex, method)
+            with pytest.raises(ArgumentValueError, match=f"`{name}` is a tool that the agent has already"):
+                await _done(function(**_given(function, "tools", [tool])))
+
+
+def test_the_tools_of_the_agent_are_known() -> None:
+    assert {"exec_command", "write_stdin", "apply_patch", "update_plan", "view_image"} <= built_in_names()
+
+
+@pytest.mark.parametrize("wrong", [{"name": 5}, {"description": 5}])
+def test_a_tool_is_named_and_described_with_words(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentTypeError, match="must be a str"):
+        Tool(lambda: None, **{"name": "f", **wrong})
+
+
+# --- paths -----------------------------------------------------------------------------------------------------------
+
+
+def _wire(path: Any) -> list[Any]:
+    from treadle.client.inputs import wire_input
+
+    return wire_input([LocalImageInput(path), SkillInput("s", path), MentionInput("m", path)])
+
+
+def test_a_path_goes_wherever_a_path_goes(tmp_path: Path) -> None:
+    text = str(tmp_path)
+    assert _wire(tmp_path) == _wire(text)
+    config = CodexConfig(codex_bin=tmp_path, cwd=tmp_path, launch_args_override=[tmp_path, "x"])
+    assert config == CodexConfig(codex_bin=text, cwd=text, launch_args_override=(text, "x"))
+    assert (paths("cwd", tmp_path), paths("cwd", [tmp_path, "/a"])) == (text, [text, "/a"])
+    server = AppServer(home=tmp_path, cwd=tmp_path)
+    assert (server.home, server.cwd) == (text, text)
+
+
+async def test_a_path_among_the_params_is_sent_as_text(tmp_path: Path) -> None:
+    from treadle.client.router import Router
+
+    _, frame = Router().request("thread/start", {"config": {"writable_roots": [tmp_path]}}, None)
+    assert f'"writable_roots":["{tmp_path}"]'.encode() in frame
+    with pytest.raises(ArgumentTypeError, match="an object of object"):
+        Router().request("thread/start", {"config": object()}, None)
+
+
+@pytest.mark.parametrize("place", ["here", "program", "socket"])
+@pytest.mark.parametrize("method", ["thread_start", "thread_resume", "thread_fork", "turn"])
+async def test_a_folder_that_is_not_there(objects: dict[str, Any], tmp_path: Path, place: str, method: str) -> None:
+    local = {"here": {}, "program": {"codex_bin": "codex"}, "socket": {"url": "unix:///s"}}[place]
+    (tmp_path / "file").write_text("")
+    for face in ("", "Async"):
+        function = getattr(objects[f"{face}{'Thread' if method == 'turn' else 'Codex'}"], method)
+        objects[f"{face}Codex"]._client.config = CodexConfig(**local)  # type: ignore[arg-type]
+        for name, problem in (("missing", "does not exist"), ("file", "is a file")):
+            with pytest.raises(ArgumentValueError, match=problem):
+                await _done(function(**_given(function, "cwd", tmp_path / name)))
+
+
+@pytest.mark.parametrize("elsewhere", [{"url": "ws://127.0.0.1:1"}, {"launch_args_override": ("ssh", "host")}])
+async def test_a_folder_of_another_machine_is_its_own_business(objects: dict[str, Any], elsewhere: Any) -> None:
+    from treadle.client import TransportClosedError
+
+    for face in ("", "Async"):
+        objects[f"{face}Codex"]._client.config = CodexConfig(**elsewhere)
+        with pytest.raises(TransportClosedError):  # as far as the server
+            await _done(objects[f"{face}Codex"].thread_start(cwd="/nowhere/at/all"))
+
+
+def test_the_folder_of_a_server_has_to_be_there(tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    for config in (CodexConfig(cwd=missing), CodexConfig(cwd=missing, codex_bin="true")):
+        with pytest.raises(ArgumentValueError, match=r"CodexConfig\.cwd does not exist"):
+            Codex(config)
+    with pytest.raises(ArgumentValueError, match="cwd does not exist"):
+        AppServer(cwd=missing)
+
+
+async def test_a_relative_folder_is_seen_from_that_of_the_server(objects: dict[str, Any], tmp_path: Path) -> None:
+    from treadle.client.checks import folder_of
+
+    (tmp_path / "inside").mkdir()
+    client = objects["Codex"]._client
+    client.config = CodexConfig(cwd=tmp_path)
+    assert folder_of(client, "inside") == "inside"
+    with pytest.raises(ArgumentValueError, match="does not exist"):
+        folder_of(client, "outside")
+    assert folder_of(client, "outside", of_thread=False) == "outside"  # the thread may be anywhere
+
+
+# --- commands, and what tests use ------------------------------------------------------------------------------------
+
+
+async def test_what_a_command_is_given(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\npwd\n")
+    program.chmod(0o755)
+    async with await Environment.connect() as env:
+        assert (await env.run([program], cwd=tmp_path)).text.strip() == str(tmp_path.resolve())
+        wrong: list[dict[str, Any]] = [{"cwd": 5}, {"env": {"A": 5}}, {"env": "A=b"}, {"timeout": "3"}, {"argv": [5]}]
+        for given in wrong:
+            with pytest.raises(ArgumentError, match=next(iter(given))):
+                await env.run(**{"argv": ["true"], **given})
+        with pytest.raises(ArgumentTypeError, match="params must be an ExecParams"):
+            await env.start(["true"])  # type: ignore[arg-type]
+        process = await env.start(ExecParams(process_id="p", argv=["sleep", "100"], cwd="/"))
+        with pytest.raises(ArgumentValueError, match="'interrupt', 'terminate', 'kill'"):
+            await process.signal("KILL")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [{"url": 5}, {"url": Path("/s")}, {"token": 5}, {"recovery_s": "3"}])
+async def test_where_commands_run(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentTypeError, match=f"{next(iter(wrong))} must be"):
+        await Environment.connect(**wrong)
+
+
+@pytest.mark.parametrize("wrong", [{"home": 5}, {"overrides": "a=b"}, {"environ": {"A": 5}}, {"cwd": 5}])
+def test_what_a_server_is_given(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentTypeError, match=next(iter(wrong))):
+        AppServer(**wrong)
+
+
+def test_what_a_harness_is_given() -> None:
+    with pytest.raises(ArgumentTypeError, match="tmp_path must be"):
+        AppServerHarness(5)  # type: ignore[arg-type]
+    with pytest.raises(
+        ArgumentValueError, match="on_empty must be one of 'error', 'wait', not 'explode' or a function"
+    ):
+        MockModel(on_empty="explode")  # type: ignore[arg-type]
+
+
+def test_an_external_message_has_content() -> None:
+    from treadle.client.inputs import tool_output
+
+    for wrong in (ExternalMessage("mail", 5), ExternalMessage(5, "hi"), ExternalMessage("mail", "hi", 5)):  # type: ignore[arg-type]
+        with pytest.raises(ArgumentTypeError, match=r"ExternalMessage\."):
+            tool_output(wrong)
