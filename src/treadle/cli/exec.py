@@ -13,6 +13,8 @@ from treadle.agent.event import Event
 from treadle.agent.services import Ask
 from treadle.cli.lines import Lines
 from treadle.cli.process import refuse, start_logging
+from treadle.cli.settings_check import check_turn, refuse_settings
+from treadle.config import ConfigError
 from treadle.errors import INVALID_REQUEST, RpcError, TreadleError
 from treadle.protocol.app.handshake import ClientInfo, InitializeParams
 from treadle.protocol.app.inputs import TextUserInput
@@ -50,12 +52,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     start_logging("error")
     try:
+        check_turn(_NAME, arguments.config_overrides, arguments.model)
         prompt = sys.stdin.read() if arguments.prompt == "-" else arguments.prompt
         if not prompt.strip():
             return refuse(_NAME, 'there is nothing to do: give a prompt, as in `treadle exec "explain this project"`')
         if not os.path.isdir(arguments.cd):
             return refuse(_NAME, f"{arguments.cd} is no directory; give one with --cd")
         return asyncio.run(_run(arguments, prompt, os.path.abspath(arguments.cd)))
+    except ConfigError as error:
+        return refuse_settings(_NAME, error)
     except RpcError as error:
         return refuse(_NAME, error.message)
     except TreadleError as error:

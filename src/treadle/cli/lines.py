@@ -74,8 +74,6 @@ class Lines:
                 self.note(f"{params.error.message} ({params.error.additional_details})")
             case "warning":
                 self._line(self._paint(f"warning: {params.message}", _RED))
-            case "configWarning":
-                self._line(self._paint(f"config: {params.details or params.summary}", _RED))
 
     def _item_started(self, item: Any) -> None:
         if isinstance(item, CommandExecutionThreadItem):

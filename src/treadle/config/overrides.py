@@ -64,10 +64,16 @@ def join_key(path: Iterable[str]) -> str:
 
 
 def parse_overrides(texts: Iterable[str]) -> Table:
-    """All `key=value` of a command line as one table; later ones win."""
+    """All `key=value` of a command line as one table; later ones win. The error has all that cannot be read."""
     merged: Table = {}
+    errors: list[ConfigError] = []
     for text in texts:
-        merged = merge(merged, parse_override(text))
+        try:
+            merged = merge(merged, parse_override(text))
+        except ConfigError as error:
+            errors.append(error)
+    if errors:
+        raise ConfigError.of(errors)
     return merged
 
 
