@@ -117,16 +117,12 @@ def load_config(home: Path, *, overrides: Iterable[str] = (), environ: Mapping[s
     what was asked for.
     """
     environ = os.environ if environ is None else environ
-    document, errors = Document(path=str(config_path(home)), text="", values={}), []
-    flags: Table = {}
+    flags, errors = parse_overrides(overrides)
     try:
         document = read_document(home)
     except ConfigError as error:
-        errors.append(error)
-    try:
-        flags = parse_overrides(overrides)
-    except ConfigError as error:
-        errors.append(error)
+        document = Document(path=str(config_path(home)), text="", values={})
+        errors.insert(0, error)
     layers = Layers(
         path=document.path,
         text=document.text,

@@ -465,10 +465,13 @@ request_max_retries = "many"
 def test_a_file_that_is_no_toml_does_not_hide_the_rest(tmp_path: Path) -> None:
     overrides = ["sandbox_mode=foo", "novalue", "a..b=1", "model_provider=in_the_file"]
     error = refused(tmp_path, "model = \n", overrides)
-    assert [(problem.line, problem.source) for problem in error.problems] == [(1, None), (None, "-c"), (None, "-c")]
+    assert [(problem.line, problem.source, problem.key) for problem in error.problems] == [
+        (1, None, None),
+        (None, "-c", None),
+        (None, "-c", "a..b"),
+        (None, "-c", "sandbox_mode"),
+    ]
     assert "novalue" in error.problems[1].problem
-    error = refused(tmp_path, "model = \n", ["sandbox_mode=foo", "model_provider=in_the_file"])
-    assert [problem.key for problem in error.problems] == [None, "sandbox_mode"]
 
 
 def test_an_instructions_file_that_is_not_there_is_refused_at_once(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec import UNSET, structs
 
-from treadle.config import ConfigWriteError, Written, config_view, read_document, write_values
+from treadle.config import ConfigError, ConfigWriteError, Written, config_view, read_document, write_values
 from treadle.config.overrides import lookup, split_key
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.config import (
@@ -50,7 +50,11 @@ _PROFILES: Final = (
 
 async def read(call: Call) -> ConfigReadResponse:
     server = call.server
-    document = await asyncio.to_thread(read_document, server.home_path)
+    try:
+        document = await asyncio.to_thread(read_document, server.home_path)
+    except ConfigError:
+        await reload(server)  # then it is as broken for whatever begins now
+        raise
     if server.config_error is not None or document.text != server.config.layers.text:
         await reload(server)
     view = config_view(server.config, document, include_layers=call.params.include_layers)
