@@ -156,7 +156,7 @@ RECORDED_400 = '{"error": {"message": "Bad thing", "type": "invalid_request_erro
             429,
             '{"error": {"message": "slow"}}',
             {"responseTooManyFailedAttempts": {"httpStatusCode": 429}},
-            "exceeded retry limit, last status: 429 Too Many Requests",
+            "exceeded retry limit, last status: 429 Too Many Requests: slow",
         ),
         (500, '{"error": {"message": "boom"}}', "internalServerError", None),
         (
