@@ -51,7 +51,11 @@ def home(tmp_path: Path) -> Path:
     [
         ('model = "x\n', "1:11", "it is no TOML"),
         ('\napproval_policy = "sometimes"', "2:1", "approval_policy: found `sometimes`, allowed is one of `untrusted`"),
-        ('model_provider = "x"\n[model_providers.x]\nbase_url = "h:1"', "3:1", "it is no http or https URL; write it as"),
+        (
+            'model_provider = "x"\n[model_providers.x]\nbase_url = "h:1"',
+            "3:1",
+            "it is no http or https URL; write it as",
+        ),
         ("model = 3", "1:1", "model: found 3, allowed is a text"),
     ],
 )

@@ -39,7 +39,9 @@ def _check_key(config: Config, model: str | None) -> None:
     from treadle.llm.provider import endpoint
 
     try:
-        endpoint(provider, "", {}, login_key=lambda: Login(config.home).api_key() or os.environ.get(OPENAI_KEY_VARIABLE))
+        endpoint(
+            provider, "", {}, login_key=lambda: Login(config.home).api_key() or os.environ.get(OPENAI_KEY_VARIABLE)
+        )
     except ModelError as error:
         raise ConfigError(error.message) from None
 

@@ -65,7 +65,9 @@ class Layers(Struct, frozen=True, kw_only=True):
         table = self._profiles().get(name) if name is not None else {}
         if isinstance(table, Mapping):
             return None
-        problem = f"there is no table [profiles.{join_key((name or '',))}]" if table is None else f"it is {kind_of(table)}"
+        problem = (
+            f"there is no table [profiles.{join_key((name or '',))}]" if table is None else f"it is {kind_of(table)}"
+        )
         return self.error(("profile",), f"{problem}; add the table, or choose another profile")
 
     def has(self, path: KeyPath) -> bool:

@@ -47,9 +47,7 @@ class ConfigError(TreadleError):
         column: int | None = None,
         source: str | None = None,
     ) -> None:
-        self._take(
-            (ConfigProblem(problem=problem, path=path, key=key, line=line, column=column, source=source),)
-        )
+        self._take((ConfigProblem(problem=problem, path=path, key=key, line=line, column=column, source=source),))
 
     def _take(self, problems: tuple[ConfigProblem, ...]) -> None:
         super().__init__("\n".join(map(str, problems)))

@@ -17,7 +17,7 @@ from treadle.config.document import Document, config_path, read_document
 from treadle.config.known_keys import IGNORED, SILENT
 from treadle.config.layers import Layers, from_environment
 from treadle.config.model_choice import OFFLINE, OPENAI, ModelChoice, choose_model
-from treadle.config.overrides import KeyPath, Table, expand, join_key, parse_overrides
+from treadle.config.overrides import KeyPath, expand, join_key, parse_overrides
 from treadle.config.problems import ConfigError, ConfigWarning
 from treadle.config.providers import Providers, read_providers
 from treadle.config.values import Reading, Settings, read_values
@@ -167,9 +167,7 @@ def _resolve(home: Path, layers: Layers) -> Loaded:
     document = layers.effective()
     reading = read_values(document)
     values = reading.values
-    choice = choose_model(
-        values.get("model"), values.get("model_provider"), has_openai_key=layers.has_openai_key
-    )
+    choice = choose_model(values.get("model"), values.get("model_provider"), has_openai_key=layers.has_openai_key)
     tables = document.get("model_providers", {})
     providers = read_providers(layers, tables, choice.provider, values.get("openai_base_url"))
     missing_profile = layers.profile_error()

@@ -96,7 +96,7 @@ def read_provider(provider_id: str, table: Mapping[str, object]) -> ProviderConf
     unknown = tuple(sorted(set(table) - _KEYS))
     problems = [*_wrong_types(known), *_wrong_words(known)]
     if "base_url" not in known:
-        problems.insert(0, (None, "it has no base_url; add one, as in base_url = \"https://HOST/v1\""))
+        problems.insert(0, (None, 'it has no base_url; add one, as in base_url = "https://HOST/v1"'))
     if problems:
         raise ProviderConfigError(provider_id, *problems)
     return msgspec.convert({**known, "id": provider_id, "unknown_keys": unknown}, ProviderConfig)

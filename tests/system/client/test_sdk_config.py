@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from treadle import AsyncCodex, Codex, CodexConfig, ConfigurationError, InvalidRequestError, TransportClosedError, TurnFailed
+from treadle import (
+    AsyncCodex,
+    Codex,
+    CodexConfig,
+    ConfigurationError,
+    InvalidRequestError,
+    TransportClosedError,
+    TurnFailed,
+)
 from treadle.client.errors import rpc_error
 
 TEXT = 'sandbox_mode = "foo"\n\napproval_policy = "sometimes"\n'

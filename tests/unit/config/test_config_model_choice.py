@@ -23,7 +23,9 @@ OFFLINE = ModelChoice("offline", "offline")
         ("offline", "mine", ModelChoice("offline", "mine")),  # any provider may have a model of that name
     ],
 )
-def test_what_is_named_is_used(model: str | None, provider: str | None, choice: ModelChoice, has_openai_key: bool) -> None:
+def test_what_is_named_is_used(
+    model: str | None, provider: str | None, choice: ModelChoice, has_openai_key: bool
+) -> None:
     assert choose_model(model, provider, has_openai_key=has_openai_key) == choice
 
 

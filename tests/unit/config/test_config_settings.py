@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.config.known_keys import IGNORED, SILENT
-from treadle.config.model_choice import DEFAULT_MODEL, ModelChoice
 from treadle.config.login import Login
+from treadle.config.model_choice import DEFAULT_MODEL, ModelChoice
 from treadle.config.problems import ConfigError
 from treadle.config.settings import Config, Loaded, load_config
 from treadle.config.values import Settings, read_values
