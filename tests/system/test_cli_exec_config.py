@@ -97,7 +97,7 @@ def test_a_model_without_a_provider_and_a_key(home: Path) -> None:
         assert "OPENAI_API_KEY" in said
         assert "[model_providers.NAME]" in said
     (home / "config.toml").write_text(
-        'model = "m"\nmodel_provider = "x"\n[model_providers.x]\nbase_url = "http://127.0.0.1:9/v1"\nenv_key = "MY_KEY"\n'
+        'model = "m"\nmodel_provider = "x"\n[model_providers.x]\nbase_url = "http://x/v1"\nenv_key = "MY_KEY"\n'
     )
     assert "`MY_KEY`, which is not set" in refused(run(home, "exec", "hi"), home)
 

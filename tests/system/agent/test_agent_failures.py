@@ -41,7 +41,7 @@ HTTP = [
     (400, "bad thing", "bad thing", "other"),
     (401, {"error": {"message": "key?"}}, "status 401 Unauthorized: key?, url:", _with("httpConnectionFailed", 401)),
     (503, {"error": {"message": "x"}}, "status 503 Service Unavailable: x, url:", _with("httpConnectionFailed", 503)),
-    (429, {"error": {"message": "slow"}}, "last status: 429 Too Many Requests: slow", _with("responseTooManyFailedAttempts", 429)),
+    (429, {"error": {"message": "slow"}}, "429 Too Many Requests: slow", _with("responseTooManyFailedAttempts", 429)),
     (429, {"error": {"type": "usage_limit_reached"}}, "usage limit", "usageLimitExceeded"),
     (500, {"error": {"message": "x"}}, "high demand", "internalServerError"),
 ]  # fmt: skip

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from treadle.agent import sampling as module
-from treadle.agent.sampling import FIRST_PAUSE_S, MAX_ASKED_S, MAX_PAUSE_S, Call, Sampling, pause, sample
+from treadle.agent.sampling import FIRST_PAUSE_S, MAX_PAUSE_S, Call, Sampling, pause, sample
 from treadle.agent.turn import Turn
 from treadle.llm import (
+    MAX_ASKED_S,
     Completed,
     FunctionCallItem,
     ItemDone,

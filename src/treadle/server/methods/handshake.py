@@ -45,10 +45,6 @@ def _warning(problem: ConfigProblem | ConfigWarning) -> ConfigWarningNotificatio
     if problem.line is not None:
         position = TextPosition(line=problem.line, column=problem.column or 1)
         place = TextRange(start=position, end=position)
-    is_warning = isinstance(problem, ConfigWarning)
-    return ConfigWarningNotification(
-        summary=problem.message if is_warning else UNUSABLE,
-        details=None if is_warning else str(problem),
-        path=problem.path,
-        range=place,
-    )
+    if isinstance(problem, ConfigWarning):
+        return ConfigWarningNotification(summary=problem.message, path=problem.path, range=place)
+    return ConfigWarningNotification(summary=UNUSABLE, details=str(problem), path=problem.path, range=place)
