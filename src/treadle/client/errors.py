@@ -86,6 +86,7 @@ class ConfigurationError(InvalidRequestError):
 
     @property
     def problems(self) -> tuple[ConfigProblem, ...]:
+        """Each with `problem` (what was found and what is allowed), `key`, and `path` and `line`, or its `source`."""
         from msgspec import ValidationError, convert
 
         from treadle.config import ConfigProblem
