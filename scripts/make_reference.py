@@ -41,8 +41,8 @@ GROUPS: Final = {
     "Tools": "Tool ToolCallError",
     "Trying again": "retry_on_overload async_retry_on_overload is_retryable_error",
     "Errors": "CodexError TransportClosedError JsonRpcError CodexRpcError ParseError InvalidRequestError "
-    "MethodNotFoundError InvalidParamsError InternalRpcError ServerBusyError RetryLimitExceededError TurnFailed "
-    "TurnConflict MissingMetadata RequestTimeout EventsLost OutputError",
+    "ConfigurationError MethodNotFoundError InvalidParamsError InternalRpcError ServerBusyError "
+    "RetryLimitExceededError TurnFailed TurnConflict MissingMetadata RequestTimeout EventsLost OutputError",
     "Logins": "ChatgptLoginHandle DeviceCodeLoginHandle AsyncChatgptLoginHandle AsyncDeviceCodeLoginHandle",
     "Who the server is": "InitializeResponse ServerInfo",
     "Low-level clients": "AppServerClient AsyncAppServerClient",

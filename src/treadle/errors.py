@@ -31,6 +31,8 @@ INTERNAL_ERROR: Final = -32603
 OVERLOADED: Final = -32001
 # With it: SDKs look for this word before they retry.
 OVERLOAD_DATA: Final = {"codexErrorInfo": "server_overloaded"}
+# Member of the data of an error about the configuration: what is wrong, one by one.
+CONFIG_PROBLEMS: Final = "configProblems"
 NOT_FOUND: Final = -32004
 SESSION_ATTACHED: Final = -32010
 

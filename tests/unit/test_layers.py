@@ -141,6 +141,7 @@ def test_public_names_of_the_package() -> None:
         "CodexConfig",
         "CodexError",
         "CodexRpcError",
+        "ConfigurationError",
         "DeviceCodeLoginHandle",
         "Environment",
         "EventsLost",

@@ -16,6 +16,7 @@ from treadle.agent.items import OpenItem
 from treadle.agent.turn import Turn
 from treadle.agent.web_search import web_search_item
 from treadle.llm import (
+    MAX_ASKED_S,
     Completed,
     CustomToolCallItem,
     FunctionCallItem,
@@ -220,5 +221,5 @@ def _retry_notice(error: ModelError, attempt: int, limit: int) -> TurnError:
 
 def pause(attempt: int, asked_s: float | None) -> float:
     if asked_s is not None:
-        return min(asked_s, MAX_PAUSE_S)
+        return min(asked_s, MAX_ASKED_S)
     return min(FIRST_PAUSE_S * 2.0 ** min(attempt, 30), MAX_PAUSE_S) * random.uniform(0.9, 1.1)

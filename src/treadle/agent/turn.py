@@ -22,7 +22,7 @@ from treadle.agent.ids import new_id, now_ms
 from treadle.agent.inputs import model_items, text_of
 from treadle.agent.items import OpenItem, search_text
 from treadle.agent.thread import Thread
-from treadle.errors import OVERLOAD_DATA, OVERLOADED, RpcError
+from treadle.errors import OVERLOAD_DATA, OVERLOADED, RpcError, TreadleError
 from treadle.llm import ModelError, TokenUsage
 from treadle.protocol.app.base import convert, encode
 from treadle.protocol.app.inputs import UserInput
@@ -326,6 +326,8 @@ class Turn:
                 failure = error
         except ModelError as error:
             self._fail(TurnError(message=error.message, codex_error_info=convert(error.info, CodexErrorInfo)))
+        except TreadleError as error:
+            self._fail(TurnError(message=str(error), codex_error_info="other"))
         except Exception as error:
             logger.exception("turn %s failed", self.id)
             self._fail(TurnError(message=f"internal error: {type(error).__name__}: {error}", codex_error_info="other"))

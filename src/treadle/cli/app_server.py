@@ -54,11 +54,27 @@ def _level_of(rust_log: str) -> str:
 def run(arguments: argparse.Namespace) -> int:
     overrides = tuple(arguments.config_overrides)
     try:
+        if overrides:
+            _check(overrides)
         if arguments.listen in ("stdio://", "stdio"):
             return _run_stdio(arguments.log_level, overrides)
         return _run_listening(arguments, overrides)
     except TreadleError as error:
-        return refuse(_NAME, str(error))
+        return _refuse(error)
+
+
+def _check(overrides: tuple[str, ...]) -> None:
+    """Before the first answer: a client should not hear from a server that was started wrongly."""
+    from treadle.cli.settings_check import check_overrides
+
+    check_overrides(overrides)
+
+
+def _refuse(error: TreadleError) -> int:
+    from treadle.cli.settings_check import refuse_settings
+    from treadle.config import ConfigError
+
+    return refuse_settings(_NAME, error) if isinstance(error, ConfigError) else refuse(_NAME, str(error))
 
 
 def _run_stdio(log_level: str, overrides: tuple[str, ...]) -> int:

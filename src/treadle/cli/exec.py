@@ -20,7 +20,9 @@ from treadle.cli.output import OutputFailed, write
 from treadle.cli.paint import wants_color
 from treadle.cli.process import FAILED, REFUSED, refuse, start_logging
 from treadle.cli.prompt import read_prompt
+from treadle.cli.settings_check import check_turn, refuse_settings
 from treadle.cli.view import View
+from treadle.config import ConfigError
 from treadle.errors import INVALID_REQUEST, RpcError, TreadleError
 from treadle.protocol.app.handshake import ClientInfo, InitializeParams
 from treadle.protocol.app.inputs import TextUserInput
@@ -71,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     start_logging("error")
     try:
+        check_turn(_NAME, arguments.config_overrides, arguments.model)
         target = _target(arguments.output_last_message)
         if not os.path.isdir(arguments.cd):
             return refuse(_NAME, f"{arguments.cd} is no directory; give one with --cd", REFUSED)
@@ -78,6 +81,8 @@ def run(arguments: argparse.Namespace) -> int:
             return refuse(_NAME, "standard output is closed: nobody would get the answer; use -o FILE", REFUSED)
         prompt = read_prompt(arguments.prompt)
         return asyncio.run(_run(arguments, prompt, os.path.abspath(arguments.cd), target))
+    except ConfigError as error:
+        return refuse_settings(_NAME, error)
     except OutputFailed as error:
         return refuse(_NAME, str(error), FAILED)
     except RpcError as error:

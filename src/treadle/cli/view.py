@@ -87,8 +87,6 @@ class View:
                 self._restart(f"{params.error.message} ({params.error.additional_details})")
             case "warning":
                 self._line(self._paint.red(f"warning: {visible(params.message)}"))
-            case "configWarning":
-                self._line(self._paint.red(f"config: {visible(params.details or params.summary)}"))
 
     def _item_started(self, item: Any) -> None:
         self._show_held()

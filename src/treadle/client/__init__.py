@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from treadle.client.errors import (
         CodexError,
         CodexRpcError,
+        ConfigurationError,
         EventsLost,
         InternalRpcError,
         InvalidParamsError,
@@ -80,9 +81,9 @@ _HOMES = {
     "async_client": "AsyncAppServerClient",
     "client": "AppServerClient",
     "config": "CodexConfig",
-    "errors": "CodexError CodexRpcError EventsLost InternalRpcError InvalidParamsError InvalidRequestError "
-    "JsonRpcError MethodNotFoundError MissingMetadata OutputError ParseError RequestTimeout RetryLimitExceededError "
-    "ServerBusyError TransportClosedError TurnConflict TurnFailed is_retryable_error",
+    "errors": "CodexError CodexRpcError ConfigurationError EventsLost InternalRpcError InvalidParamsError "
+    "InvalidRequestError JsonRpcError MethodNotFoundError MissingMetadata OutputError ParseError RequestTimeout "
+    "RetryLimitExceededError ServerBusyError TransportClosedError TurnConflict TurnFailed is_retryable_error",
     "inputs": "ExternalMessage ImageInput Input InputItem LocalImageInput MentionInput RunInput SkillInput TextInput",
     "modes": "ApprovalMode Sandbox",
     "notification": "Notification UnknownNotification",
@@ -112,6 +113,7 @@ __all__ = [
     "CodexConfig",
     "CodexError",
     "CodexRpcError",
+    "ConfigurationError",
     "DeviceCodeLoginHandle",
     "EventsLost",
     "ExternalMessage",

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, Protocol
 
 from treadle.client.config import CodexConfig
-from treadle.client.errors import TransportClosedError
+from treadle.client.errors import ConfigurationError, TransportClosedError
 
 if TYPE_CHECKING:
     import asyncio
@@ -372,6 +372,8 @@ class LocalConnection(Connection):
         self._thread.start()
         atexit.register(self.close)  # whoever forgot it
         self._started.wait()
+        if isinstance(self._problem, ConfigurationError):
+            raise self._problem
         if self._problem is not None:
             raise TransportClosedError(f"the server in this process cannot start: {self._problem}") from self._problem
 

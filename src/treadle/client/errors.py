@@ -5,6 +5,7 @@ CodexError                      also a `TreadleError`
 ├── JsonRpcError                the server answered with an error (`code`, `message`, `data`); also an `RpcError`
 │   └── CodexRpcError           with one of the codes that the protocol knows
 │       ├── ParseError, InvalidRequestError, MethodNotFoundError, InvalidParamsError, InternalRpcError
+│       │   └── ConfigurationError      an InvalidRequestError: the server's settings cannot be used (`problems`)
 │       └── ServerBusyError     try again later: `retry_on_overload` does
 │           └── RetryLimitExceededError
 ├── TurnFailed                  a turn ended with the status `failed` (`turn`); also a `RuntimeError`
@@ -20,6 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from treadle.errors import (
+    CONFIG_PROBLEMS,
     INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -30,6 +32,7 @@ from treadle.errors import (
 )
 
 if TYPE_CHECKING:
+    from treadle.config import ConfigProblem
     from treadle.protocol.app.turns import Turn
 
 _PARSE_ERROR = -32700
@@ -76,6 +79,22 @@ class ParseError(CodexRpcError):
 
 class InvalidRequestError(CodexRpcError):
     """The server refuses the request, in this state or at all."""
+
+
+class ConfigurationError(InvalidRequestError):
+    """The settings of the server cannot be used, so nothing was run: `problems` has all that is wrong with them."""
+
+    @property
+    def problems(self) -> tuple[ConfigProblem, ...]:
+        """Each with `problem` (what was found and what is allowed), `key`, and `path` and `line`, or its `source`."""
+        from msgspec import ValidationError, convert
+
+        from treadle.config import ConfigProblem
+
+        try:
+            return convert(self.data[CONFIG_PROBLEMS], tuple[ConfigProblem, ...])
+        except ValidationError:  # of a server that is newer than we are
+            return ()
 
 
 class MethodNotFoundError(CodexRpcError):
@@ -141,6 +160,8 @@ _BY_CODE: dict[int, type[CodexRpcError]] = {
 
 def rpc_error(code: int, message: str, data: Any = None) -> JsonRpcError:
     """The narrowest class for an error of the server."""
+    if code == INVALID_REQUEST and isinstance(data, dict) and CONFIG_PROBLEMS in data:
+        return ConfigurationError(code, message, data)
     if code in _BY_CODE:
         return _BY_CODE[code](code, message, data)
     if not -32099 <= code <= -32000:

@@ -6,7 +6,9 @@ import os
 from collections.abc import Callable
 
 from treadle.client.config import CodexConfig
+from treadle.client.errors import rpc_error
 from treadle.server import AppServer
+from treadle.server.client import wire_error
 from treadle.transport import Channel
 
 
@@ -16,6 +18,7 @@ class LocalServer:
     def __init__(self, config: CodexConfig, on_frame: Callable[[bytes], None]) -> None:
         environ = {**os.environ, **config.env} if config.env else os.environ
         self._server = AppServer(overrides=config.config_overrides, environ=environ, cwd=config.cwd)
+        _check(self._server)
         self._channel = _DirectChannel(on_frame)
         self._server.accept(self._channel, must_not_lose=True)
 
@@ -26,6 +29,17 @@ class LocalServer:
     async def close(self) -> None:
         self._channel.close()
         await self._server.close()
+
+
+def _check(server: AppServer) -> None:
+    """Settings of the caller's own that are wrong are told to the caller, and not with the first thread."""
+    from treadle.config import ConfigError
+
+    try:
+        server.check_overrides()
+    except ConfigError as error:
+        answer = wire_error(error, "initialize")
+        raise rpc_error(answer.code, answer.message, answer.data) from None
 
 
 class _DirectChannel(Channel):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from treadle.config.instructions import InstructionFile, find_instructions
     from treadle.config.login import Login
     from treadle.config.models import InvalidCursor, ModelFacts, list_models, model_facts
-    from treadle.config.problems import ConfigError, ConfigWarning, ConfigWriteError
+    from treadle.config.problems import ConfigError, ConfigProblem, ConfigWarning, ConfigWriteError
     from treadle.config.prompts import (
         BASE_INSTRUCTIONS,
         COMPACT_PROMPT,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         instructions_text,
         permissions_text,
     )
-    from treadle.config.settings import Config, Loaded, load_config
+    from treadle.config.settings import Config, Loaded, built_in_config, load_config
     from treadle.config.values import ShellEnvironment, WorkspaceWrite
     from treadle.config.view import config_view
 
@@ -35,7 +35,7 @@ _MODULES = {
     "instructions": ("InstructionFile", "find_instructions"),
     "login": ("Login",),
     "models": ("InvalidCursor", "ModelFacts", "list_models", "model_facts"),
-    "problems": ("ConfigError", "ConfigWarning", "ConfigWriteError"),
+    "problems": ("ConfigError", "ConfigProblem", "ConfigWarning", "ConfigWriteError"),
     "prompts": (
         "BASE_INSTRUCTIONS",
         "COMPACT_PROMPT",
@@ -45,7 +45,7 @@ _MODULES = {
         "instructions_text",
         "permissions_text",
     ),
-    "settings": ("Config", "Loaded", "load_config"),
+    "settings": ("Config", "Loaded", "built_in_config", "load_config"),
     "values": ("ShellEnvironment", "WorkspaceWrite"),
     "view": ("config_view",),
 }
@@ -57,6 +57,7 @@ __all__ = [
     "SUMMARY_PREFIX",
     "Config",
     "ConfigError",
+    "ConfigProblem",
     "ConfigWarning",
     "ConfigWriteError",
     "Document",
@@ -68,6 +69,7 @@ __all__ = [
     "ShellEnvironment",
     "WorkspaceWrite",
     "Written",
+    "built_in_config",
     "config_view",
     "environment_text",
     "find_home",

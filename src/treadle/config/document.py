@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from treadle.config.overrides import KeyPath, lookup, merge, split_key, without_nulls
-from treadle.config.problems import ConfigError, ConfigWriteError
+from treadle.config.problems import ConfigError, ConfigProblem, ConfigWriteError
 
 if TYPE_CHECKING:
     from treadle.protocol.app.config import ConfigEdit
@@ -155,11 +155,17 @@ def _edited(document: Document, edits: Iterable[ConfigEdit], check: Check) -> st
             text = _apply(text, split_key(edit.key_path), edit)
         except ValueError as error:
             raise ConfigWriteError(str(error), "configValidationError", path=document.path, key=edit.key_path) from None
-    problem, earlier = check(_parse(Path(document.path), text)), check(document.values)
     # What was wrong before is no reason to refuse: this edit may be the first of several that mend it.
-    if problem is not None and (earlier is None or problem.key != earlier.key):
-        raise ConfigWriteError(problem.problem, "configValidationError", path=document.path, key=problem.key)
+    earlier = {problem.key for problem in _problems(check, document.values)}
+    for problem in _problems(check, _parse(Path(document.path), text)):
+        if problem.key not in earlier:
+            raise ConfigWriteError(problem.problem, "configValidationError", path=document.path, key=problem.key)
     return text
+
+
+def _problems(check: Check, values: Mapping[str, Any]) -> tuple[ConfigProblem, ...]:
+    error = check(values)
+    return () if error is None else error.problems
 
 
 def _apply(text: str, path: KeyPath, edit: ConfigEdit) -> str:

@@ -1,34 +1,25 @@
-"""Keys of `config.toml` that Codex has and that have no effect here: people keep one file for both.
+"""Keys of `config.toml` that Codex has and that we do not read: people keep one file for both.
 
-Owns the list, so that a warning is only for a key that nobody knows.
+Owns the lists. A key that changes what an agent does or may do is `IGNORED`: it is named in a warning, because whoever
+wrote it counts on it. One about a screen, a log, or a part that we have not at all is `SILENT`. All others are typing
+errors, or newer than we are.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-UNUSED: Final = frozenset(
+IGNORED: Final = frozenset(
     [
         "agents",
         "allow_login_shell",
-        "allow_symlinked_codex_home",
-        "analytics",
         "apps",
-        "apps_mcp_product_sku",
-        "audio",
         "auto_review",
         "background_terminal_max_timeout",
         "browser_use",
-        "chatgpt_base_url",
-        "check_for_update_on_startup",
         "cli_auth_credentials_store",
-        "cloud",
         "computer_use",
-        "daybreak",
         "default_permissions",
-        "desktop",
-        "disable_paste_burst",
-        "disable_response_storage",
         "experimental_compact_prompt_file",
         "experimental_instructions_file",
         "experimental_realtime_start_instructions",
@@ -42,13 +33,10 @@ UNUSED: Final = frozenset(
         "experimental_use_freeform_apply_patch",
         "experimental_use_unified_exec_tool",
         "features",
-        "feedback",
-        "file_opener",
         "forced_chatgpt_workspace_id",
         "forced_login_method",
         "ghost_snapshot",
         "goals",
-        "history",
         "hooks",
         "include_apply_patch_tool",
         "include_apps_instructions",
@@ -57,15 +45,7 @@ UNUSED: Final = frozenset(
         "include_environment_context_time",
         "include_permissions_instructions",
         "instructions_file",
-        "js_repl_node_module_dirs",
-        "js_repl_node_path",
-        "log_dir",
         "marketplaces",
-        "mcp_enterprise_managed_auth",
-        "mcp_oauth_callback_port",
-        "mcp_oauth_callback_url",
-        "mcp_oauth_credentials_store",
-        "mcp_optional_startup_grace_ms",
         "mcp_servers",
         "memories",
         "model_auto_compact_token_limit_scope",
@@ -73,46 +53,67 @@ UNUSED: Final = frozenset(
         "model_post_turn_compact_threshold_percent",
         "model_supports_reasoning_summaries",
         "model_verbosity",
-        "notice",
         "notify",
         "orchestrator",
-        "oss_provider",
-        "otel",
         "permissions",
         "plan_mode_reasoning_effort",
         "plugins",
-        "preferred_auth_method",
         "project_root_markers",
         "projects",
-        "realtime",
         "responses_api_metadata",
         "review_model",
-        "skills",
         "sqlite_home",
-        "suppress_unstable_features_warning",
         "thread_unload_delay_secs",
         "tool_suggest",
         "tools",
-        "tui",
         "web_search",
+    ]
+)
+
+# `skills` is among them because it is read, by the list of skills.
+SILENT: Final = frozenset(
+    [
+        "allow_symlinked_codex_home",
+        "analytics",
+        "apps_mcp_product_sku",
+        "audio",
+        "chatgpt_base_url",
+        "check_for_update_on_startup",
+        "cloud",
+        "daybreak",
+        "desktop",
+        "disable_paste_burst",
+        "disable_response_storage",
+        "feedback",
+        "file_opener",
+        "history",
+        "js_repl_node_module_dirs",
+        "js_repl_node_path",
+        "log_dir",
+        "mcp_enterprise_managed_auth",
+        "mcp_oauth_callback_port",
+        "mcp_oauth_callback_url",
+        "mcp_oauth_credentials_store",
+        "mcp_optional_startup_grace_ms",
+        "notice",
+        "oss_provider",
+        "otel",
+        "preferred_auth_method",
+        "realtime",
+        "skills",
+        "suppress_unstable_features_warning",
+        "tui",
         "windows",
         "windows_wsl_setup_acknowledged",
     ]
 )
 
-UNUSED_IN_SHELL_ENVIRONMENT: Final = frozenset({"experimental_use_profile", "filters"})
+IGNORED_IN_SHELL_ENVIRONMENT: Final = frozenset({"experimental_use_profile", "filters"})
 
-UNUSED_IN_PROVIDER: Final = frozenset(
-    [
-        "auth",
-        "aws",
-        "capabilities",
-        "credential_file",
-        "gateway_oauth",
-        "location",
-        "model_catalog_url",
-        "project_id",
-        "supports_standalone_web_search",
-        "websocket_connect_timeout_ms",
-    ]
+# They say how a provider is reached or paid for.
+IGNORED_IN_PROVIDER: Final = frozenset(
+    ["auth", "aws", "credential_file", "gateway_oauth", "location", "model_catalog_url", "project_id"]
+)
+SILENT_IN_PROVIDER: Final = frozenset(
+    ["capabilities", "supports_standalone_web_search", "websocket_connect_timeout_ms"]
 )

@@ -28,6 +28,8 @@ class Layers(Struct, frozen=True, kw_only=True):
     environment: Mapping[str, Any] = {}
     flags: Mapping[str, Any] = {}
     thread: Mapping[str, Any] = {}
+    has_openai_key: bool = False
+    """Whether there is a key for the built-in provider. It is used when nothing is named."""
 
     def __repr__(self) -> str:
         return f"Layers(path={self.path!r})"
@@ -36,7 +38,7 @@ class Layers(Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, thread=merge(self.thread, overrides))
 
     def effective(self) -> Table:
-        """All of them, one over the other."""
+        """All of them, one over the other; a profile that is not there adds nothing."""
         merged = merge(self.file, self._profile())
         for layer in (self.environment, self.flags, self.thread):
             merged = merge(merged, layer)
@@ -50,14 +52,27 @@ class Layers(Struct, frozen=True, kw_only=True):
         name = self.profile_name()
         if name is None:
             return {}
+        table = self._profiles().get(name)
+        return table if isinstance(table, Mapping) else {}
+
+    def _profiles(self) -> Mapping[str, Any]:
         profiles = merge(merge(self.file, self.flags), self.thread).get("profiles", {})
-        table = profiles.get(name) if isinstance(profiles, Mapping) else None
-        if not isinstance(table, Mapping):
-            problem = (
-                f"there is no table [profiles.{join_key((name,))}]" if table is None else f"it is {kind_of(table)}"
-            )
-            raise self.error(("profile",), f"{problem}; add the table, or choose another profile")
-        return table
+        return profiles if isinstance(profiles, Mapping) else {}
+
+    def profile_error(self) -> ConfigError | None:
+        """What is wrong with the profile that is chosen, if one is."""
+        name = self.profile_name()
+        table = self._profiles().get(name) if name is not None else {}
+        if isinstance(table, Mapping):
+            return None
+        problem = (
+            f"there is no table [profiles.{join_key((name or '',))}]" if table is None else f"it is {kind_of(table)}"
+        )
+        return self.error(("profile",), f"{problem}; add the table, or choose another profile")
+
+    def has(self, path: KeyPath) -> bool:
+        """Whether any of them says something at a key path."""
+        return lookup(self.effective(), path) is not None
 
     def error(self, path: KeyPath, problem: str) -> ConfigError:
         """A problem with the value at a key path, as an error that says where the value came from."""

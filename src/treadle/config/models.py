@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from treadle.config.providers import OFFLINE
+from treadle.config.model_choice import OFFLINE
 from treadle.config.settings import Config
 from treadle.errors import TreadleError
 from treadle.protocol.app.models import Model, ModelListParams, ModelListResponse, ReasoningEffortOption

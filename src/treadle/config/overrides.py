@@ -68,12 +68,16 @@ def join_key(path: Iterable[str]) -> str:
     return ".".join(part if _BARE.fullmatch(part) else key_text(part) for part in path)
 
 
-def parse_overrides(texts: Iterable[str]) -> Table:
-    """All `key=value` of a command line as one table; later ones win."""
+def parse_overrides(texts: Iterable[str]) -> tuple[Table, list[ConfigError]]:
+    """All `key=value` of a command line as one table, in which later ones win; and what cannot be read of them."""
     merged: Table = {}
+    errors: list[ConfigError] = []
     for text in texts:
-        merged = merge(merged, parse_override(text))
-    return merged
+        try:
+            merged = merge(merged, parse_override(text))
+        except ConfigError as error:
+            errors.append(error)
+    return merged, errors
 
 
 def parse_override(text: str) -> Table:

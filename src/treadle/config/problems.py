@@ -5,6 +5,7 @@ Owns their shape and how a value that was found is described. No text here ever 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -14,12 +15,27 @@ from treadle.errors import TreadleError
 WriteErrorCode: TypeAlias = Literal["configVersionConflict", "configValidationError"]
 
 
-class ConfigError(TreadleError):
-    """The configuration cannot be used.
+class ConfigProblem(Struct, frozen=True, kw_only=True):
+    """One thing that is wrong: `problem` says what was found and what is allowed.
 
     `path` is the file, None when the value came from elsewhere (`source` says from where). `line` and `column` count
-    from 1. `problem` says what was found and what is allowed.
+    from 1.
     """
+
+    problem: str
+    path: str | None = None
+    key: str | None = None
+    line: int | None = None
+    column: int | None = None
+    source: str | None = None
+
+    def __str__(self) -> str:
+        place = _place(self.path, self.line, self.column) or self.source
+        return ": ".join(part for part in (place, self.key, self.problem) if part)
+
+
+class ConfigError(TreadleError):
+    """The configuration cannot be used. `problems` has all that is wrong; the other fields are those of the first."""
 
     def __init__(
         self,
@@ -31,13 +47,25 @@ class ConfigError(TreadleError):
         column: int | None = None,
         source: str | None = None,
     ) -> None:
-        super().__init__(": ".join(part for part in (_place(path, line, column) or source, key, problem) if part))
-        self.problem = problem
-        self.path = path
-        self.key = key
-        self.line = line
-        self.column = column
-        self.source = source
+        self._take((ConfigProblem(problem=problem, path=path, key=key, line=line, column=column, source=source),))
+
+    def _take(self, problems: tuple[ConfigProblem, ...]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = problems
+        first = problems[0]
+        self.problem, self.path, self.key = first.problem, first.path, first.key
+        self.line, self.column, self.source = first.line, first.column, first.source
+
+    def blames(self, source: str) -> bool:
+        """Whether something from there is wrong."""
+        return any(problem.source == source for problem in self.problems)
+
+    @classmethod
+    def of(cls, errors: Sequence[ConfigError]) -> ConfigError:
+        """Several as one, in their order."""
+        error = cls(errors[0].problem)
+        error._take(tuple(problem for each in errors for problem in each.problems))
+        return error
 
 
 class ConfigWriteError(ConfigError):
@@ -56,6 +84,10 @@ class ConfigWarning(Struct, frozen=True, kw_only=True):
     key: str | None = None
     line: int | None = None
     column: int | None = None
+
+    def __str__(self) -> str:
+        place = _place(self.path, self.line, self.column)
+        return f"{place}: {self.message}" if place else self.message
 
 
 def kind_of(value: object) -> str:

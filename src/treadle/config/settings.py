@@ -11,14 +11,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from treadle.config.document import Document, config_path, read_document
+from treadle.config.known_keys import IGNORED, SILENT
 from treadle.config.layers import Layers, from_environment
-from treadle.config.overrides import KeyPath, Table, expand, join_key, parse_overrides
+from treadle.config.model_choice import OFFLINE, OPENAI, ModelChoice, choose_model
+from treadle.config.overrides import KeyPath, expand, join_key, parse_overrides
 from treadle.config.problems import ConfigError, ConfigWarning
-from treadle.config.providers import OFFLINE, read_providers
-from treadle.config.values import InvalidValue, Settings, read_values
+from treadle.config.providers import Providers, read_providers
+from treadle.config.values import Reading, Settings, read_values
 from treadle.llm.provider import ProviderConfig
 from treadle.protocol.app.settings import (
     DangerFullAccessSandboxPolicy,
@@ -30,8 +32,7 @@ from treadle.protocol.app.settings import (
 if TYPE_CHECKING:
     from treadle.protocol.exec import EnvPolicy
 
-DEFAULT_MODEL: Final = "gpt-6.1-sol"
-"""For a provider without a `model` beside it."""
+OPENAI_KEY_VARIABLE: Final = "OPENAI_API_KEY"
 
 _MAX_INSTRUCTIONS: Final = 1024 * 1024
 
@@ -65,6 +66,15 @@ class Config(Settings, frozen=True, kw_only=True):
         """With the `config` object of a thread laid over it; raises `ConfigError`."""
         return _resolve(self.home, self.layers.with_thread(expand(overrides))).config
 
+    def model_choice(self, model: str | None, provider: str | None) -> ModelChoice:
+        """For a thread that names a model or a provider of its own."""
+        named = self.document
+        return choose_model(
+            model or named.get("model"),
+            provider or named.get("model_provider"),
+            has_openai_key=self.model_provider == OPENAI,
+        )
+
     def sandbox_policy(self) -> SandboxPolicy:
         """`sandbox_mode` as the protocol says it."""
         if self.sandbox_mode == "danger-full-access":
@@ -91,7 +101,7 @@ class Config(Settings, frozen=True, kw_only=True):
         return EnvPolicy(
             inherit=given.inherit,
             ignore_default_excludes=given.ignore_default_excludes,
-            exclude=(*given.exclude, *secret_variables(self.document)),
+            exclude=(*given.exclude, OPENAI_KEY_VARIABLE, *secret_variables(self.document)),
             set=given.set,
             include_only=given.include_only,
         )
@@ -120,24 +130,38 @@ class Loaded(Struct, frozen=True):
     warnings: tuple[ConfigWarning, ...] = ()
 
 
-def load_config(
-    home: Path, *, overrides: Iterable[str] = (), environ: Mapping[str, str] | None = None, use_file: bool = True
-) -> Loaded:
+def load_config(home: Path, *, overrides: Iterable[str] = (), environ: Mapping[str, str] | None = None) -> Loaded:
     """The configuration of a home; `overrides` are the `key=value` of `-c`.
 
-    Raises `ConfigError`. A server that would rather start without a broken file than not at all reports the error and
-    asks again with `use_file=False`.
+    Raises `ConfigError` with all that is wrong with it. Nothing may be run then: whatever would hold instead is not
+    what was asked for.
     """
-    empty = Document(path=str(config_path(home)), text="", values={})
-    document = read_document(home) if use_file else empty
+    environ = os.environ if environ is None else environ
+    flags, errors = parse_overrides(overrides)
+    try:
+        document = read_document(home)
+    except ConfigError as error:
+        document = Document(path=str(config_path(home)), text="", values={})
+        errors.insert(0, error)
     layers = Layers(
         path=document.path,
         text=document.text,
         file=document.values,
-        environment=from_environment(os.environ if environ is None else environ),
-        flags=parse_overrides(overrides),
+        environment=from_environment(environ),
+        flags=flags,
+        has_openai_key=_has_openai_key(home, environ),
     )
-    return _resolve(home, layers)
+    if errors:
+        # What the rest says is checked too, but not whether it goes together: half of it is missing.
+        raise ConfigError.of([*errors, *_invalid(layers, read_values(layers.effective()))])
+    loaded = _resolve(home, layers)
+    loaded.config.base_instructions()  # a file that is not there is told now, not by every turn
+    return loaded
+
+
+def built_in_config(home: Path) -> Config:
+    """With nothing configured: for lists that are shown where the configuration cannot be used."""
+    return _resolve(home, Layers(path=str(config_path(home)))).config
 
 
 def check_document(values: Mapping[str, Any]) -> ConfigError | None:
@@ -149,40 +173,60 @@ def check_document(values: Mapping[str, Any]) -> ConfigError | None:
     return None
 
 
+def _has_openai_key(home: Path, environ: Mapping[str, str]) -> bool:
+    if environ.get(OPENAI_KEY_VARIABLE, "").strip():
+        return True
+    if not os.path.exists(home / "auth.json"):
+        return False
+    from treadle.config.login import Login
+
+    return Login(home).auth_mode() == "apikey"
+
+
 def _resolve(home: Path, layers: Layers) -> Loaded:
     document = layers.effective()
-    try:
-        reading = read_values(document)
-    except InvalidValue as error:
-        raise layers.error(error.path, error.problem) from None
+    reading = read_values(document)
+    values = reading.values
+    choice = choose_model(values.get("model"), values.get("model_provider"), has_openai_key=layers.has_openai_key)
+    tables = document.get("model_providers", {})
+    providers = read_providers(layers, tables, choice.provider, values.get("openai_base_url"))
+    missing_profile = layers.profile_error()
+    errors = [*([missing_profile] if missing_profile else []), *_invalid(layers, reading), *providers.errors]
+    if errors:
+        raise ConfigError.of(errors)
+    values |= {"model": choice.model, "model_provider": choice.provider}
+    config = Config(home=home, layers=layers, document=document, providers=providers.usable, **values)
+    return Loaded(config, tuple(_warnings(layers, reading, providers)))
+
+
+def _invalid(layers: Layers, reading: Reading) -> list[ConfigError]:
+    return [layers.error(invalid.path, invalid.problem) for invalid in reading.invalid]
+
+
+def _warnings(layers: Layers, reading: Reading, providers: Providers) -> list[ConfigWarning]:
     warnings = [layers.warning(path, _unknown_text(path)) for path in reading.unknown]
     for path, word, replacement in reading.retired:
         text = f"`{word}` is no longer known; `{replacement}` is used, write that instead"
         warnings.append(layers.warning(path, f"{join_key(path)}: {text}"))
-    _complete(reading.values, layers, warnings)
-    providers, more = read_providers(
-        layers,
-        document.get("model_providers", {}),
-        reading.values.get("model_provider", OFFLINE),
-        reading.values.get("openai_base_url"),
-    )
-    config = Config(home=home, layers=layers, document=document, providers=providers, **reading.values)
-    return Loaded(config, (*warnings, *more))
-
-
-def _complete(values: Table, layers: Layers, warnings: list[ConfigWarning]) -> None:
-    """The defaults that depend on other settings."""
-    if "model_provider" in values:
-        if values["model_provider"] != OFFLINE:
-            values.setdefault("model", DEFAULT_MODEL)
-    elif values.get("model", OFFLINE) != OFFLINE:
-        text = 'model is set, model_provider is not: the offline model answers; set model_provider = "openai"'
-        warnings.append(layers.warning(("model",), f"{text}, or the provider that has the model"))
+    ignored = sorted([*reading.ignored, *providers.ignored])
+    if ignored:
+        names = ", ".join(f"`{join_key(path)}`" for path in ignored)
+        text = f"of the keys that Codex reads, these have no effect here: {names}"
+        warnings.append(ConfigWarning(message=text, path=layers.path, key=join_key(ignored[0])))
+    return [*warnings, *providers.warnings]
 
 
 def _unknown_text(path: KeyPath) -> str:
     from difflib import get_close_matches
 
-    near = get_close_matches(path[-1], Settings.__struct_fields__, 1, 0.8) if len(path) == 1 else []
-    hint = f"; did you mean `{near[0]}`?" if near else ""
+    known = Settings.__struct_fields__
+    if len(path) > 1:
+        table = next(field for field in structs.fields(Settings) if field.name == path[0]).type
+        known = table.__struct_fields__
+    near = get_close_matches(path[-1], known, 1, 0.8) or get_close_matches(path[-1], _elsewhere(path), 1, 0.8)
+    hint = f"; did you mean `{join_key((*path[:-1], near[0]))}`?" if near else ""
     return f"the key `{join_key(path)}` is not known; it is ignored{hint}"
+
+
+def _elsewhere(path: KeyPath) -> frozenset[str]:
+    return IGNORED | SILENT | {"model_providers", "profiles"} if len(path) == 1 else frozenset()

@@ -5,14 +5,15 @@ Owns what a value may be and the text that says so. Knows no file and no layer: 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import Meta, Struct
 
-from treadle.config.known_keys import UNUSED, UNUSED_IN_SHELL_ENVIRONMENT
+from treadle.config.known_keys import IGNORED, IGNORED_IN_SHELL_ENVIRONMENT, SILENT
 from treadle.config.overrides import KeyPath
 from treadle.config.problems import kind_of
 from treadle.protocol.app.base import Closed
@@ -114,22 +115,36 @@ _ALLOWED: Final[dict[Any, str]] = {
 
 
 class Reading(Struct):
-    """What a table says: `values` for the keys that have an effect, and the paths of keys that nobody knows."""
+    """What a table says: `values` for the keys that have an effect, and what is odd about the others by their paths."""
 
-    values: dict[str, Any]
-    unknown: list[KeyPath]
-    retired: list[tuple[KeyPath, str, str]]
+    values: dict[str, Any] = {}
+    invalid: list[InvalidValue] = []
+    unknown: list[KeyPath] = []
+    ignored: list[KeyPath] = []
+    retired: list[tuple[KeyPath, str, str]] = []
 
 
 def read_values(table: Mapping[str, Any]) -> Reading:
-    """The settings in a table; raises `InvalidValue` for the first that is not allowed."""
-    reading = Reading({}, [], [])
+    """The settings in a table. What is not allowed is in `invalid`, all of it, and has no value."""
+    reading = Reading()
     for key, value in table.items():
         if key in _types(Settings):
-            reading.values[key] = _read((key,), value, reading)
-        elif key not in UNUSED | _ELSEWHERE:
+            with _collected(reading):
+                reading.values[key] = _read((key,), value, reading)
+        elif key in IGNORED:
+            if value not in ({}, []):
+                reading.ignored.append((key,))
+        elif key not in SILENT | _ELSEWHERE:
             reading.unknown.append((key,))
     return reading
+
+
+@contextmanager
+def _collected(reading: Reading) -> Iterator[None]:
+    try:
+        yield
+    except InvalidValue as error:
+        reading.invalid.append(error)
 
 
 def _read(path: KeyPath, value: Any, reading: Reading) -> Any:
@@ -147,9 +162,15 @@ def _read_struct(wanted: type[T], path: KeyPath, table: Any, reading: Reading) -
     if not isinstance(table, Mapping):
         raise InvalidValue(path, f"found {kind_of(table)}, allowed is a table")
     types = _types(wanted)
-    known = {key: _convert((*path, key), value, types[key]) for key, value in table.items() if key in types}
-    unused = UNUSED_IN_SHELL_ENVIRONMENT if wanted is ShellEnvironment else frozenset()
-    reading.unknown.extend((*path, key) for key in table if key not in types and key not in unused)
+    known: dict[str, Any] = {}
+    for key, value in table.items():
+        if key in types:
+            with _collected(reading):
+                known[key] = _convert((*path, key), value, types[key])
+        elif wanted is ShellEnvironment and key in IGNORED_IN_SHELL_ENVIRONMENT:
+            reading.ignored.append((*path, key))
+        else:
+            reading.unknown.append((*path, key))
     return wanted(**known)
 
 

@@ -13,6 +13,7 @@ from treadle.llm.items import (
     ReasoningItem,
 )
 from treadle.llm.model import (
+    MAX_ASKED_S,
     Completed,
     Created,
     Departure,
@@ -37,6 +38,7 @@ from treadle.llm.model import (
 from treadle.llm.provider import ProviderConfig, ProviderConfigError, read_provider
 
 __all__ = [
+    "MAX_ASKED_S",
     "Completed",
     "Created",
     "CustomToolCallItem",

@@ -169,12 +169,16 @@ ErrorInfo: TypeAlias = str | dict[str, dict[str, int | None]]
 _WITH_STATUS: Final = frozenset(get_args(StatusKind))
 
 
+MAX_ASKED_S: Final = 120.0
+"""A provider that asks to wait for longer is not asked again: whoever waits for the turn should hear of it."""
+
+
 class ModelError(TreadleError):
     """A response could not be had, or not to its end.
 
     `kind` is a name of `codexErrorInfo` in the app-server protocol. `retryable` says whether the same request, sent
-    again, may succeed; `retry_after_s` is how long the provider asked to wait. Retries of single requests were
-    made already.
+    again, may succeed; `retry_after_s` is how long the provider asked to wait, and no more than `MAX_ASKED_S` in an
+    error that is retryable. Retries of single requests were made already.
     """
 
     def __init__(
@@ -190,7 +194,7 @@ class ModelError(TreadleError):
         self.message = message
         self.kind = kind
         self.http_status = http_status
-        self.retryable = retryable
+        self.retryable = retryable and (retry_after_s or 0.0) <= MAX_ASKED_S
         self.retry_after_s = retry_after_s
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Final, TypeAlias
 from urllib.parse import urlencode, urlsplit
 
@@ -29,12 +29,24 @@ _FORBIDDEN_IN_VALUE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _MIN_SECRET: Final = 6
 
 
-class ProviderConfigError(TreadleError):
-    """The table of a provider cannot be used."""
+WIRE_APIS: Final = ("responses",)
+OPENAI_HOST: Final = "api.openai.com"
 
-    def __init__(self, provider: str, problem: str) -> None:
-        super().__init__(f"model_providers.{provider}: {problem}")
+_NO_OPENAI_KEY: Final = (
+    "there is no key for OpenAI. Set the environment variable OPENAI_API_KEY; or, for another provider, add a table "
+    '[model_providers.NAME] with base_url and env_key to config.toml and set model_provider = "NAME"; or set '
+    'model_provider = "offline" to try Treadle without a model.'
+)
+
+
+class ProviderConfigError(TreadleError):
+    """The table of a provider cannot be used: `problems` has the keys (None: the table itself) and what is wrong."""
+
+    def __init__(self, provider: str, *problems: tuple[str | None, str]) -> None:
+        said = "; ".join(problem if key is None else f"{key}: {problem}" for key, problem in problems)
+        super().__init__(f"model_providers.{provider}: {said}")
         self.provider = provider
+        self.problems = problems
 
 
 class ProviderConfig(Struct, frozen=True, kw_only=True):
@@ -68,29 +80,59 @@ _OURS: Final = frozenset({"id", "unknown_keys"})
 _KEYS: Final = frozenset(ProviderConfig.__struct_fields__) - _OURS
 
 
+_ALLOWED: Final[dict[object, str]] = {
+    str: "a text",
+    str | None: "a text",
+    bool: "true or false",
+    dict[str, str]: "a table of texts",
+    _Retries: "a whole number from 0 to 100",
+    _Milliseconds: "a whole number from 1 to 86400000",
+}
+
+
 def read_provider(provider_id: str, table: Mapping[str, object]) -> ProviderConfig:
-    """The provider in a table of `config.toml`; raises `ProviderConfigError`, which names the key."""
+    """The provider in a table of `config.toml`; raises `ProviderConfigError`, which names every key that is wrong."""
     known = {key: value for key, value in table.items() if key in _KEYS}
     unknown = tuple(sorted(set(table) - _KEYS))
-    try:
-        config = msgspec.convert({**known, "id": provider_id, "unknown_keys": unknown}, ProviderConfig)
-    except msgspec.ValidationError as error:
-        raise ProviderConfigError(provider_id, f"{error}; correct it in config.toml") from None
-    _check_url(config)
-    for name in (*config.http_headers, *config.env_http_headers):
-        if not _TOKEN.fullmatch(name):
-            raise ProviderConfigError(provider_id, f"{name!r} is no name of an HTTP header; correct it in config.toml")
-    return config
+    problems = [*_wrong_types(known), *_wrong_words(known)]
+    if "base_url" not in known:
+        problems.insert(0, (None, 'it has no base_url; add one, as in base_url = "https://HOST/v1"'))
+    if problems:
+        raise ProviderConfigError(provider_id, *problems)
+    return msgspec.convert({**known, "id": provider_id, "unknown_keys": unknown}, ProviderConfig)
 
 
-def _check_url(config: ProviderConfig) -> None:
+def _wrong_types(table: Mapping[str, object]) -> Iterator[tuple[str | None, str]]:
+    """By key, without the value: it may be secret."""
+    for field in msgspec.structs.fields(ProviderConfig):
+        if field.name in table:
+            try:
+                msgspec.convert(table[field.name], field.type)
+            except msgspec.ValidationError:
+                yield field.name, f"allowed is {_ALLOWED[field.type]}"
+
+
+def _wrong_words(table: Mapping[str, object]) -> Iterator[tuple[str | None, str]]:
+    """What has the right type and cannot be used all the same."""
+    base_url, wire_api = table.get("base_url"), table.get("wire_api")
+    if isinstance(base_url, str) and not _is_usable(base_url):
+        yield "base_url", "it is no http or https URL; write it as `https://HOST/v1` or `http://HOST:PORT/v1`"
+    if isinstance(wire_api, str) and wire_api not in WIRE_APIS:
+        words = ", ".join(f"`{word}`" for word in WIRE_APIS)
+        yield "wire_api", f"found `{wire_api[:40]}`, allowed is one of {words}"
+    for key in ("http_headers", "env_http_headers"):
+        headers = table.get(key)
+        for name in headers if isinstance(headers, Mapping) else ():
+            if isinstance(name, str) and not _TOKEN.fullmatch(name):
+                yield key, f"{name!r} is no name of an HTTP header"
+
+
+def _is_usable(base_url: str) -> bool:
     try:
-        url = urlsplit(config.base_url)
-        usable = url.scheme in ("http", "https") and bool(url.hostname) and (url.port or 1) > 0
+        url = urlsplit(base_url)
+        return url.scheme in ("http", "https") and bool(url.hostname) and (url.port or 1) > 0
     except ValueError:
-        usable = False
-    if not usable:
-        raise ProviderConfigError(config.id, "base_url is no http or https URL; correct it in config.toml")
+        return False
 
 
 def shown_url(url: str) -> str:
@@ -142,6 +184,8 @@ def endpoint(
     key = _key(config, login_key, environ)
     if key is not None:
         merged["authorization"] = f"Bearer {key}"
+    elif "authorization" not in merged and urlsplit(config.base_url).hostname == OPENAI_HOST:
+        raise ModelError(_NO_OPENAI_KEY, kind="unauthorized")
     for name, value in merged.items():
         if not _TOKEN.fullmatch(name) or _FORBIDDEN_IN_VALUE.search(value):
             raise ModelError(

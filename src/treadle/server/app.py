@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
@@ -76,7 +77,8 @@ class AppServer:
         self.tasks: Tasks = Tasks()
         self.draining: bool = False
         self._config: Config | None = None
-        self.config_problems: list[ConfigError | ConfigWarning] = []
+        self.config_error: ConfigError | None = None
+        self.config_warnings: tuple[ConfigWarning, ...] = ()
         self._login: Login | None = None
         self._threads: Threads | None = None
         self._models: Models | None = None
@@ -253,22 +255,63 @@ class AppServer:
 
     @property
     def config(self) -> Config:
-        if self._config is None:
+        """The settings for what begins now. Raises `ConfigError` as long as they cannot be used: nothing runs with
+        others than those that were asked for."""
+        if self._config is None or self.config_error is not None:
             self.load_config()
+        if self.config_error is not None:
+            raise copy(self.config_error)  # one that is raised again and again grows
         assert self._config is not None
         return self._config
 
+    @property
+    def latest_config(self) -> Config:
+        """The last settings that could be used: threads that are in memory go on with them."""
+        return self.config if self._config is None else self._config
+
+    @property
+    def shown_config(self) -> Config:
+        """For lists that clients show, whatever is wrong with the file. Nothing runs with it."""
+        from treadle.config import ConfigError, built_in_config
+
+        try:
+            return self.latest_config
+        except ConfigError:
+            return built_in_config(self.home_path)
+
     def load_config(self) -> None:
-        """Read the settings. A file that cannot be used is reported, and the built-in settings hold, which are safe."""
+        """Read the settings; what is wrong with them is in `config_error` then."""
         from treadle.config import ConfigError, load_config
 
         try:
             loaded = load_config(self.home_path, overrides=self._overrides, environ=self._environ)
-            self.config_problems = list(loaded.warnings)
         except ConfigError as error:
-            loaded = load_config(self.home_path, environ=self._environ, use_file=False)
-            self.config_problems = [error]
-        self._config = loaded.config
+            self.config_error, self.config_warnings = error, ()
+        else:
+            self.config_error, self.config_warnings = None, loaded.warnings
+            self._config = loaded.config
+
+    def require_config(self) -> None:
+        """Have the settings read, if nobody has."""
+        if self._config is None and self.config_error is None:
+            self.load_config()
+
+    def check_overrides(self) -> None:
+        """Raise `ConfigError` when it is `-c` that is wrong: a server that was started wrongly should not start."""
+        self.load_config()
+        if self.config_error is not None and self.config_error.blames("-c"):
+            raise self.config_error
+
+    def account_changed(self) -> None:
+        """Which provider is in use may depend on whether there is a key."""
+        self.load_config()
+        self.models.forget_configs()
+
+    def openai_key(self) -> str | None:
+        """For the built-in provider: that of the login, else that of the environment."""
+        from treadle.config.settings import OPENAI_KEY_VARIABLE
+
+        return self.login.api_key() or self._environ.get(OPENAI_KEY_VARIABLE, "").strip() or None
 
     @property
     def login(self) -> Login:

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Raw
 
-from treadle.errors import INTERNAL_ERROR, INVALID_REQUEST, OVERLOAD_DATA, OVERLOADED, RpcError, TreadleError
+from treadle.errors import (
+    CONFIG_PROBLEMS,
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    OVERLOAD_DATA,
+    OVERLOADED,
+    RpcError,
+    TreadleError,
+)
 from treadle.protocol.app.base import decode
 from treadle.rpc.nesting import TOO_DEEP, is_too_deep
 from treadle.server import refusals
@@ -204,10 +212,14 @@ def wire_error(error: Exception, method: str) -> RpcError:
     """The one place where an exception becomes an error on the wire."""
     if isinstance(error, RpcError):
         return error
+    from treadle.config.problems import ConfigError
     from treadle.store.model import StoreError
 
     if isinstance(error, StoreError):
         return RpcError(INTERNAL_ERROR, error.message, {"kind": error.kind})
+    if isinstance(error, ConfigError):
+        problems = [msgspec.structs.asdict(problem) for problem in error.problems]
+        return RpcError(INVALID_REQUEST, f"failed to load configuration: {error}", {CONFIG_PROBLEMS: problems})
     if isinstance(error, TreadleError):
         return RpcError(INVALID_REQUEST, str(error))
     logger.error("%s failed", method, exc_info=error)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from treadle.config.model_choice import OFFLINE, OPENAI
 from treadle.llm import Model, ModelError
 
 if TYPE_CHECKING:
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
 
 # Threads with settings of their own; those of threads that are not used are made again when they are.
 MAX_CONFIGS: Final = 256
-OFFLINE: Final = "offline"
+_NOT_OFFLINE: Final = (
+    "this thread uses the offline provider, which has no model `{model}`; start a thread with a provider that has it, "
+    "or set model_provider in config.toml"
+)
 
 
 class Models:
@@ -27,11 +31,11 @@ class Models:
 
     def config_for(self, settings: Settings) -> Config:
         if not settings.config:
-            return self._server.config
+            return self._server.latest_config
         key = msgspec.json.encode(settings.config)
         config = self._configs.get(key)
         if config is None:
-            config = self._configs[key] = self._server.config.with_thread_overrides(settings.config)
+            config = self._configs[key] = self._server.latest_config.with_thread_overrides(settings.config)
             while len(self._configs) > MAX_CONFIGS:
                 self._configs.popitem(last=False)
         return config
@@ -47,6 +51,8 @@ class Models:
             raise ModelError(
                 f"model provider `{provider_id}` is not configured; add [model_providers.{provider_id}] to config.toml"
             )
+        if provider_id == OFFLINE and settings.model != OFFLINE:
+            raise ModelError(_NOT_OFFLINE.format(model=settings.model))
         key = (provider_id, None if config is None else msgspec.json.encode(config))
         model = self._models.get(key)
         if model is None:
@@ -60,7 +66,8 @@ class Models:
             return OfflineModel()
         from treadle.llm.responses import ResponsesModel
 
-        return ResponsesModel(config, login_key=self._server.login.api_key)
+        server = self._server
+        return ResponsesModel(config, login_key=server.openai_key if config.id == OPENAI else server.login.api_key)
 
     async def close(self) -> None:
         for model in self._models.values():

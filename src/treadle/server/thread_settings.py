@@ -13,6 +13,7 @@ from msgspec import UnsetType, structs
 
 from treadle.agent.state import Settings
 from treadle.config import Config
+from treadle.config.model_choice import OFFLINE
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.base import Closed
 from treadle.protocol.app.settings import (
@@ -77,12 +78,12 @@ def _config(server: AppServer, params: Any) -> Config:
 
 def new_settings(server: AppServer, params: Any) -> Settings:
     config = _config(server, params)
-    provider = params.model_provider or config.model_provider
-    if provider not in config.providers and provider != "offline":
-        raise RpcError(INVALID_REQUEST, f"model provider `{provider}` not found; add it to config.toml")
+    choice = config.model_choice(params.model, params.model_provider)
+    if choice.provider not in config.providers and choice.provider != OFFLINE:
+        raise RpcError(INVALID_REQUEST, f"model provider `{choice.provider}` not found; add it to config.toml")
     return Settings(
-        model=params.model or config.model,
-        model_provider=provider,
+        model=choice.model,
+        model_provider=choice.provider,
         cwd=_directory(params.cwd, server.cwd),
         approval_policy=params.approval_policy or config.approval_policy,
         approvals_reviewer=params.approvals_reviewer or config.approvals_reviewer,

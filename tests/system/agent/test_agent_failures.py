@@ -41,7 +41,7 @@ HTTP = [
     (400, "bad thing", "bad thing", "other"),
     (401, {"error": {"message": "key?"}}, "status 401 Unauthorized: key?, url:", _with("httpConnectionFailed", 401)),
     (503, {"error": {"message": "x"}}, "status 503 Service Unavailable: x, url:", _with("httpConnectionFailed", 503)),
-    (429, {"error": {"message": "slow"}}, "exceeded retry limit", _with("responseTooManyFailedAttempts", 429)),
+    (429, {"error": {"message": "slow"}}, "429 Too Many Requests: slow", _with("responseTooManyFailedAttempts", 429)),
     (429, {"error": {"type": "usage_limit_reached"}}, "usage limit", "usageLimitExceeded"),
     (500, {"error": {"message": "x"}}, "high demand", "internalServerError"),
 ]  # fmt: skip
@@ -178,6 +178,42 @@ async def test_the_provider_says_how_long_to_wait(tmp_path: Path, pauses: list[f
         thread = await stage.start()
         assert (await stage.run(thread))["status"] == "completed"
         assert pauses == [7.0, 1.5]
+
+
+async def test_too_many_requests_are_sent_again_when_the_provider_says(
+    tmp_path: Path, pauses: list[float | None]
+) -> None:
+    async with scene(tmp_path, provider={"stream_max_retries": 3}) as stage:
+        stage.model.enqueue_error(429, {"error": {"message": "slow down"}}, {"Retry-After": "7"})
+        stage.model.enqueue_error(429, {"error": {"message": "slower"}}, {"retry-after-ms": "250"})
+        stage.model.enqueue_error(429, {"error": {"message": "slowest"}})
+        stage.model.enqueue_assistant_message("a")
+        thread = await stage.start()
+        assert (await stage.run(thread))["status"] == "completed"
+        assert pauses == [7.0, 0.25, None]
+        notices = [told["params"]["error"] for told in stage.client.told("error")]
+        assert [notice["message"] for notice in notices] == [f"Reconnecting... {n}/3" for n in (1, 2, 3)]
+        assert notices[0]["additionalDetails"].endswith("429 Too Many Requests: slow down")
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "says"),
+    [
+        ({"error": {"message": "x", "code": "insufficient_quota"}}, {}, "quota"),
+        ({"error": {"message": "x", "type": "usage_limit_reached"}}, {"Retry-After": "1"}, "usage limit"),
+        ({"error": {"message": "slow down"}}, {"Retry-After": "3600"}, "slow down (the server asks to wait 3600 s)"),
+    ],
+)
+async def test_a_quota_or_a_long_wait_is_told_at_once(
+    tmp_path: Path, body: Json, headers: dict[str, str], says: str
+) -> None:
+    async with scene(tmp_path, provider={"stream_max_retries": 3}) as stage:
+        stage.model.enqueue_error(429, body, headers)
+        thread = await stage.start()
+        turn = await stage.run(thread)
+        assert turn["status"] == "failed"
+        assert says in turn["error"]["message"]
+        assert len(stage.model.requests()) == 1
 
 
 async def test_a_server_that_is_not_there(tmp_path: Path) -> None:

@@ -124,9 +124,13 @@ def _started(
 
 
 def refused(
-    harness: AppServerHarness, *arguments: str, env: Mapping[str, str] | None = None, wrapper: Sequence[str] = ()
+    harness: AppServerHarness,
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    wrapper: Sequence[str] = (),
+    code: int = 1,
 ) -> str:
-    """Run the server with arguments that it must refuse: exit code 1, nothing on standard output; what it says."""
+    """Run the server with arguments that it must refuse: an exit code, nothing on standard output; what it says."""
     done = subprocess.run(
         [*wrapper, *harness.command(*arguments)],
         cwd=harness.workspace,
@@ -137,7 +141,7 @@ def refused(
         check=False,
     )
     text = done.stderr.decode()
-    assert (done.returncode, done.stdout) == (1, b""), text
+    assert (done.returncode, done.stdout) == (code, b""), text
     assert "Traceback" not in text
     return text
 

@@ -15,6 +15,7 @@ from treadle.agent import sampling as module
 from treadle.agent.sampling import FIRST_PAUSE_S, MAX_PAUSE_S, Call, Sampling, pause, sample
 from treadle.agent.turn import Turn
 from treadle.llm import (
+    MAX_ASKED_S,
     Completed,
     FunctionCallItem,
     ItemDone,
@@ -192,6 +193,14 @@ async def test_the_last_failure_is_raised(tmp_path: Path) -> None:
         assert _told(bench.ears) == ["error"] * RETRIES
 
 
+async def test_a_server_that_asks_for_too_long_a_wait_is_not_asked_again(tmp_path: Path) -> None:
+    asks = ModelError("later", retryable=True, retry_after_s=MAX_ASKED_S + 1)
+    async with Bench(tmp_path, [asks]) as bench:
+        with pytest.raises(ModelError, match="later"):
+            await bench.sample()
+        assert len(bench.model.asked) == 1
+
+
 async def test_what_makes_no_sense_again_is_not_tried_again(tmp_path: Path) -> None:
     async with Bench(tmp_path, [ModelError("no such model")]) as bench:
         with pytest.raises(ModelError, match="no such model"):
@@ -206,4 +215,4 @@ def test_pauses_grow_and_end(attempt: int, asked: float | None) -> None:
     if asked is None:
         assert FIRST_PAUSE_S * 0.9 <= waited <= MAX_PAUSE_S * 1.1
     else:
-        assert waited == min(asked, MAX_PAUSE_S)
+        assert waited == min(asked, MAX_ASKED_S)

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from treadle.config.model_choice import DEFAULT_MODEL
 from treadle.config.models import CATALOG, InvalidCursor, list_models, model_facts, models
-from treadle.config.settings import DEFAULT_MODEL, Config, load_config
+from treadle.config.settings import Config, load_config
 from treadle.protocol.app.models import ModelListParams
 
 NOWHERE = Path("/nonexistent")

@@ -110,9 +110,15 @@ def test_every_value_can_be_given(parts: list[str], value: Any) -> None:
 
 
 def test_later_overrides_win() -> None:
-    assert parse_overrides(["a.b=1", "a.c=2", "a.b=3"]) == {"a": {"b": 3, "c": 2}}
-    assert parse_overrides(["a=1", "a.b=2"]) == {"a": {"b": 2}}
-    assert parse_overrides([]) == {}
+    assert parse_overrides(["a.b=1", "a.c=2", "a.b=3"]) == ({"a": {"b": 3, "c": 2}}, [])
+    assert parse_overrides(["a=1", "a.b=2"]) == ({"a": {"b": 2}}, [])
+    assert parse_overrides([]) == ({}, [])
+
+
+def test_what_cannot_be_read_does_not_hide_the_rest() -> None:
+    table, errors = parse_overrides(["novalue", "a=1", "b..c=2"])
+    assert table == {"a": 1}
+    assert [error.source for error in errors] == ["-c", "-c"]
 
 
 def test_keys_of_a_thread_may_be_dotted_or_nested() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.config.known_keys import UNUSED
+from treadle.config.known_keys import IGNORED, SILENT
+from treadle.config.login import Login
+from treadle.config.model_choice import DEFAULT_MODEL, ModelChoice
 from treadle.config.problems import ConfigError
-from treadle.config.settings import DEFAULT_MODEL, Config, Loaded, load_config
-from treadle.config.values import InvalidValue, Settings, read_values
+from treadle.config.settings import Config, Loaded, load_config
+from treadle.config.values import Settings, read_values
 from treadle.protocol.app.settings import (
     DangerFullAccessSandboxPolicy,
     GranularAskForApproval,
@@ -123,7 +126,6 @@ ignore_default_excludes = true
 exclude = ["AWS_*"]
 set = { CI = "1" }
 include_only = ["PATH"]
-experimental_use_profile = false
 """
     loaded = load(tmp_path, text)
     config = loaded.config
@@ -214,12 +216,6 @@ def test_a_wrong_value_in_a_profile_is_named_there(tmp_path: Path) -> None:
     assert (error.key, error.line) == ("profiles.p.sandbox_mode", 3)
 
 
-def test_the_file_can_be_left_out(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text("= broken")
-    loaded = load_config(tmp_path, overrides=["model_provider=openai"], environ={}, use_file=False)
-    assert loaded.config.model == DEFAULT_MODEL
-
-
 # --- providers -------------------------------------------------------------------------------------------------------
 
 
@@ -249,7 +245,7 @@ def test_the_address_of_openai_can_be_changed(tmp_path: Path) -> None:
 
 def test_a_bad_address_from_the_environment_is_named_so(tmp_path: Path) -> None:
     environ = {"OPENAI_BASE_URL": "nowhere"}
-    with pytest.raises(ConfigError, match="the environment variable OPENAI_BASE_URL: openai_base_url: base_url is no"):
+    with pytest.raises(ConfigError, match="the environment variable OPENAI_BASE_URL: openai_base_url: it is no http"):
         load(tmp_path, 'model_provider = "openai"', environ=environ)
     (warning,) = load(tmp_path, "", environ=environ).warnings
     assert warning.path is None
@@ -258,11 +254,11 @@ def test_a_bad_address_from_the_environment_is_named_so(tmp_path: Path) -> None:
 def test_a_bad_provider_that_is_not_used_is_a_warning(tmp_path: Path) -> None:
     text = f'model_provider = "mine"\n{PROVIDER}[model_providers.bad]\nbase_url = 3\n'
     loaded = load(tmp_path, text)
-    assert [(warning.key, warning.line) for warning in loaded.warnings] == [("model_providers.bad", 4)]
+    assert [(warning.key, warning.line) for warning in loaded.warnings] == [("model_providers.bad.base_url", 5)]
     assert set(loaded.config.providers) == {"mine", "openai"}
     with pytest.raises(ConfigError, match=r"model_providers\.bad"):
         loaded.config.with_thread_overrides({"model_provider": "bad"})
-    assert refused(tmp_path, text, ["model_provider=bad"]).key == "model_providers.bad"
+    assert refused(tmp_path, text, ["model_provider=bad"]).key == "model_providers.bad.base_url"
 
 
 @pytest.mark.parametrize("tables", ["model_providers = 1", "[model_providers]\nmine = 1"])
@@ -278,11 +274,36 @@ def test_a_provider_that_is_not_there_is_refused(tmp_path: Path) -> None:
     assert "`mine`, `offline`, `openai`" in error.problem
 
 
-def test_a_model_without_a_provider_is_warned_about(tmp_path: Path) -> None:
-    loaded = load(tmp_path, 'model = "gpt"')
-    assert loaded.config.is_offline
-    assert [warning.key for warning in loaded.warnings] == ["model"]
-    assert load(tmp_path, 'model = "offline"').warnings == ()
+def test_a_model_without_a_provider_is_never_offline(tmp_path: Path) -> None:
+    config = load(tmp_path, 'model = "gpt"').config
+    assert (config.model, config.model_provider) == ("gpt", "openai")
+    assert load(tmp_path, "", ["model=gpt"]).config.model_provider == "openai"
+    assert load(tmp_path, "", environ={"TREADLE_MODEL": "gpt"}).config.model_provider == "openai"
+    assert load(tmp_path, "").config.with_thread_overrides({"model": "gpt"}).model_provider == "openai"
+    assert load(tmp_path, 'model = "offline"').config.is_offline
+
+
+def test_a_key_alone_means_openai(tmp_path: Path) -> None:
+    config = load(tmp_path, "", environ={"OPENAI_API_KEY": "sk-1"}).config
+    assert (config.model, config.model_provider) == (DEFAULT_MODEL, "openai")
+    assert load(tmp_path, 'model_provider = "offline"', environ={"OPENAI_API_KEY": "sk-1"}).config.is_offline
+    assert load(tmp_path, "", environ={"OPENAI_API_KEY": " "}).config.is_offline
+    Login(tmp_path).set_api_key("sk-2")
+    assert load(tmp_path, "").config.model_provider == "openai"
+    Login(tmp_path).logout()
+    assert load(tmp_path, "").config.is_offline
+
+
+def test_a_thread_that_names_a_model_does_not_get_the_offline_one(tmp_path: Path) -> None:
+    config = load(tmp_path, PROVIDER).config
+    assert config.is_offline
+    assert config.model_choice("gpt", None) == ModelChoice("gpt", "openai")
+    assert config.model_choice(None, "mine") == ModelChoice(DEFAULT_MODEL, "mine")
+    assert config.model_choice("gpt", "offline") == ModelChoice("offline", "offline")
+    assert config.model_choice(None, None) == ModelChoice("offline", "offline")
+    own = load(tmp_path, f'model = "m"\nmodel_provider = "mine"\n{PROVIDER}').config
+    assert own.model_choice("gpt", None) == ModelChoice("gpt", "mine")
+    assert own.model_choice(None, "openai") == ModelChoice("m", "openai")
 
 
 # --- what is warned about --------------------------------------------------------------------------------------------
@@ -304,13 +325,57 @@ command = "y"
     assert [(warning.key, warning.line) for warning in warnings] == [
         ("modle", 2),
         ("sandbox_workspace_write.eta", 10),
+        ("mcp_servers", None),
         ("model_providers.mine.zeta", 7),
     ]
     assert "did you mean `model`" in warnings[0].message
 
 
+def test_keys_of_codex_that_change_something_are_named_in_one_warning(tmp_path: Path) -> None:
+    text = f"""
+hooks = {{}}
+notify = ["x"]
+web_search = "live"
+model_provider = "mine"
+{PROVIDER}aws = {{ region = "x" }}
+capabilities = 1
+[permissions.x]
+[projects."/p"]
+trust_level = "trusted"
+[tui]
+theme = "dark"
+[history]
+persistence = "none"
+[shell_environment_policy]
+filters = 1
+"""
+    (warning,) = load(tmp_path, text).warnings
+    names = "`model_providers.mine.aws`, `notify`, `permissions`, `projects`, `shell_environment_policy.filters`"
+    assert str(warning) == (
+        f"{tmp_path / 'config.toml'}: of the keys that Codex reads, these have no effect here: {names}, `web_search`"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("modle = 1", "did you mean `model`?"),
+        ("sandbox_mod = 1", "did you mean `sandbox_mode`?"),
+        ("mcp_server = 1", "did you mean `mcp_servers`?"),
+        ("model_provider_s = 1", "did you mean `model_provider`?"),
+        ("sandbox_workspace_write.network_acess = true", "did you mean `sandbox_workspace_write.network_access`?"),
+        ("zeta = 1", "it is ignored"),
+    ],
+)
+def test_an_unknown_key_is_met_with_the_nearest_known_one(tmp_path: Path, line: str, hint: str) -> None:
+    (warning,) = load(tmp_path, f"\n{line}").warnings
+    assert warning.line == 2
+    assert warning.message.endswith(hint)
+
+
 def test_no_key_is_both_used_and_unused() -> None:
-    assert not UNUSED & set(Settings.__struct_fields__)
+    lists = (IGNORED, SILENT, frozenset(Settings.__struct_fields__))
+    assert len(frozenset.union(*lists)) == sum(map(len, lists))
 
 
 def test_unknown_keys_of_the_command_line_say_so(tmp_path: Path) -> None:
@@ -366,6 +431,54 @@ def test_a_wrong_value_is_refused_with_its_place(tmp_path: Path, line: str, key:
     assert str(error) == f"{error.path}:2:3: {key}: {error.problem}"
 
 
+def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
+    text = """approval_policy = "sometimes"
+sandbox_mode = "foo"
+model_provider = "mine"
+[sandbox_workspace_write]
+network_access = "yes"
+writable_roots = 1
+[model_providers.mine]
+base_url = "localhost:1234/v1"
+wire_api = "chat"
+request_max_retries = "many"
+"""
+    error = refused(tmp_path, text, ["model_reasoning_summary=x"])
+    path = str(tmp_path / "config.toml")
+    assert [(problem.path, problem.line, problem.key, problem.source) for problem in error.problems] == [
+        (path, 1, "approval_policy", None),
+        (path, 2, "sandbox_mode", None),
+        (path, 5, "sandbox_workspace_write.network_access", None),
+        (path, 6, "sandbox_workspace_write.writable_roots", None),
+        (None, None, "model_reasoning_summary", "-c"),
+        (path, 10, "model_providers.mine.request_max_retries", None),
+        (path, 8, "model_providers.mine.base_url", None),
+        (path, 9, "model_providers.mine.wire_api", None),
+    ]
+    assert str(error).splitlines() == [str(problem) for problem in error.problems]
+    assert (error.key, error.line) == ("approval_policy", 1)
+    assert all("allowed is" in problem.problem or "write it as" in problem.problem for problem in error.problems)
+    assert error.blames("-c")
+    assert copy.copy(error).problems == error.problems
+
+
+def test_a_file_that_is_no_toml_does_not_hide_the_rest(tmp_path: Path) -> None:
+    overrides = ["sandbox_mode=foo", "novalue", "a..b=1", "model_provider=in_the_file"]
+    error = refused(tmp_path, "model = \n", overrides)
+    assert [(problem.line, problem.source, problem.key) for problem in error.problems] == [
+        (1, None, None),
+        (None, "-c", None),
+        (None, "-c", "a..b"),
+        (None, "-c", "sandbox_mode"),
+    ]
+    assert "novalue" in error.problems[1].problem
+
+
+def test_an_instructions_file_that_is_not_there_is_refused_at_once(tmp_path: Path) -> None:
+    error = refused(tmp_path, '\nmodel_instructions_file = "none.md"')
+    assert (error.key, error.line) == ("model_instructions_file", 2)
+
+
 def test_a_wrong_value_from_elsewhere_says_from_where(tmp_path: Path) -> None:
     error = refused(tmp_path, "", ["sandbox_mode=none"])
     assert (error.path, error.source, error.key) == (None, "-c", "sandbox_mode")
@@ -411,15 +524,10 @@ def test_a_byte_order_mark_is_no_problem(tmp_path: Path) -> None:
     max_leaves=4,
 ), max_size=3))  # fmt: skip
 def test_any_table_is_read_or_refused_by_key(table: dict[str, Any]) -> None:
-    try:
-        reading = read_values(table)
-    except InvalidValue as error:
-        problem = error
-    else:
-        assert reading.values.keys() == table.keys()
-        return
-    assert problem.path[0] in table
-    assert "allowed is" in problem.problem
+    reading = read_values(table)
+    refused = {problem.path[0] for problem in reading.invalid}
+    assert refused | reading.values.keys() == table.keys()
+    assert all("allowed is" in problem.problem for problem in reading.invalid)
 
 
 # --- instructions of a file, and secrets -----------------------------------------------------------------------------

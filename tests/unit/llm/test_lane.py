@@ -314,9 +314,9 @@ async def test_credentials_in_the_url(server: ModelServer) -> None:
 # --- TLS and proxies -------------------------------------------------------------------------------------------------
 
 
-def server_context() -> ssl.SSLContext:
+def server_context(file: Path = PEM) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(PEM)
+    context.load_cert_chain(file)
     return context
 
 
@@ -388,8 +388,47 @@ async def test_tls_with_a_server_that_nobody_vouches_for(monkeypatch: pytest.Mon
     async with asyncio.timeout(DEADLINE), model_server(server_context()) as server:
         sender = Sender(server.base_url)
         error = await sender.failure()
-        assert error.message.startswith("cannot connect to the model server; is its base_url right?")
+        assert error.message.startswith("the certificate of the model server is self-signed; if you trust it, set ")
+        assert "SSL_CERT_FILE" in error.message
+        assert not error.retryable
         assert server.asked == []
+        await sender.connection.close()
+
+
+@pytest.mark.parametrize(
+    ("file", "trusted", "host", "says"),
+    [
+        ("issued.pem", None, "127.0.0.1", "is from an issuer that is not known here; if you trust it, set "),
+        ("expired.pem", "expired.pem", "127.0.0.1", "has expired; it has to be renewed there"),
+        ("loopback.pem", "loopback.pem", "127.1", "is for another host name; correct base_url"),
+    ],
+)
+async def test_what_is_wrong_with_a_certificate_is_told_and_not_tried_again(
+    monkeypatch: pytest.MonkeyPatch, file: str, trusted: str | None, host: str, says: str
+) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    if trusted is not None:
+        monkeypatch.setenv("SSL_CERT_FILE", str(PEM.with_name(trusted)))
+    async with asyncio.timeout(DEADLINE), model_server(server_context(PEM.with_name(file))) as server:
+        sender = Sender(server.base_url.replace("127.0.0.1", host), request_max_retries=2)
+        error = await sender.failure()
+        assert error.message.startswith(f"the certificate of the model server {says}")
+        assert (error.info, error.retryable) == ({"httpConnectionFailed": {"httpStatusCode": None}}, False)
+        assert server.asked == []
+        await sender.connection.close()
+
+
+async def test_a_server_without_tls_is_named_so() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    async with asyncio.timeout(DEADLINE), await asyncio.start_server(answer, "127.0.0.1", 0) as listening:
+        sender = Sender(f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1")
+        error = await sender.failure()
+        assert "does not speak TLS; is its base_url http://" in error.message
+        assert not error.retryable
         await sender.connection.close()
 
 

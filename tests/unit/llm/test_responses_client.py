@@ -156,7 +156,7 @@ RECORDED_400 = '{"error": {"message": "Bad thing", "type": "invalid_request_erro
             429,
             '{"error": {"message": "slow"}}',
             {"responseTooManyFailedAttempts": {"httpStatusCode": 429}},
-            "exceeded retry limit, last status: 429 Too Many Requests",
+            "exceeded retry limit, last status: 429 Too Many Requests: slow",
         ),
         (500, '{"error": {"message": "boom"}}', "internalServerError", None),
         (
@@ -440,5 +440,5 @@ async def test_failures_leave_no_connection_in_use(server: ModelServer) -> None:
 
 
 async def test_another_wire_api_is_refused(server: ModelServer) -> None:
-    with pytest.raises(ProviderConfigError, match="wire_api = 'chat' is not supported"):
+    with pytest.raises(ProviderConfigError, match="wire_api: found `chat`, allowed is one of `responses`"):
         model_at(server, wire_api="chat")

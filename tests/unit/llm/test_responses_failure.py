@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.llm.model import ErrorInfo, ModelError
+from treadle.llm.model import MAX_ASKED_S, ErrorInfo, ModelError
 from treadle.llm.responses.connection import MAX_PAUSE_S, pause_before
 from treadle.llm.responses.failure import MAX_TEXT, http_failure, retry_after
 from treadle.llm.responses.translate import Translator
 from treadle.llm.sse import SseEvent
 
+NOW = 1_792_567_660.0  # Wed, 21 Oct 2026 07:27:40 GMT
 URL = "http://127.0.0.1:1/v1/responses"
 BAD = '{"error": {"message": "Bad thing", "type": "invalid_request_error", "code": "invalid_request"}}'
 
@@ -36,9 +37,16 @@ def body(**error: object) -> str:
         (
             429,
             body(message="slow"),
+            "exceeded retry limit, last status: 429 Too Many Requests: slow",
+            {"responseTooManyFailedAttempts": {"httpStatusCode": 429}},
+            True,
+        ),
+        (
+            429,
+            "",
             "exceeded retry limit, last status: 429 Too Many Requests",
             {"responseTooManyFailedAttempts": {"httpStatusCode": 429}},
-            False,
+            True,
         ),
         (429, body(type="usage_limit_reached"), None, "usageLimitExceeded", False),
         (429, body(code="insufficient_quota"), None, "usageLimitExceeded", False),
@@ -161,11 +169,33 @@ def test_the_time_of_a_usage_limit_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "seconds"),
-    [(None, None), ("3", 3.0), (" 0.5 ", 0.5), ("-1", None), ("nan", None), ("Wed, 21 Oct 2026 07:28:00 GMT", None)],
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "3"}, 3.0),
+        ({"retry-after": " 0.5 "}, 0.5),
+        ({"retry-after": "-1"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "3", "retry-after-ms": "250"}, 0.25),
+        ({"retry-after": "3", "retry-after-ms": "x"}, 3.0),
+        ({"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}, 20.0),
+        ({"retry-after": "Wed, 21 Oct 2026 07:27:00 GMT"}, 0.0),
+        # A server whose clock is an hour ahead means its own time.
+        ({"retry-after": "Wed, 21 Oct 2026 08:28:00 GMT", "date": "Wed, 21 Oct 2026 08:27:55 GMT"}, 5.0),
+        ({"retry-after": "Wed, 99 Oct 99999 07:28:00 GMT"}, None),
+    ],
 )
-def test_retry_after(header: str | None, seconds: float | None) -> None:
-    assert retry_after(header) == seconds
+def test_retry_after(headers: dict[str, str], seconds: float | None) -> None:
+    assert retry_after(headers, NOW) == seconds
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_wait_that_is_too_long_is_told_and_not_made(status: int) -> None:
+    assert http_failure(status, b"", URL, MAX_ASKED_S).retryable
+    error = http_failure(status, b"", URL, 3600.0)
+    assert not error.retryable
+    assert "the server asks to wait 3600 s" in error.message
 
 
 @given(st.integers(201, 599), st.binary(max_size=60) | st.just(b"x" * 100_000))
@@ -174,7 +204,7 @@ def test_any_body_makes_a_short_error(status: int, text: bytes) -> None:
     assert error.message
     assert len(error.message) < MAX_TEXT + 200
     assert error.http_status == status
-    assert not (error.retryable and status < 500)
+    assert not (error.retryable and status < 500 and status != 429)
 
 
 @given(st.integers(0, 100))

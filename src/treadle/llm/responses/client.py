@@ -36,7 +36,7 @@ class ResponsesModel:
         pause: Pause = asyncio.sleep,
     ) -> None:
         if config.wire_api != "responses":
-            raise ProviderConfigError(config.id, f'wire_api = {config.wire_api!r} is not supported; use "responses"')
+            raise ProviderConfigError(config.id, ("wire_api", f'{config.wire_api!r} is not supported; use "responses"'))
         self.config = config
         self._login_key = login_key
         self._environ = environ

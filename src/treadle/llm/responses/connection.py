@@ -7,12 +7,13 @@ body says. A response that has begun is never asked for again here.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
 from treadle.llm.model import Departure, ModelError
 from treadle.llm.provider import Endpoint, ProviderConfig
-from treadle.llm.responses.failure import cut, http_failure, retry_after, unreachable
+from treadle.llm.responses.failure import cut, http_failure, retry_after, unreachable, untrusted
 from treadle.llm.responses.http1 import NotHttp, ResponseHead
 from treadle.llm.responses.lane import CONNECT_S, Lane, NoConnection, ProxyRefused, Request
 from treadle.llm.responses.lanes import Lanes, LaneStats
@@ -79,7 +80,7 @@ class Connection:
         if head.status == 200:
             return head
         said = endpoint.redact((await _error_body(lane, head)).decode("utf-8", "replace")).encode()
-        failure = http_failure(head.status, said, endpoint.shown, retry_after(head.headers.get("retry-after")))
+        failure = http_failure(head.status, said, endpoint.shown, retry_after(head.headers, time.time()))
         # Where the table says that the request will not do better a second time, that holds for a 5xx too.
         raise _Again(failure) if head.status >= 500 and failure.retryable else failure
 
@@ -184,6 +185,8 @@ def _no_response(error: Exception, endpoint: Endpoint, config: ProviderConfig) -
             return error
         case NoConnection(timed_out=True):
             return _Again(unreachable(f"no connection to the model server within {CONNECT_S:.0f} s", endpoint.shown))
+        case NoConnection(distrust=str(why)):
+            return untrusted(why, endpoint.shown)
         case NoConnection():
             return _Again(unreachable("cannot connect to the model server; is its base_url right?", endpoint.shown))
         case ProxyRefused():

@@ -7,13 +7,14 @@ credentials; what a server wrote must be redacted by the caller.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
-from treadle.llm.model import ErrorKind, ModelError
+from treadle.llm.model import MAX_ASKED_S, ErrorKind, ModelError
 
 # Of what a server wrote: enough to understand it, too little to flood a client.
 MAX_TEXT: Final = 8192
@@ -73,20 +74,22 @@ def http_failure(status: int, body: bytes, url: str, retry_after_s: float | None
         return ModelError(message, kind=kind, http_status=status, retry_after_s=retry_after_s)
     if status == 400:
         return ModelError(text or "the model server refused the request (HTTP 400)", http_status=status)
+    said = (detail.message or text)[:MAX_TEXT]
+    wait = _told_wait(retry_after_s)
     if status == 429:
         return ModelError(
-            f"exceeded retry limit, last status: {_status(status)}",
+            f"exceeded retry limit, last status: {_status(status)}{': ' if said else ''}{said}{wait}",
             kind="responseTooManyFailedAttempts",
             http_status=status,
+            retryable=True,
             retry_after_s=retry_after_s,
         )
     if status == 500:
         return ModelError(
-            _SERVER, kind="internalServerError", http_status=status, retryable=True, retry_after_s=retry_after_s
+            _SERVER + wait, kind="internalServerError", http_status=status, retryable=True, retry_after_s=retry_after_s
         )
-    said = (detail.message or text or "no text")[:MAX_TEXT]
     return ModelError(
-        f"unexpected status {_status(status)}: {said}, url: {url}",
+        f"unexpected status {_status(status)}: {said or 'no text'}{wait}, url: {url}",
         kind="httpConnectionFailed",
         http_status=status,
         retryable=status >= 500,
@@ -121,11 +124,48 @@ def unreachable(why: str, url: str) -> ModelError:
     return ModelError(f"{why}, url: {url}", kind="httpConnectionFailed", retryable=True)
 
 
-def retry_after(header: str | None) -> float | None:
-    """Seconds from a `Retry-After` header; the form with a date is not read."""
-    if header is None or not re.fullmatch(r"\s*[0-9]{1,9}(\.[0-9]{1,9})?\s*", header):
+def untrusted(why: str, url: str) -> ModelError:
+    """The server is there, but is not shown to be the one that is meant: that stays so."""
+    return ModelError(f"{why}, url: {url}", kind="httpConnectionFailed")
+
+
+def retry_after(headers: Mapping[str, str], now: float) -> float | None:
+    """Seconds to wait, as the headers of a response ask for: in milliseconds, in seconds, or until a date.
+
+    A date is compared with the server's own clock where it tells it, else with `now`.
+    """
+    milliseconds = _number(headers.get("retry-after-ms", ""))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    asked = headers.get("retry-after", "")
+    seconds = _number(asked)
+    if seconds is not None:
+        return seconds
+    until, there = _date(asked), _date(headers.get("date", ""))
+    return None if until is None else max(0.0, until - (now if there is None else there))
+
+
+def _number(text: str) -> float | None:
+    return float(text) if re.fullmatch(r"\s*[0-9]{1,9}(\.[0-9]{1,9})?\s*", text) else None
+
+
+def _date(text: str) -> float | None:
+    """A date of HTTP as seconds since 1970."""
+    if not text:
         return None
-    return float(header)
+    from email.utils import parsedate_to_datetime
+
+    try:
+        return parsedate_to_datetime(text).timestamp()
+    except (ValueError, TypeError, OverflowError, OSError):
+        return None
+
+
+def _told_wait(seconds: float | None) -> str:
+    """Only where it is longer than we wait: then it is for a person to do."""
+    if seconds is None or seconds <= MAX_ASKED_S:
+        return ""
+    return f" (the server asks to wait {seconds:.0f} s)"
 
 
 def _detail(body: bytes) -> ErrorDetail:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from msgspec import Struct
 
 from treadle.llm.model import Departure
+from treadle.llm.responses.distrust import distrust_of
 from treadle.llm.responses.http1 import ResponseHead, encode_request
 from treadle.llm.responses.proxies import may_be_set, proxy_for
 from treadle.llm.responses.target import Target
@@ -35,11 +36,12 @@ _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
 
 
 class NoConnection(Exception):
-    """There was no way to the server."""
+    """There was no way to the server; `distrust` says why TLS did not let us."""
 
-    def __init__(self, *, timed_out: bool = False) -> None:
+    def __init__(self, *, timed_out: bool = False, distrust: str | None = None) -> None:
         super().__init__("no connection")
         self.timed_out = timed_out
+        self.distrust = distrust
 
 
 class ProxyRefused(Exception):
@@ -168,7 +170,7 @@ class Lane:
                     await self._dig(wire, self._proxy, target)
         except OSError as error:
             self._drop()
-            raise NoConnection(timed_out=isinstance(error, TimeoutError)) from None
+            raise NoConnection(timed_out=isinstance(error, TimeoutError), distrust=distrust_of(error)) from None
         except BaseException:
             self._drop()
             raise

@@ -22,7 +22,7 @@ from treadle.server.client import Call
 
 def read(call: Call) -> GetAccountResponse:
     server = call.server
-    provider = server.config.provider
+    provider = server.shown_config.provider
     needs_login = provider is not None and provider.requires_openai_auth
     # A provider with a key of its own has no use for the login.
     account = None if provider is not None and not needs_login else server.login.account()
@@ -42,6 +42,7 @@ def start_login(call: Call) -> None:
             raise RpcError(INVALID_REQUEST, 'this login needs a browser, which is not supported; use type "apiKey"')
     except (TreadleError, OSError) as error:
         raise error if isinstance(error, RpcError) else RpcError(INVALID_REQUEST, str(error)) from None
+    server.account_changed()
     done = AccountLoginCompletedNotification(login_id=None, success=True, error=None)
     server.broadcast(Event("account/login/completed", done, None, now_ms()))
     _tell_account(server)
@@ -54,6 +55,7 @@ def cancel_login(call: Call) -> CancelLoginAccountResponse:
 
 def logout(call: Call) -> None:
     call.server.login.logout()
+    call.server.account_changed()
     call.reply(LogoutAccountResponse())
     _tell_account(call.server)
 

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec import UNSET, structs
 
-from treadle.config import ConfigWriteError, Written, config_view, read_document, write_values
+from treadle.config import ConfigError, ConfigWriteError, Written, config_view, read_document, write_values
 from treadle.config.overrides import lookup, split_key
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.config import (
@@ -50,8 +50,12 @@ _PROFILES: Final = (
 
 async def read(call: Call) -> ConfigReadResponse:
     server = call.server
-    document = await asyncio.to_thread(read_document, server.home_path)
-    if document.text != server.config.layers.text:
+    try:
+        document = await asyncio.to_thread(read_document, server.home_path)
+    except ConfigError:
+        await reload(server)  # then it is as broken for whatever begins now
+        raise
+    if server.config_error is not None or document.text != server.config.layers.text:
         await reload(server)
     view = config_view(server.config, document, include_layers=call.params.include_layers)
     return view if call.params.include_layers else structs.replace(view, layers=UNSET)
@@ -113,6 +117,8 @@ def _refused(text: str, code: str) -> RpcError:
 
 async def _overridden(server: AppServer, edits: Sequence[ConfigEdit]) -> OverriddenMetadata | None:
     """The first edit that has no effect, because the command line or the environment says otherwise."""
+    if server.config_error is not None:
+        return None  # nothing is in force
     document = await asyncio.to_thread(read_document, server.home_path)
     layers = config_view(server.config, document, include_layers=True).layers
     assert isinstance(layers, tuple)

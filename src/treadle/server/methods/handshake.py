@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 from treadle.agent.event import Event
 from treadle.agent.ids import now_ms
@@ -12,7 +12,10 @@ from treadle.server.client import Call, Client
 from treadle.server.handshake import Identity, shake_hands
 
 if TYPE_CHECKING:
+    from treadle.config import ConfigProblem, ConfigWarning
     from treadle.protocol.app.notifications import ConfigWarningNotification
+
+UNUSABLE: Final = "Invalid configuration; no thread can be started until it is corrected."
 
 
 def initialize(call: Call) -> None:
@@ -27,21 +30,21 @@ def welcome(server: AppServer, client: Client, identity: Identity) -> None:
     """The client has had its answer: from now on it hears what happens, first what is wrong with the settings."""
     client.identify(identity)
     server.user_agent = identity.user_agent
-    _ = server.config  # read now, so that a broken file is heard of before anything depends on it
-    for problem in server.config_problems:
+    server.require_config()  # read now, so that a broken file is heard of before anything depends on it
+    problems = server.config_warnings if server.config_error is None else server.config_error.problems
+    for problem in problems:
         client.tell(Event("configWarning", _warning(problem), None, now_ms()))
     server.warm_up()
 
 
-def _warning(problem: Any) -> ConfigWarningNotification:
+def _warning(problem: ConfigProblem | ConfigWarning) -> ConfigWarningNotification:
+    from treadle.config.problems import ConfigWarning
     from treadle.protocol.app.notifications import ConfigWarningNotification, TextPosition, TextRange
 
     place = None
     if problem.line is not None:
         position = TextPosition(line=problem.line, column=problem.column or 1)
         place = TextRange(start=position, end=position)
-    is_error = isinstance(problem, Exception)
-    summary = "config.toml is not used; the built-in settings hold" if is_error else problem.message
-    return ConfigWarningNotification(
-        summary=summary, details=str(problem) if is_error else None, path=problem.path, range=place
-    )
+    if isinstance(problem, ConfigWarning):
+        return ConfigWarningNotification(summary=problem.message, path=problem.path, range=place)
+    return ConfigWarningNotification(summary=UNUSABLE, details=str(problem), path=problem.path, range=place)

@@ -11,7 +11,7 @@ from treadle.server.client import Call
 
 def list_models(call: Call) -> ModelListResponse:
     try:
-        return catalog(call.server.config, call.params)
+        return catalog(call.server.shown_config, call.params)
     except InvalidCursor as error:
         raise RpcError(INVALID_REQUEST, str(error)) from None
 

@@ -1,0 +1,55 @@
+"""Whether the settings can be used, before a program runs anything with them; and how it is said when they cannot."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from treadle.cli.output import say
+from treadle.cli.process import REFUSED
+from treadle.cli.visible import visible
+from treadle.config import Config, ConfigError, find_home, load_config
+from treadle.config.login import Login
+from treadle.config.settings import OPENAI_KEY_VARIABLE
+
+
+def refuse_settings(command: str, error: ConfigError) -> int:
+    """All that is wrong, one line each, on standard error."""
+    lines = [str(problem) for problem in error.problems]
+    head = "the configuration cannot be used, nothing was run:" if len(lines) > 1 else ""
+    text = "\n  ".join([head, *lines]) if head else lines[0]
+    say(visible(f"treadle {command}: {text}"))
+    return REFUSED
+
+
+def check_turn(command: str, overrides: Iterable[str], model: str | None) -> None:
+    """For a program that runs a turn: raises `ConfigError`, also when there is no key for the model."""
+    home = find_home(os.environ)
+    loaded = load_config(home, overrides=overrides)
+    for warning in loaded.warnings:
+        say(visible(f"treadle {command}: warning: {warning}"))
+    _check_key(loaded.config, model)
+
+
+def _check_key(config: Config, model: str | None) -> None:
+    provider = config.providers.get(config.model_choice(model, None).provider)
+    if provider is None:
+        return
+    from treadle.llm import ModelError
+    from treadle.llm.provider import endpoint
+
+    try:
+        endpoint(
+            provider, "", {}, login_key=lambda: Login(config.home).api_key() or os.environ.get(OPENAI_KEY_VARIABLE)
+        )
+    except ModelError as error:
+        raise ConfigError(error.message) from None
+
+
+def check_overrides(overrides: Iterable[str]) -> None:
+    """For a server, which serves with a broken file too: raises `ConfigError` when it is `-c` that is wrong."""
+    try:
+        load_config(find_home(os.environ), overrides=overrides)
+    except ConfigError as error:
+        if error.blames("-c"):
+            raise

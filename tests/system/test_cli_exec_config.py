@@ -1,0 +1,137 @@
+"""`treadle exec` with settings that cannot be used: exit code 2, all that is wrong on standard error, nothing run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from treadle.testing import AppServerHarness
+
+DEADLINE = 60
+
+
+def run(home: Path, *words: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TREADLE", "OPENAI", "CODEX"))}
+    cwd = home.parent / "project"
+    cwd.mkdir(exist_ok=True)
+    return subprocess.run(
+        [sys.executable, "-m", "treadle", *words],
+        cwd=cwd,
+        env={**kept, "TREADLE_HOME": str(home), **(env or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+
+
+def refused(done: subprocess.CompletedProcess[str], home: Path) -> str:
+    assert (done.returncode, done.stdout) == (2, ""), done
+    assert done.stderr.startswith("treadle exec: ")
+    assert "Traceback" not in done.stderr
+    assert not (home / "threads.db").exists()
+    return done.stderr.removeprefix("treadle exec: ")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    folder = tmp_path / "home"
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "says"),
+    [
+        ('model = "x\n', "1:11", "it is no TOML"),
+        ('\napproval_policy = "sometimes"', "2:1", "approval_policy: found `sometimes`, allowed is one of `untrusted`"),
+        (
+            'model_provider = "x"\n[model_providers.x]\nbase_url = "h:1"',
+            "3:1",
+            "it is no http or https URL; write it as",
+        ),
+        ("model = 3", "1:1", "model: found 3, allowed is a text"),
+    ],
+)
+def test_a_broken_file(home: Path, text: str, place: str, says: str) -> None:
+    path = home / "config.toml"
+    path.write_text(text)
+    said = refused(run(home, "exec", "look around"), home)
+    assert said.startswith(f"{path}:{place}: ")
+    assert says in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("sandbox_mode=foo", "-c: sandbox_mode: found `foo`, allowed is one of `read-only`, `workspace-write`"),
+        ("model_provider=nope", "-c: model_provider: there is no provider `nope`; add a table [model_providers.nope]"),
+        ("novalue", "-c: `novalue` has no value; write -c key=value"),
+        ("a..b=1", "-c: a..b: it is no dotted key"),
+    ],
+)
+def test_a_wrong_setting_of_the_command_line(home: Path, setting: str, says: str) -> None:
+    assert refused(run(home, "exec", "-c", setting, "look around"), home).startswith(says)
+    assert refused(run(home, "-c", setting, "exec", "look around"), home).startswith(says)
+
+
+def test_all_at_once(home: Path) -> None:
+    (home / "config.toml").write_text('sandbox_mode = "foo"\napproval_policy = "sometimes"\n')
+    said = refused(run(home, "exec", "-c", "personality=x", "hi", env={"TREADLE_MODEL_PROVIDER": "nope"}), home)
+    lines = said.splitlines()
+    assert lines[0] == "the configuration cannot be used, nothing was run:"
+    keys = ["config.toml:1:1: sandbox_mode", "config.toml:2:1: approval_policy", "-c: personality", "model_provider"]
+    assert [key in line for key, line in zip(keys, lines[1:], strict=True)] == [True] * 4, said
+
+
+def test_a_model_without_a_provider_and_a_key(home: Path) -> None:
+    for words in (["exec", "-m", "gpt-5.5", "hi"], ["exec", "-c", "model=gpt-5.5", "hi"]):
+        said = refused(run(home, *words), home)
+        assert "OPENAI_API_KEY" in said
+        assert "[model_providers.NAME]" in said
+    (home / "config.toml").write_text(
+        'model = "m"\nmodel_provider = "x"\n[model_providers.x]\nbase_url = "http://x/v1"\nenv_key = "MY_KEY"\n'
+    )
+    assert "`MY_KEY`, which is not set" in refused(run(home, "exec", "hi"), home)
+
+
+def test_a_model_with_a_key_is_openais(tmp_path: Path) -> None:
+    with AppServerHarness(tmp_path) as harness:
+        (harness.home / "config.toml").unlink()
+        env = {"OPENAI_API_KEY": "sk-of-the-environment", "OPENAI_BASE_URL": harness.model.base_url}
+        for words in (["-m", "gpt-5.5", "hi"], ["hi"]):  # also with nothing named at all
+            harness.model.enqueue_assistant_message("A real answer.")
+            done = run(harness.home, "exec", *words, env=env)
+            assert done.returncode == 0, done.stderr
+            assert "A real answer." in done.stdout
+        models = [request.json["model"] for request in harness.model.requests()]
+        assert models[0] == "gpt-5.5"
+        assert "sk-of-the-environment" not in done.stdout + done.stderr
+
+
+def test_the_offline_model_by_name(home: Path) -> None:
+    (home / "config.toml").write_text('model = "gpt-5.5"\nmodel_provider = "offline"\n')
+    done = run(home, "exec", "look around", env={"OPENAI_API_KEY": "sk-1"})
+    assert done.returncode == 0, done.stderr
+    assert "I am Treadle's offline model" in done.stdout
+
+
+def test_keys_without_effect_are_named_on_one_line(home: Path) -> None:
+    text = 'modle = 1\nnotify = ["x"]\n[mcp_servers.x]\ncommand = "y"\n[tui]\ntheme = "dark"\n'
+    (home / "config.toml").write_text(text)
+    done = run(home, "exec", "look around")
+    assert done.returncode == 0
+    path = home / "config.toml"
+    assert done.stderr.splitlines() == [
+        f"treadle exec: warning: {path}:1:1: the key `modle` is not known; it is ignored; did you mean `model`?",
+        f"treadle exec: warning: {path}: of the keys that Codex reads, these have no effect here: "
+        "`mcp_servers`, `notify`",
+    ]
+    assert "mcp_servers" not in done.stdout
