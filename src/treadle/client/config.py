@@ -47,7 +47,7 @@ class CodexConfig:
         shown["config_overrides"] = tuple(map(shown_setting, self.config_overrides))
         if self.launch_args_override is not None:
             shown["launch_args_override"] = tuple(map(shown_argument, self.launch_args_override))
-        return f"CodexConfig({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     def __getstate__(self) -> dict[str, Any]:
         state = self._members()
