@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, ExecError, ExecTimeout
+from treadle.execution.data import Data, as_bytes
 from treadle.execution.model import CompletedRun, Evicted, ExecParams, Output, OutputStream, ProcessInfo
 from treadle.execution.process import Process
 from treadle.protocol.exec import EnvironmentInfo, EnvPolicy, Sandbox
@@ -99,30 +100,32 @@ class Environment:
         *,
         cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
-        input: bytes | None = None,
+        input: Data | None = None,
         timeout: float | None = None,
         sandbox: Sandbox | None = None,
     ) -> CompletedRun:
         """Run a command to its end and collect its output. A non-zero exit is a result, not an exception.
 
-        `cwd` defaults to the executor's own, `env` (None) to the executor's environment. Raises `ExecTimeout` after
+        `cwd` defaults to the executor's own, `env` (None) to the executor's environment. `input` is bytes, or text,
+        which is sent as UTF-8. Raises `ExecTimeout` after
         `timeout` seconds, when the command and its descendants have been told to end.
         """
+        data = None if input is None else as_bytes(input, "input")
         params = ExecParams(
             process_id=f"run-{uuid.uuid4()}",
             argv=argv,
             cwd=self._default_cwd() if cwd is None else cwd,
             env={} if env is None else env,
             env_policy=_INHERIT if env is None else None,
-            pipe_stdin=input is not None,
+            pipe_stdin=data is not None,
             sandbox=sandbox,
         )
         process = await self.start(params)
         collected = _Collected()
         try:
             async with asyncio.timeout(timeout), asyncio.TaskGroup() as group:
-                if input is not None:
-                    group.create_task(_feed(process, input))
+                if data is not None:
+                    group.create_task(_feed(process, data))
                 await collected.read(process)
         except TimeoutError:
             raise ExecTimeout(f"{argv[0]} did not end within {timeout:g} s", collected.output) from None

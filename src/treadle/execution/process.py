@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from msgspec import Struct
 
 from treadle.events import EventLog, Gap, Subscription
+from treadle.execution.data import Data
 from treadle.execution.model import (
     Closed,
     Evicted,
@@ -116,8 +117,8 @@ class Process(ABC):
     # --- verbs ---
 
     @abstractmethod
-    async def write(self, data: bytes) -> WriteResult:
-        """Send bytes to the process's stdin; waits while the process does not read."""
+    async def write(self, data: Data) -> WriteResult:
+        """Send bytes, or text as UTF-8, to the process's stdin; waits while the process does not read."""
 
     @abstractmethod
     async def close_stdin(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -21,20 +21,70 @@ from treadle.client.notification import Notification, make
 from treadle.types import AskForApprovalValue, ReadOnlySandboxPolicy, SandboxMode, SandboxPolicy, Turn, TurnStatus
 
 EARLIER = ("codex_app_server", "openai_codex_0_131")
-ROOT = (
-    "__version__ AppServerConfig Codex AsyncCodex Thread AsyncThread TurnHandle AsyncTurnHandle RunResult Input "
-    "InputItem TextInput ImageInput LocalImageInput SkillInput MentionInput retry_on_overload AppServerError "
-    "TransportClosedError JsonRpcError AppServerRpcError ParseError InvalidRequestError MethodNotFoundError "
-    "InvalidParamsError InternalRpcError ServerBusyError RetryLimitExceededError is_retryable_error"
-).split()
-TYPES = (
-    "ApprovalsReviewer AskForApproval InitializeResponse JsonObject ModelListResponse Notification Personality "
-    "PlanType ReasoningEffort ReasoningSummary SandboxMode SandboxPolicy SortDirection ThreadArchiveResponse "
-    "ThreadCompactStartResponse ThreadItem ThreadListCwdFilter ThreadListResponse ThreadReadResponse "
-    "ThreadSetNameResponse ThreadSortKey ThreadSource ThreadSourceKind ThreadStartSource ThreadTokenUsage "
-    "ThreadTokenUsageUpdatedNotification Turn TurnCompletedNotification TurnInterruptResponse TurnStatus "
-    "TurnSteerResponse"
-).split()
+ROOT = [
+    "__version__",
+    "AppServerConfig",
+    "Codex",
+    "AsyncCodex",
+    "Thread",
+    "AsyncThread",
+    "TurnHandle",
+    "AsyncTurnHandle",
+    "RunResult",
+    "Input",
+    "InputItem",
+    "TextInput",
+    "ImageInput",
+    "LocalImageInput",
+    "SkillInput",
+    "MentionInput",
+    "retry_on_overload",
+    "AppServerError",
+    "TransportClosedError",
+    "JsonRpcError",
+    "AppServerRpcError",
+    "ParseError",
+    "InvalidRequestError",
+    "MethodNotFoundError",
+    "InvalidParamsError",
+    "InternalRpcError",
+    "ServerBusyError",
+    "RetryLimitExceededError",
+    "is_retryable_error",
+]
+TYPES = [
+    "ApprovalsReviewer",
+    "AskForApproval",
+    "InitializeResponse",
+    "JsonObject",
+    "ModelListResponse",
+    "Notification",
+    "Personality",
+    "PlanType",
+    "ReasoningEffort",
+    "ReasoningSummary",
+    "SandboxMode",
+    "SandboxPolicy",
+    "SortDirection",
+    "ThreadArchiveResponse",
+    "ThreadCompactStartResponse",
+    "ThreadItem",
+    "ThreadListCwdFilter",
+    "ThreadListResponse",
+    "ThreadReadResponse",
+    "ThreadSetNameResponse",
+    "ThreadSortKey",
+    "ThreadSource",
+    "ThreadSourceKind",
+    "ThreadStartSource",
+    "ThreadTokenUsage",
+    "ThreadTokenUsageUpdatedNotification",
+    "Turn",
+    "TurnCompletedNotification",
+    "TurnInterruptResponse",
+    "TurnStatus",
+    "TurnSteerResponse",
+]
 THREAD = "base_instructions config cwd developer_instructions"
 TURN = "cwd effort model output_schema personality sandbox_policy service_tier summary"
 KEYWORDS = {
@@ -147,7 +197,8 @@ def _asked() -> Notification:
 
 
 def _ended(status: str = "completed", error: str | None = None) -> Notification:
-    turn = {"id": "u", "items": [], "status": status, "error": None if error is None else {"message": error}}
+    told = None if error is None else {"message": error}
+    turn: dict[str, Any] = {"id": "u", "items": [], "status": status, "error": told}
     return make("turn/completed", {"threadId": "t", "turn": turn})
 
 
@@ -186,15 +237,16 @@ class Told:
 
 
 @pytest.fixture(params=["sync", "async"])
-def tell(request: pytest.FixtureRequest, sdk: ModuleType) -> Iterator[Callable[..., Told]]:
-    yield lambda *told: Told(sdk, request.param, *told)
+def tell(request: pytest.FixtureRequest, sdk: ModuleType) -> Callable[..., Told]:
+    return lambda *told: Told(sdk, request.param, *told)
 
 
 def test_a_handle_gives_the_bare_turn(tell: Callable[..., Told]) -> None:
     told = tell(_asked(), DELTA, _said("Hello."), USAGE, _ended())
     turn = told.call(told.turn.run)
     assert isinstance(turn, Turn)
-    assert (turn.id, turn.status, turn.items) == ("u", TurnStatus.completed, [])
+    given: list[Any] = [turn.id, turn.status, turn.items]
+    assert given == ["u", TurnStatus.completed, []]
 
 
 def test_a_handle_gives_a_failed_turn_too(tell: Callable[..., Told]) -> None:
@@ -207,7 +259,9 @@ def test_a_handle_gives_a_failed_turn_too(tell: Callable[..., Told]) -> None:
 def test_run_gives_the_answer_the_items_and_the_tokens(sdk: ModuleType, tell: Callable[..., Told]) -> None:
     asked, said = _asked(), _said("Hello.")
     told = tell(asked, DELTA, said, USAGE, _ended())
-    result = told.call(told.thread.run, "hi", sandbox_policy=SandboxPolicy(root=ReadOnlySandboxPolicy()))
+    wrap: Any = SandboxPolicy  # a class with a `root` then, a union now that can be called like it
+    policy = wrap(root=ReadOnlySandboxPolicy())
+    result = told.call(told.thread.run, "hi", sandbox_policy=policy)
     items = [asked.payload.item, said.payload.item]
     assert result == sdk.RunResult(final_response="Hello.", items=items, usage=USAGE.payload.token_usage)
     ((thread_id, sent, params),) = told.sent
@@ -279,7 +333,12 @@ def test_a_thread_takes_the_sandbox_of_the_protocol(sdk: ModuleType) -> None:
     told = Told(sdk, "sync")
     codex = sdk.Codex.__new__(sdk.Codex)
     codex._client = told.client
-    seen = []
-    told.client.thread_start = lambda params: seen.append(params) or SimpleNamespace(thread=SimpleNamespace(id="t"))
+    seen: list[Any] = []
+
+    def start(params: Any) -> Any:
+        seen.append(params)
+        return SimpleNamespace(thread=SimpleNamespace(id="t"))
+
+    told.client.thread_start = start
     codex.thread_start(sandbox=SandboxMode.read_only, ephemeral=True)
     assert (seen[0].sandbox, seen[0].ephemeral) == (SandboxMode.read_only, True)
