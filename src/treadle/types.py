@@ -21,6 +21,7 @@ from treadle.client.events import (
     Reasoning,
     Text,
     TextDelta,
+    TextRestarted,
     ToolCall,
     Usage,
 )
@@ -998,6 +999,7 @@ __all__ = [
     "TextElement",
     "TextPosition",
     "TextRange",
+    "TextRestarted",
     "TextUserInput",
     "Thread",
     "ThreadActiveFlag",

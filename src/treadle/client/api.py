@@ -458,9 +458,7 @@ class TurnHandle:
         reader = EventReader(self.id, self._output_type)
         with closing(self.stream(timeout=timeout)) as notifications:
             for notification in notifications:
-                event = reader.read(notification)
-                if event is not None:
-                    yield event
+                yield from reader.read(notification)
 
     def run(self, *, timeout: float | None = None) -> TurnResult:
         """Read the turn to its end. Raises `TurnFailed` when it failed."""

@@ -481,8 +481,7 @@ class AsyncTurnHandle:
         reader = EventReader(self.id, self._output_type)
         async with aclosing(self.stream(timeout=timeout)) as notifications:
             async for notification in notifications:
-                event = reader.read(notification)
-                if event is not None:
+                for event in reader.read(notification):
                     yield event
 
     async def run(self, *, timeout: float | None = None) -> TurnResult:
