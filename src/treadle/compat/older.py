@@ -49,11 +49,11 @@ class RunCollector(Collector):
 
 
 def completed_turn(last: Notification | None, turn_id: str) -> Turn:
-    """The turn that the last event of its stream tells of, whatever came of it, with a list of items as it was then."""
+    """The turn that the last event of its stream tells of, whatever came of it: bare, as servers told it then."""
     turn: Turn | None = getattr(last.payload, "turn", None) if last is not None else None
     if turn is None or turn.id != turn_id:
         raise CodexError(f"the stream of turn {turn_id} ended without its completion")
-    return msgspec.structs.replace(turn, items=list(turn.items))
+    return msgspec.structs.replace(turn, items=[])
 
 
 def params_dict(params: Any) -> dict[str, Any]:

@@ -198,7 +198,8 @@ def _asked() -> Notification:
 
 def _ended(status: str = "completed", error: str | None = None) -> Notification:
     told = None if error is None else {"message": error}
-    turn: dict[str, Any] = {"id": "u", "items": [], "status": status, "error": told}
+    summary = [{"type": "agentMessage", "id": "m", "text": "newer servers tell the last item"}]
+    turn: dict[str, Any] = {"id": "u", "items": summary, "status": status, "error": told}
     return make("turn/completed", {"threadId": "t", "turn": turn})
 
 
