@@ -283,7 +283,7 @@ class Codex(Opening):
 class Thread:
     """A conversation with the agent."""
 
-    _client: AppServerClient
+    _client: AppServerClient = field(repr=False)
     id: str
 
     def run(
@@ -409,7 +409,7 @@ class Thread:
 class TurnHandle:
     """A turn that was started: read it once, with `stream`, `events` or `run`; steer it; interrupt it."""
 
-    _client: AppServerClient
+    _client: AppServerClient = field(repr=False)
     thread_id: str
     id: str
     _output_type: Any = field(default=None, init=False, repr=False, compare=False)
@@ -477,9 +477,9 @@ class TurnHandle:
 class ChatgptLoginHandle:
     """A login that goes on in the browser."""
 
-    _client: AppServerClient
+    _client: AppServerClient = field(repr=False)
     login_id: str
-    auth_url: str
+    auth_url: str = field(repr=False)
 
     def wait(self, *, timeout: float | None = None) -> AccountLoginCompletedNotification:
         """Wait for its end."""
@@ -494,10 +494,10 @@ class ChatgptLoginHandle:
 class DeviceCodeLoginHandle:
     """A login with a code that is entered elsewhere."""
 
-    _client: AppServerClient
+    _client: AppServerClient = field(repr=False)
     login_id: str
     verification_url: str
-    user_code: str
+    user_code: str = field(repr=False)
 
     def wait(self, *, timeout: float | None = None) -> AccountLoginCompletedNotification:
         """Wait for its end."""

@@ -296,7 +296,7 @@ class AsyncCodex(AsyncOpening):
 class AsyncThread:
     """A conversation with the agent."""
 
-    _codex: AsyncCodex
+    _codex: AsyncCodex = field(repr=False)
     id: str
 
     async def run(
@@ -429,7 +429,7 @@ class AsyncThread:
 class AsyncTurnHandle:
     """A turn that was started: read it once, with `stream`, `events` or `run`; steer it; interrupt it."""
 
-    _codex: AsyncCodex
+    _codex: AsyncCodex = field(repr=False)
     thread_id: str
     id: str
     _output_type: Any = field(default=None, init=False, repr=False, compare=False)
@@ -501,9 +501,9 @@ class AsyncTurnHandle:
 class AsyncChatgptLoginHandle:
     """A login that goes on in the browser."""
 
-    _codex: AsyncCodex
+    _codex: AsyncCodex = field(repr=False)
     login_id: str
-    auth_url: str
+    auth_url: str = field(repr=False)
 
     async def wait(self, *, timeout: float | None = None) -> AccountLoginCompletedNotification:
         """Wait for its end."""
@@ -520,10 +520,10 @@ class AsyncChatgptLoginHandle:
 class AsyncDeviceCodeLoginHandle:
     """A login with a code that is entered elsewhere."""
 
-    _codex: AsyncCodex
+    _codex: AsyncCodex = field(repr=False)
     login_id: str
     verification_url: str
-    user_code: str
+    user_code: str = field(repr=False)
 
     async def wait(self, *, timeout: float | None = None) -> AccountLoginCompletedNotification:
         """Wait for its end."""

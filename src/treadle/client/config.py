@@ -43,7 +43,11 @@ class CodexConfig:
         if self.token is not None:
             shown["token"] = HIDDEN
         if self.env is not None:
-            shown["env"] = {name: HIDDEN if is_secret(name, value) else value for name, value in self.env.items()}
+            shown["env"] = dict.fromkeys(self.env, HIDDEN)
+        if self.url is not None:
+            from treadle.transport.address import shown_url
+
+            shown["url"] = shown_url(self.url)
         shown["config_overrides"] = tuple(map(shown_setting, self.config_overrides))
         if self.launch_args_override is not None:
             shown["launch_args_override"] = tuple(map(shown_argument, self.launch_args_override))

@@ -179,7 +179,9 @@ class SocketConnection(Connection):
     """
 
     def __init__(self, url: str, token: str | None, sink: Sink) -> None:
-        self._url = url
+        from treadle.transport.address import shown_url
+
+        self._url = shown_url(url)
         self._sink = sink
         self._lock = threading.Lock()
         self._turn = threading.Lock()
@@ -312,7 +314,7 @@ def _connect(url: str, token: str | None) -> tuple[socket.socket, WebSocketFrame
     import socket
 
     from treadle.errors import ChannelClosed
-    from treadle.transport.address import Address, AddressError
+    from treadle.transport.address import Address, AddressError, shown_url
     from treadle.transport.handshake import BadRequest, Upgrade, split_head
     from treadle.transport.websocket import WebSocketFramer
 
@@ -321,7 +323,7 @@ def _connect(url: str, token: str | None) -> tuple[socket.socket, WebSocketFrame
         address = Address.parse(url)
         unix = address.scheme == "unix"
         if address.scheme == "stdio":
-            raise AddressError(f"{url!r}: a client connects to ws://, wss:// or unix://")
+            raise AddressError(f"{shown_url(url)!r}: a client connects to ws://, wss:// or unix://")
         upgrade = Upgrade.new("localhost" if unix else address.authority, "/" if unix else address.path, token)
         if unix:
             opened = socket.socket(socket.AF_UNIX)
@@ -346,7 +348,9 @@ def _connect(url: str, token: str | None) -> tuple[socket.socket, WebSocketFrame
         if opened is not None:
             opened.close()
         reason = f"no answer within {CONNECT_S:g} s" if isinstance(error, TimeoutError) else error
-        raise TransportClosedError(f"cannot connect to {url}: {getattr(reason, 'strerror', None) or reason}") from None
+        raise TransportClosedError(
+            f"cannot connect to {shown_url(url)}: {getattr(reason, 'strerror', None) or reason}"
+        ) from None
     opened.setblocking(False)
     return opened, WebSocketFramer(client=True), split[1]
 

@@ -41,9 +41,17 @@ class Backend(Protocol):
 class Environment:
     """Starts processes and works with files. Made by `connect`; closing it ends what it started."""
 
-    def __init__(self, backend: Backend, files: Files, info: EnvironmentInfo, close: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        files: Files,
+        info: EnvironmentInfo,
+        close: Callable[[], object],
+        place: str = "this machine",
+    ) -> None:
         self._backend = backend
         self._close = close
+        self._place = place
         self.files = files
         self.info = info
 
@@ -65,6 +73,9 @@ class Environment:
         if url is None:
             return _local(cls)
         return await _remote(cls, url, token, recovery_s)
+
+    def __repr__(self) -> str:
+        return f"<Environment on {self._place}>"
 
     async def __aenter__(self) -> Environment:
         return self
@@ -225,11 +236,13 @@ async def _remote(
             address = Address.parse(url)
         except AddressError as error:
             raise ExecError(str(error), INVALID_PARAMS) from None
+        place = address.shown
 
         async def open_channel() -> Channel:
             return await connect(address, token=token)
     else:
         command = list(url)
+        place = command[0] if command else "nothing"
         recovery_s = 0.0  # a new program would not know the old one's session
 
         async def open_channel() -> Channel:
@@ -238,4 +251,4 @@ async def _remote(
     backend = RemoteBackend(open_channel, recovery_s=recovery_s)
     await backend.open()
     assert backend.info is not None
-    return cls(backend, RemoteFiles(backend.call_method), backend.info, backend.close)
+    return cls(backend, RemoteFiles(backend.call_method), backend.info, backend.close, place)

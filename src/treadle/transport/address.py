@@ -14,6 +14,18 @@ _DEFAULT_PORTS = {"ws": 80, "wss": 443}
 _AUTHORITY = re.compile(r"(?:\[(?P<ipv6>[^\[\]]+)\]|(?P<host>[^\[\]:?#]+))(?::(?P<port>[0-9]{0,5}))?")
 
 
+_SHOWN = re.compile(r"(?P<scheme>\w+://)?(?:[^/?#]*@)?(?P<authority>[^/?#@]*)(?P<rest>.*)", re.DOTALL)
+
+
+def shown_url(text: str) -> str:
+    """An address as it may be shown, whatever it is: a path may be a secret, except to a socket on this machine."""
+    found = _SHOWN.fullmatch(text)
+    if found is None or found["scheme"] in ("unix://", "stdio://") or not found["authority"]:
+        return text
+    hidden = "/…" if found["rest"].strip("/") else ""
+    return f"{found['scheme'] or ''}{found['authority']}{hidden}"
+
+
 class AddressError(TreadleError):
     """The text is not an address that we know."""
 
@@ -35,11 +47,13 @@ class Address(Struct, frozen=True):
             return cls("unix", path=rest)
         if scheme in _DEFAULT_PORTS and separator:
             if not text.isprintable() or " " in text:  # it becomes part of a request head
-                raise AddressError(f"{text!r}: an address holds no spaces and no control characters")
+                raise AddressError(f"{shown_url(text)!r}: an address holds no spaces and no control characters")
             authority, _, path = rest.partition("/")
             host, port = _split_authority(text, authority, _DEFAULT_PORTS[scheme])
             return cls("ws" if scheme == "ws" else "wss", host, port, f"/{path}")
-        raise AddressError(f"{text!r} is not an address: use ws://HOST:PORT, wss://HOST, unix:///PATH or stdio://")
+        raise AddressError(
+            f"{shown_url(text)!r} is not an address: use ws://HOST:PORT, wss://HOST, unix:///PATH or stdio://"
+        )
 
     @property
     def is_loopback(self) -> bool:
@@ -58,6 +72,14 @@ class Address(Struct, frozen=True):
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
+    @property
+    def shown(self) -> str:
+        """For messages: without the path, which may be a secret."""
+        return shown_url(str(self))
+
+    def __repr__(self) -> str:
+        return f"Address({self.shown!r})"
+
     def __str__(self) -> str:
         if self.scheme == "unix":
             return f"unix://{self.path}"
@@ -71,5 +93,5 @@ def _split_authority(text: str, authority: str, default_port: int) -> tuple[str,
         raise AddressError("an address carries no user or password: pass the token separately")
     parts = _AUTHORITY.fullmatch(authority)
     if parts is None or int(parts["port"] or 0) > 65535:
-        raise AddressError(f"{text!r}: expected HOST:PORT after the scheme, like ws://127.0.0.1:8765")
+        raise AddressError(f"{shown_url(text)!r}: expected HOST:PORT after the scheme, like ws://127.0.0.1:8765")
     return parts["ipv6"] or parts["host"], int(parts["port"] or default_port)

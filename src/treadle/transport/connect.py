@@ -22,27 +22,29 @@ async def connect(address: Address, *, token: str | None = None, deadline_s: flo
     try:
         async with asyncio.timeout(deadline_s):
             if address.scheme == "unix":
-                _, opening = await loop.create_unix_connection(lambda: _Opening(upgrade, str(address)), address.path)
+                _, opening = await loop.create_unix_connection(lambda: _Opening(upgrade, address.shown), address.path)
             elif address.scheme in ("ws", "wss"):
                 _, opening = await loop.create_connection(
-                    lambda: _Opening(upgrade, str(address)),
+                    lambda: _Opening(upgrade, address.shown),
                     address.host,
                     address.port,
                     ssl=True if address.scheme == "wss" else None,
                 )
             else:
-                raise ChannelClosed(f"cannot connect to {address}: use ws://, wss:// or unix://, or a command line")
+                raise ChannelClosed(
+                    f"cannot connect to {address.shown}: use ws://, wss:// or unix://, or a command line"
+                )
             try:
                 return await opening.opened
             except BaseException:
                 opening.give_up()
                 raise
     except TimeoutError:
-        raise ChannelClosed(f"cannot connect to {address}: no answer within {deadline_s:g} s") from None
+        raise ChannelClosed(f"cannot connect to {address.shown}: no answer within {deadline_s:g} s") from None
     except OSError as error:
-        raise ChannelClosed(f"cannot connect to {address}: {error.strerror or error}") from None
+        raise ChannelClosed(f"cannot connect to {address.shown}: {error.strerror or error}") from None
     except UnicodeError:
-        raise ChannelClosed(f"cannot connect to {address}: that is no host name") from None
+        raise ChannelClosed(f"cannot connect to {address.shown}: that is no host name") from None
 
 
 class _Opening(asyncio.Protocol):

@@ -31,6 +31,9 @@ class Head(Struct, frozen=True):
     start: str
     headers: Mapping[str, str]
 
+    def __repr__(self) -> str:
+        return f"Head({len(self.headers)} headers)"  # the path and the authorization may be secrets
+
     def has_token(self, name: str, token: str) -> bool:
         return token in (part.strip().lower() for part in self.headers.get(name, "").split(","))
 
@@ -61,6 +64,9 @@ class Gate(Struct, frozen=True):
     token: str | None = None
     health_paths: tuple[str, ...] = ("/readyz",)
     any_path: bool = False
+
+    def __repr__(self) -> str:
+        return f"Gate(token={None if self.token is None else '…'}, health_paths={self.health_paths!r})"
 
     def answer(self, head: Head) -> tuple[bytes, bool]:
         """The response, and whether it upgrades the connection."""
@@ -114,6 +120,9 @@ class Upgrade(Struct, frozen=True):
     path: str
     token: str | None
     key: str
+
+    def __repr__(self) -> str:
+        return f"Upgrade(host={self.host!r})"  # the path may be a secret as well
 
     @classmethod
     def new(cls, host: str, path: str, token: str | None) -> Upgrade:

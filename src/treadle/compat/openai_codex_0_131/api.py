@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from treadle.client.exchange import without_none
@@ -218,7 +218,7 @@ class Codex(Opening):
 class Thread:
     """A conversation with the agent."""
 
-    _client: AppServerClient
+    _client: AppServerClient = field(repr=False)
     id: str
 
     def run(
@@ -305,7 +305,7 @@ class Thread:
 class TurnHandle:
     """A turn that was started: read it once, with `stream` or `run`; steer it; interrupt it."""
 
-    _client: AppServerClient
+    _client: AppServerClient = field(repr=False)
     thread_id: str
     id: str
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from treadle.client.exchange import without_none
@@ -222,7 +222,7 @@ class AsyncCodex(AsyncOpening):
 class AsyncThread:
     """A conversation with the agent."""
 
-    _codex: AsyncCodex
+    _codex: AsyncCodex = field(repr=False)
     id: str
 
     async def run(
@@ -313,7 +313,7 @@ class AsyncThread:
 class AsyncTurnHandle:
     """A turn that was started: read it once, with `stream` or `run`; steer it; interrupt it."""
 
-    _codex: AsyncCodex
+    _codex: AsyncCodex = field(repr=False)
     thread_id: str
     id: str
 
