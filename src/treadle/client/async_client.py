@@ -16,10 +16,19 @@ from msgspec import Raw
 from treadle.client import notification as notifications
 from treadle.client.apart import on_thread
 from treadle.client.async_calls import AsyncCalls
-from treadle.client.client import ENDING_S, HANDSHAKE_S, MAX_HANDLERS
+from treadle.client.client import ENDING_S, MAX_HANDLERS
 from treadle.client.config import CodexConfig
 from treadle.client.errors import CodexError, JsonRpcError, RequestTimeout, TransportClosedError
-from treadle.client.exchange import input_items, read_result, started_turn, thread_of_start, wire_params, with_members
+from treadle.client.exchange import (
+    input_items,
+    limit_of_request,
+    read_result,
+    started_turn,
+    thread_of_start,
+    unanswered,
+    wire_params,
+    with_members,
+)
 from treadle.client.handlers import Handlers, RawHandler
 from treadle.client.metadata import InitializeResponse, introduction
 from treadle.client.notification import Notification
@@ -89,10 +98,7 @@ class AsyncAppServerClient(AsyncCalls):
 
     async def initialize(self) -> InitializeResponse:
         """Shake hands."""
-        given = self.config.request_timeout or HANDSHAKE_S
-        answer = await self.request(
-            "initialize", introduction(self.config), response_model=InitializeResponse, timeout=given
-        )
+        answer = await self.request("initialize", introduction(self.config), response_model=InitializeResponse)
         self.notify("initialized")
         return answer
 
@@ -116,16 +122,19 @@ class AsyncAppServerClient(AsyncCalls):
     # --- asking ---
 
     async def request(self, method: str, params: Any, *, response_model: type[T], timeout: float | None = None) -> T:
-        """Ask, and wait for the answer. Raises `JsonRpcError`, `TransportClosedError` or `RequestTimeout`."""
+        """Ask, and wait for the answer. Raises `JsonRpcError`, `TransportClosedError` or `RequestTimeout`.
+
+        `timeout` None is the config's `request_timeout`, `math.inf` no limit.
+        """
         params = wire_params(params)
-        limit = self.config.request_timeout if timeout is None else timeout
+        limit = limit_of_request(method, timeout, self.config.request_timeout)
         number, answer = self._send_request(method, params)
         try:
             async with asyncio.timeout(limit):
                 return read_result(method, await asyncio.shield(answer), response_model)
         except TimeoutError:
             self._give_up(number, answer, thread_of_start(method, params))
-            raise RequestTimeout(f"{method} was not answered within {limit:g} s") from None
+            raise unanswered(method, limit or 0.0) from None
         except asyncio.CancelledError:
             self._give_up(number, answer, thread_of_start(method, params))
             raise

@@ -18,7 +18,16 @@ from treadle.client import notification as notifications
 from treadle.client.calls import Calls
 from treadle.client.config import CodexConfig
 from treadle.client.errors import CodexError, JsonRpcError, RequestTimeout, TransportClosedError
-from treadle.client.exchange import input_items, read_result, started_turn, thread_of_start, wire_params, with_members
+from treadle.client.exchange import (
+    input_items,
+    limit_of_request,
+    read_result,
+    started_turn,
+    thread_of_start,
+    unanswered,
+    wire_params,
+    with_members,
+)
 from treadle.client.handlers import Handlers, RawHandler
 from treadle.client.metadata import InitializeResponse, introduction
 from treadle.client.notification import Notification
@@ -39,7 +48,6 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-HANDSHAKE_S: Final = 60.0
 ENDING_S: Final = 10.0
 """A turn that was told to end gets this long before another one is tried on its thread."""
 MAX_HANDLERS: Final = 64
@@ -105,8 +113,7 @@ class AppServerClient(Calls):
 
     def initialize(self) -> InitializeResponse:
         """Shake hands."""
-        given = self.config.request_timeout or HANDSHAKE_S
-        answer = self.request("initialize", introduction(self.config), response_model=InitializeResponse, timeout=given)
+        answer = self.request("initialize", introduction(self.config), response_model=InitializeResponse)
         self.notify("initialized")
         return answer
 
@@ -121,14 +128,17 @@ class AppServerClient(Calls):
     # --- asking ---
 
     def request(self, method: str, params: Any, *, response_model: type[T], timeout: float | None = None) -> T:
-        """Ask, and wait for the answer. Raises `JsonRpcError`, `TransportClosedError` or `RequestTimeout`."""
+        """Ask, and wait for the answer. Raises `JsonRpcError`, `TransportClosedError` or `RequestTimeout`.
+
+        `timeout` None is the config's `request_timeout`, `math.inf` no limit.
+        """
         params = wire_params(params)
         waiting = _Waiting()
         number = self._send_request(method, params, waiting)
-        limit = self.config.request_timeout if timeout is None else timeout
+        limit = limit_of_request(method, timeout, self.config.request_timeout)
         try:
             if not waiting.event.wait(limit):
-                raise RequestTimeout(f"{method} was not answered within {limit:g} s")
+                raise unanswered(method, limit or 0.0)
             if waiting.failure is not None:
                 raise waiting.failure.fresh()
             assert waiting.result is not None

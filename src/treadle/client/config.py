@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Final
 
 from treadle._version import __version__
 from treadle.client.errors import CodexError
 from treadle.client.secrets import HIDDEN, hides_secret, is_secret, shown_argument, shown_setting
+
+REQUEST_S: Final = 120.0
+"""No request takes a server that is well so long: a turn is not one, and what runs something has no limit."""
 
 
 @dataclass(slots=True, repr=False)
@@ -18,8 +21,8 @@ class CodexConfig:
     `codex_bin` starts a program (`treadle`, or the real `codex`) and `launch_args_override` a whole command line; both
     speak over the standard streams. `url` connects to a server that runs already: `ws://HOST:PORT`, `wss://…` or
     `unix:///PATH`, with `token` if it asks for one. `config_overrides` are settings as `key=value` and `env` adds to
-    the environment: for a server in this process and for a program. `request_timeout` is for requests that are given
-    none of their own.
+    the environment: for a server in this process and for a program. `request_timeout` is the limit, in seconds, of
+    the handshake and of requests that are given none of their own; None is none.
 
     Neither `repr` nor a pickle shows the token or what looks like a secret in the others; after unpickling these have
     to be set again.
@@ -36,7 +39,7 @@ class CodexConfig:
     experimental_api: bool = True
     url: str | None = field(default=None, kw_only=True)
     token: str | None = field(default=None, kw_only=True)
-    request_timeout: float | None = field(default=None, kw_only=True)
+    request_timeout: float | None = field(default=REQUEST_S, kw_only=True)
 
     def __repr__(self) -> str:
         shown = {name: value for name, value in self._members().items() if value is not None}

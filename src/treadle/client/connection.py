@@ -34,6 +34,8 @@ WRITE_S: Final = 60.0
 SILENCE_S: Final = 20.0
 """A server on a socket that is silent for so long is asked for a sign of life, and after three times that given up."""
 CLOSE_S: Final = 10.0
+START_S: Final = 120.0
+"""Our own server has to be imported, from a slow disk perhaps."""
 MAX_OWED: Final = 48
 
 
@@ -338,7 +340,9 @@ def _connect(url: str, token: str | None) -> tuple[socket.socket, WebSocketFrame
                 opened = ssl.create_default_context().wrap_socket(opened, server_hostname=address.host)
         opened.sendall(upgrade.request())
         buffer = b""
+        until = time.monotonic() + CONNECT_S
         while (split := split_head(buffer)) is None:
+            opened.settimeout(max(0.001, until - time.monotonic()))  # of all of it, not of each piece
             data = opened.recv(CHUNK)
             if not data:
                 raise ChannelClosed("the connection ended during the handshake")
@@ -368,7 +372,8 @@ class LocalConnection(Connection):
         self._thread = threading.Thread(target=self._run, args=(config,), name="treadle server", daemon=True)
         self._thread.start()
         atexit.register(self.close)  # whoever forgot it
-        self._started.wait()
+        if not self._started.wait(START_S):
+            raise TransportClosedError(f"the server in this process has not started within {START_S:g} s")
         if self._problem is not None:
             raise TransportClosedError(f"the server in this process cannot start: {self._problem}") from self._problem
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from treadle.execution.files.base import Files
 
 RECOVERY_S = 25.0
+# Generous: a large folder may have to be copied.
+REQUEST_S = 300.0
 # `run` keeps this much of each stream; more is read and dropped, and `truncated` says so.
 MAX_RUN_OUTPUT = 64 << 20
 # How long `run` may take to tell a command that its time is up.
@@ -62,17 +64,20 @@ class Environment:
         *,
         token: str | None = None,
         recovery_s: float = RECOVERY_S,
+        request_timeout: float | None = REQUEST_S,
     ) -> Environment:
         """An environment on this machine (None), or on an exec-server.
 
         `url` is `ws://HOST:PORT`, `wss://HOST`, `unix:///PATH`, or a command line that speaks the protocol on its
         standard input and output, such as `["ssh", "HOST", "treadle", "exec-server", "--listen", "stdio://"]`.
         When the connection is lost it is taken up again for up to `recovery_s` seconds (0, or a command line: never)
-        without losing or doubling a byte. After that every open process fails.
+        without losing or doubling a byte. After that every open process fails. An answer may take `request_timeout`
+        seconds (None: as long as it likes); then `ExecTimeout` is raised. Writing to a process that does not read has
+        no limit.
         """
         if url is None:
             return _local(cls)
-        return await _remote(cls, url, token, recovery_s)
+        return await _remote(cls, url, token, recovery_s, request_timeout)
 
     def __repr__(self) -> str:
         return f"<Environment on {self._place}>"
@@ -224,7 +229,11 @@ def _local(cls: type[Environment]) -> Environment:
 
 
 async def _remote(
-    cls: type[Environment], url: str | Sequence[str], token: str | None, recovery_s: float
+    cls: type[Environment],
+    url: str | Sequence[str],
+    token: str | None,
+    recovery_s: float,
+    request_timeout: float | None,
 ) -> Environment:
     from treadle.execution.files.remote import RemoteFiles
     from treadle.execution.remote import RemoteBackend
@@ -248,7 +257,7 @@ async def _remote(
         async def open_channel() -> Channel:
             return await spawn(command)
 
-    backend = RemoteBackend(open_channel, recovery_s=recovery_s)
+    backend = RemoteBackend(open_channel, recovery_s=recovery_s, request_timeout=request_timeout)
     await backend.open()
     assert backend.info is not None
     return cls(backend, RemoteFiles(backend.call_method), backend.info, backend.close, place)
