@@ -34,6 +34,7 @@ from treadle.client.metadata import InitializeResponse, introduction
 from treadle.client.notification import Notification
 from treadle.client.retry import async_retry_on_overload
 from treadle.client.router import Asked, News, Router, Stream
+from treadle.transport.owner import LoopOwner, needs_loop
 
 if TYPE_CHECKING:
     from treadle.client.asks import Work
@@ -68,6 +69,7 @@ class AsyncAppServerClient(AsyncCalls):
         self._opening: asyncio.Lock | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._handling = 0
+        self._owner: LoopOwner | None = None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -88,8 +90,10 @@ class AsyncAppServerClient(AsyncCalls):
         """Connect to the server, starting it when the config says so. Does nothing when that was done."""
         from treadle.client.async_connection import open_connection
 
+        self._check_loop()
         if self._opening is None:
             self._opening = asyncio.Lock()
+            self._owner = LoopOwner("this client")
         async with self._opening:
             if self._connection is None:
                 self._router = Router()
@@ -104,8 +108,21 @@ class AsyncAppServerClient(AsyncCalls):
 
     async def close(self) -> None:
         """End the connection, and the server with all that it started if it is our own. May be called again."""
+        owner = self._owner
+        if owner is None:  # it was never started, or is closed
+            self.connection_ended(TransportClosedError("the client was closed"))
+            return
+        if not owner.gone and not owner.forked:
+            self._check_loop()
         connection, self._connection = self._connection, None
-        self._opening = None
+        self._opening = self._owner = None
+        if owner.forked:  # then all of it belongs to somebody else, who may be using it
+            return
+        if owner.gone:
+            self._tasks.clear()
+            if connection is not None:
+                await connection.abandon()
+            return
         self.connection_ended(TransportClosedError("the client was closed"))
         tasks = self._tasks - {asyncio.current_task()}  # a handler may close the client that it works for
         for task in tasks:
@@ -113,6 +130,12 @@ class AsyncAppServerClient(AsyncCalls):
         if connection is not None:
             await connection.close()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _check_loop(self) -> None:
+        """Raises `CodexError` where the client cannot be used: on another event loop, on none, or in a fork."""
+        problem = self._owner.problem() if self._owner is not None else needs_loop("an asyncio client")
+        if problem is not None:
+            raise CodexError(problem)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.get_running_loop().create_task(work, name=name)
@@ -149,6 +172,7 @@ class AsyncAppServerClient(AsyncCalls):
         answer.add_done_callback(lambda done: self._interrupt_abandoned(thread_id, done))
 
     def _send_request(self, method: str, params: Any) -> tuple[int, asyncio.Future[Raw]]:
+        self._check_loop()
         connection = self._connected()
         answer: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
         number, frame = self._router.request(method, params, answer)
@@ -164,6 +188,7 @@ class AsyncAppServerClient(AsyncCalls):
 
     def notify(self, method: str, params: Any = None) -> None:
         """Tell the server something that has no answer."""
+        self._check_loop()
         self._connected().send(self._router.notification(method, wire_params(params)))
 
     async def request_with_retry_on_overload(
@@ -195,6 +220,7 @@ class AsyncAppServerClient(AsyncCalls):
         timeout: float | None = None,
     ) -> TurnStartResponse:
         """Start a turn. Raises `TurnConflict` when the thread has one that was started here."""
+        self._check_loop()
         sent = with_members(params, threadId=thread_id, input=input_items(input))
         await self._wait_for_ending(thread_id)
         self._router.begin_turn(thread_id, joins=sent.get("toolOutput") is not None)
@@ -221,6 +247,7 @@ class AsyncAppServerClient(AsyncCalls):
         return found
 
     async def _wait_for_event(self, stream: Stream, timeout: float | None) -> Notification:
+        self._check_loop()
         if stream.waiter is None:
             stream.waiter = asyncio.Event()
         waiter: asyncio.Event = stream.waiter
@@ -284,6 +311,7 @@ class AsyncAppServerClient(AsyncCalls):
 
     async def next_notification(self, *, timeout: float | None = None) -> Notification:
         """The next notification of any kind; waits for it. Not while the stream of a turn is being read."""
+        self._check_loop()
         if self._news is None:
             self._news = asyncio.Event()
         try:

@@ -7,6 +7,7 @@ reads; nothing of the user's runs there.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -82,6 +83,7 @@ class AppServerClient(Calls):
         self._connection: Connection | None = None
         self._opening = threading.Lock()
         self._running = threading.Semaphore(MAX_HANDLERS)
+        self._pid: int | None = None  # of the process that it was started in
 
     def __enter__(self) -> Self:
         self.start()
@@ -102,6 +104,7 @@ class AppServerClient(Calls):
         """Connect to the server, starting it when the config says so. Does nothing when that was done."""
         from treadle.client.connection import open_connection
 
+        self._check_process()
         with self._opening:
             with self._lock:
                 if self._connection is not None:
@@ -110,6 +113,7 @@ class AppServerClient(Calls):
             connection = open_connection(self.config, self)
             with self._lock:
                 self._connection = connection
+                self._pid = os.getpid()
 
     def initialize(self) -> InitializeResponse:
         """Shake hands."""
@@ -119,11 +123,25 @@ class AppServerClient(Calls):
 
     def close(self) -> None:
         """End the connection, and the server with all that it started if it is our own. May be called again."""
+        if self._is_forked():  # then all of it belongs to somebody else, who may be using it
+            self._connection = None
+            return
         with self._lock:
             connection, self._connection = self._connection, None
+            self._pid = None
         self.connection_ended(TransportClosedError("the client was closed"))
         if connection is not None:
             connection.close()
+
+    def _is_forked(self) -> bool:
+        return self._pid is not None and self._pid != os.getpid()
+
+    def _check_process(self) -> None:
+        """Before any lock: a fork has copies of them, which nobody opens, and no thread that reads."""
+        if self._is_forked():
+            from treadle.transport.owner import forked
+
+            raise CodexError(forked("this client", self._pid or 0))
 
     # --- asking ---
 
@@ -161,6 +179,7 @@ class AppServerClient(Calls):
             self._interrupt_abandoned(thread_id, answer)
 
     def _send_request(self, method: str, params: Any, token: Any) -> int:
+        self._check_process()
         with self._lock:
             connection = self._connected()
             number, frame = self._router.request(method, params, token)
@@ -184,6 +203,7 @@ class AppServerClient(Calls):
 
     def notify(self, method: str, params: Any = None) -> None:
         """Tell the server something that has no answer."""
+        self._check_process()
         frame = self._router.notification(method, wire_params(params))
         with self._lock:
             connection = self._connected()
@@ -218,6 +238,7 @@ class AppServerClient(Calls):
         timeout: float | None = None,
     ) -> TurnStartResponse:
         """Start a turn. Raises `TurnConflict` when the thread has one that was started here."""
+        self._check_process()
         sent = with_members(params, threadId=thread_id, input=input_items(input))
         self._wait_for_ending(thread_id)
         with self._lock:
@@ -242,6 +263,7 @@ class AppServerClient(Calls):
         stream = self._router.peek(turn_id)
         found = stream.take() if stream is not None and stream.events else None
         if stream is None or found is None:
+            self._check_process()
             with self._lock:
                 stream = self._router.stream(turn_id)
             found = self._wait_for_event(stream, timeout)
@@ -266,16 +288,21 @@ class AppServerClient(Calls):
 
     def open_turn(self, turn_id: str) -> Stream:
         """Say that somebody reads a turn: it has one reader, and `next_notification` is refused meanwhile."""
+        self._check_process()
         with self._lock:
             return self._router.open(turn_id)
 
     def close_turn(self, stream: Stream) -> None:
         """The reader of a turn has gone."""
+        if self._is_forked():
+            return
         with self._lock:
             self._router.close(stream)
 
     def abandon_turn(self, thread_id: str, turn_id: str) -> None:
         """Have a turn ended on the server without waiting for it. The next one on its thread waits for its end."""
+        if self._is_forked():
+            return
         with self._lock:
             needed = self._router.abandon(thread_id, turn_id)
         if needed:
@@ -296,6 +323,7 @@ class AppServerClient(Calls):
 
     def next_notification(self, *, timeout: float | None = None) -> Notification:
         """The next notification of any kind; waits for it. Not while the stream of a turn is being read."""
+        self._check_process()
         with self._news:
             found = self._router.next_backlog()
             deadline = None if timeout is None else time.monotonic() + timeout
@@ -345,6 +373,7 @@ class AppServerClient(Calls):
 
     def next_login_notification(self, login_id: str, *, timeout: float | None = None) -> Notification:
         """How an interactive login ended; waits for it."""
+        self._check_process()
         with self._lock:
             stream = self._router.login(login_id)
         return self._wait_for_event(stream, timeout)

@@ -78,6 +78,7 @@ class ChildConnection(Connection):
 
         self._child: ServerChild = ServerChild(config)
         self._sink = sink
+        self._pid = os.getpid()
         self._lock = threading.Lock()
         self._closed = False
         os.set_blocking(self._child.stdin_fd, False)
@@ -144,6 +145,8 @@ class ChildConnection(Connection):
                     return b""
 
     def close(self) -> None:
+        if os.getpid() != self._pid:  # the exit of a fork: the server is not its own
+            return
         atexit.unregister(self.close)
         self._closed = True
         polite = self._lock.acquire(timeout=0.2)  # else somebody is stuck in a write, until the server is gone
@@ -364,6 +367,7 @@ class LocalConnection(Connection):
 
     def __init__(self, config: CodexConfig, sink: Sink) -> None:
         self._sink = sink
+        self._pid = os.getpid()
         self._started = threading.Event()
         self._problem: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -418,6 +422,8 @@ class LocalConnection(Connection):
         self._sink.frames_received([frame])
 
     def close(self) -> None:
+        if os.getpid() != self._pid:  # the exit of a fork, in which nothing of it runs
+            return
         atexit.unregister(self.close)
         loop, stop = self._loop, self._stop
         if loop is not None and stop is not None:

@@ -15,6 +15,7 @@ from treadle.execution.model import CompletedRun, Evicted, ExecParams, Output, O
 from treadle.execution.process import Process
 from treadle.protocol.exec import EnvironmentInfo, EnvPolicy, Sandbox
 from treadle.transport import Address, AddressError, Channel
+from treadle.transport.owner import LoopOwner, needs_loop
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ class Environment:
         self._backend = backend
         self._close = close
         self._place = place
+        self._owner = LoopOwner("this environment")
         self.files = files
         self.info = info
 
@@ -75,6 +77,9 @@ class Environment:
         seconds (None: as long as it likes); then `ExecTimeout` is raised. Writing to a process that does not read has
         no limit.
         """
+        problem = needs_loop("an environment")
+        if problem is not None:
+            raise ExecError(problem)
         if url is None:
             return _local(cls)
         return await _remote(cls, url, token, recovery_s, request_timeout)
@@ -90,12 +95,21 @@ class Environment:
 
     async def close(self) -> None:
         """End all processes and their descendants, then the connection."""
+        if self._owner.forked:  # then they belong to somebody else, who may be using them
+            return
+        self._check_loop()
         closing = self._close()
         if asyncio.iscoroutine(closing):
             await closing
 
+    def _check_loop(self) -> None:
+        problem = self._owner.problem()
+        if problem is not None:
+            raise ExecError(problem)
+
     async def start(self, params: ExecParams) -> Process:
         """Start a process. Raises `ExecError` when it cannot be; nothing runs then."""
+        self._check_loop()
         if isinstance(params.argv, str):
             raise ExecError(
                 "argv is a list of words, not one string: for a shell, ['/bin/sh', '-c', '…']", INVALID_PARAMS
@@ -108,6 +122,7 @@ class Environment:
 
     async def processes(self) -> list[ProcessInfo]:
         """The processes of this environment, closed ones included while they are remembered."""
+        self._check_loop()
         return await self._backend.processes()
 
     async def run(

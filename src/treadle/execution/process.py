@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 
 from msgspec import Struct
 
+from treadle.errors import ExecError
 from treadle.events import EventLog, Gap, Subscription
 from treadle.execution.data import Data
 from treadle.execution.model import (
@@ -28,6 +29,7 @@ from treadle.execution.model import (
     WriteResult,
 )
 from treadle.protocol.exec import SignalName
+from treadle.transport.owner import LoopOwner
 
 RETAINED_BYTES = 1 << 20
 RETAINED_CHUNKS = 50_000
@@ -54,6 +56,7 @@ class Process(ABC):
         )
         self._ending: _Ending | None = None
         self._failure: str | None = None
+        self._owner = LoopOwner("this process")
 
     def __repr__(self) -> str:
         state = "failed" if self._failure else "closed" if self.closed else "exited" if self.exited else "running"
@@ -85,6 +88,7 @@ class Process(ABC):
         """
         after = max(after_seq or 0, 0)
         if wait_ms > 0 and not self._has_news(after):
+            self._check_loop()
             try:
                 async with asyncio.timeout(wait_ms / 1000):
                     while not self._has_news(after):
@@ -95,6 +99,7 @@ class Process(ABC):
 
     async def changed(self, after_seq: int = 0) -> int:
         """Wait until something newer than `after_seq` is known, or nothing more will come; returns the last number."""
+        self._check_loop()
         await self.log.wait(after_seq)
         return self.log.last_seq
 
@@ -107,6 +112,7 @@ class Process(ABC):
 
     async def wait(self) -> int | None:
         """Wait for the close; the exit code, or None when the process was lost."""
+        self._check_loop()
         while not self.log.closed:
             await self.log.wait(self.log.last_seq)
         return self.exit_code
@@ -162,6 +168,11 @@ class Process(ABC):
 
     # --- inside ---
 
+    def _check_loop(self) -> None:
+        problem = self._owner.problem()
+        if problem is not None:
+            raise ExecError(problem)
+
     def _has_news(self, after: int) -> bool:
         if self.log.closed:
             return True
@@ -209,6 +220,7 @@ class EventStream:
     async def __anext__(self) -> ProcessEvent:
         if self._done:
             raise StopAsyncIteration
+        self._process._check_loop()
         try:
             item = await self._subscription.__anext__()
         except StopAsyncIteration:

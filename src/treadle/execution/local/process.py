@@ -243,6 +243,7 @@ class LocalProcess(Process):
 
     async def write(self, data: Data, write_id: str | None = None) -> WriteResult:
         sent = as_bytes(data, "data")
+        self._check_loop()
         if self._stdin is None:
             return WriteResult(WriteStatus.STDIN_CLOSED)
         return WriteResult(await self._stdin.write(sent, write_id))

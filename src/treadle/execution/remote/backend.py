@@ -45,6 +45,7 @@ from treadle.protocol.exec import (
 )
 from treadle.rpc import Notification, Request
 from treadle.transport import Channel, RpcLink
+from treadle.transport.owner import LoopOwner
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +78,7 @@ class RemoteBackend:
         self._request_timeout = request_timeout
         self._link: _Link | None = None
         self._ready = asyncio.Event()
+        self._owner = LoopOwner("this environment")
         self._recovery: asyncio.Task[None] | None = None
         self._failure: str | None = None
         self._closing = False
@@ -163,6 +165,9 @@ class RemoteBackend:
                     raise ExecError(self._failure or f"{DISCONNECTED}: {error}") from None
 
     async def _call_when_ready(self, method: str, params: Struct, result: type[R]) -> R:
+        problem = self._owner.problem()
+        if problem is not None:
+            raise ExecError(problem)
         await self._ready.wait()
         return await self._call_now(method, params, result)
 
