@@ -112,8 +112,7 @@ class AsyncAppServerClient(AsyncCalls):
         if owner is None:  # it was never started, or is closed
             self.connection_ended(TransportClosedError("the client was closed"))
             return
-        if not owner.gone and not owner.forked:
-            self._check_loop()
+        self._check_closable()
         connection, self._connection = self._connection, None
         self._opening = self._owner = None
         if owner.forked:  # then all of it belongs to somebody else, who may be using it
@@ -130,6 +129,11 @@ class AsyncAppServerClient(AsyncCalls):
         if connection is not None:
             await connection.close()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _check_closable(self) -> None:
+        """It can also be closed where it cannot be used any more: in a fork, and when its loop has ended."""
+        if self._owner is not None and not self._owner.gone and not self._owner.forked:
+            self._check_loop()
 
     def _check_loop(self) -> None:
         """Raises `CodexError` where the client cannot be used: on another event loop, on none, or in a fork."""
@@ -268,6 +272,8 @@ class AsyncAppServerClient(AsyncCalls):
 
     def open_turn(self, turn_id: str) -> Stream:
         """Say that somebody reads a turn: it has one reader, and `next_notification` is refused meanwhile."""
+        if self._owner is not None:
+            self._check_loop()
         return self._router.open(turn_id)
 
     def close_turn(self, stream: Stream) -> None:

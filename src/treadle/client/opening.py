@@ -115,6 +115,7 @@ class AsyncOpening(_Shown):
 
     async def close(self) -> None:
         """End the connection, and the server if it is our own. May be called again, and the object used again."""
+        self._client._check_closable()
         self._init = None
         self._initialized = False
         self._lock = None  # it belongs to the loop that it was used on

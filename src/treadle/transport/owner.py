@@ -39,7 +39,7 @@ class LoopOwner:
         if running is None:
             return no_loop(self._what)
         return (
-            f"{self._what} was opened on another event loop and works on that one only: each asyncio.run() has a loop of "
+            f"{self._what} was opened on another event loop and works on that one only: each asyncio.run() has one of "
             "its own, so open it and use it inside one of them"
         )
 
