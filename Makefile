@@ -38,6 +38,7 @@ format: $(READY) ## format the code and fix what can be fixed
 generate: $(READY) ## write the generated parts of the SDK anew
 	@$(BIN)/python scripts/make_calls.py
 	@$(BIN)/python scripts/make_sync.py
+	@$(BIN)/python scripts/make_compat.py
 	@$(BIN)/python scripts/make_types.py
 	@$(BIN)/python scripts/make_reference.py
 

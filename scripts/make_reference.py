@@ -34,8 +34,8 @@ GROUPS: Final = {
     "Settings of a thread": "ApprovalMode Sandbox",
     "What a turn is given": "RunInput Input InputItem TextInput ImageInput LocalImageInput SkillInput MentionInput "
     "ExternalMessage",
-    "Small events": "Event TextDelta Text Reasoning CommandStarted CommandOutput CommandFinished FileChange ToolCall "
-    "Plan PlanStep Usage Problem Done",
+    "Small events": "Event TextDelta TextRestarted Text Reasoning CommandStarted CommandOutput CommandFinished "
+    "FileChange ToolCall Plan PlanStep Usage Problem Done",
     "Notifications": "Notification UnknownNotification",
     "Approvals and questions": "ApprovalHandler ApprovalRequest ApprovalDecision UserInputHandler UserInputRequest",
     "Tools": "Tool ToolCallError",

@@ -43,7 +43,7 @@ RULES: Final = (
     (r"\bAsync(?=[A-Z])", ""),
     (r"\basync (?=def|for|with)", ""),
     (r"\bawait ", ""),
-    (r"for event in events:\n +yield event\n", "yield from events\n"),
+    (r"for event in (.+):\n +yield event\n", r"yield from \1\n"),
 )
 
 

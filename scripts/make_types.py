@@ -25,7 +25,7 @@ INSIDE: Final = ("base", "registry", "tolerant", "__init__", "handshake")
 OTHERS: Final = {
     "treadle.client.events": (
         "CommandFinished CommandOutput CommandStarted Done Event FileChange Plan PlanStep Problem Reasoning Text "
-        "TextDelta ToolCall Usage"
+        "TextDelta TextRestarted ToolCall Usage"
     ),
     "treadle.client.metadata": "InitializeResponse ServerInfo",
     "treadle.client.notification": "Notification UnknownNotification",

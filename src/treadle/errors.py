@@ -8,7 +8,7 @@
     ├── MalformedMessage   a frame that is no JSON-RPC message
     ├── RpcError           the other side answered a request with an error (`code`, `message`, `data`)
     ├── ExecError          the execution layer refused or failed (`code`, `message`)
-    │   └── ExecTimeout    a command took too long; also a `TimeoutError` (`output`)
+    │   └── ExecTimeout    a command, or an answer, took too long; also a `TimeoutError` (`output`)
     ├── ModelError         a model gave no response, or not to its end (`treadle.llm`)
     ├── ToolInputError     a model called a tool wrongly (`treadle.tools`)
     ├── PatchError         a patch that a model wrote cannot be applied (`treadle.tools.patch`)
@@ -105,8 +105,8 @@ class ExecError(TreadleError):
 
 
 class ExecTimeout(ExecError, TimeoutError):
-    """A command did not end in time and was told to; `output` is what it had written."""
+    """A command did not end in time and was told to; `output` is what it had written. Or a server did not answer."""
 
-    def __init__(self, message: str, output: bytes) -> None:
+    def __init__(self, message: str, output: bytes = b"") -> None:
         super().__init__(message)
         self.output = output

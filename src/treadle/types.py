@@ -21,6 +21,7 @@ from treadle.client.events import (
     Reasoning,
     Text,
     TextDelta,
+    TextRestarted,
     ToolCall,
     Usage,
 )
@@ -1001,6 +1002,7 @@ __all__ = [
     "TextElement",
     "TextPosition",
     "TextRange",
+    "TextRestarted",
     "TextUserInput",
     "Thread",
     "ThreadActiveFlag",

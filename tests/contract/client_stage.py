@@ -45,7 +45,7 @@ class Stage:
     def workspace(self) -> Path:
         return self._harness.workspace
 
-    def configure(self, *, provider: Mapping[str, bool] | None = None, **settings: str) -> None:
+    def configure(self, *, provider: Mapping[str, bool | int] | None = None, **settings: str) -> None:
         """Other settings than the usual ones, before there is a server."""
         assert self._server is None
         AppServerHarness(self._folder, model=self.model, settings=settings, provider=provider)

@@ -22,6 +22,7 @@ from treadle.types import (
     Plan,
     Text,
     TextDelta,
+    TextRestarted,
     ToolCall,
     TurnStatus,
     Usage,
@@ -72,7 +73,8 @@ async def test_a_handler_allows_a_command(stage: Stage, is_async: bool) -> None:
     result = await _escalate(stage, approval_handler=decider.handler)
     (request,) = decider.asked
     assert (request.kind, request.turn_id, request.reason) == ("command", result.id, "because")
-    assert "touch made" in (request.command or "")
+    assert request.command == "touch made"
+    assert request.params.command.endswith("-lc 'touch made'")
     assert request.cwd == str(stage.workspace)
     assert (stage.workspace / "made").exists()
     assert (_commands(result), result.final_response) == (["completed"], "so be it")
@@ -223,6 +225,28 @@ async def test_an_answer_of_another_shape(stage: Stage) -> None:
     assert caught.value.text == "Oslo!"
 
 
+@only("in process", "child")
+async def test_a_text_that_starts_again_is_told(stage: Stage) -> None:
+    stage.configure(provider={"stream_max_retries": 1})
+    stage.model.enqueue_assistant_message("all done", deltas=["all ", "do", "ne"], cut_after=4)
+    stage.model.enqueue_assistant_message("all done", deltas=["all ", "done"])
+    async with stage.codex() as codex:
+        thread = await stage.call(codex.thread_start)
+        events = await stage.read(thread.events("do it all")).rest()
+    shown: dict[str, str] = {}
+    for event in events:
+        match event:
+            case TextDelta():
+                shown[event.item_id] = shown.get(event.item_id, "") + event.text
+            case TextRestarted():
+                assert shown.pop(event.item_id) == "all do"
+    assert list(shown.values()) == ["all done"]
+    kinds = [event.kind for event in events]
+    assert kinds.count("text_restarted") == 1
+    assert kinds[kinds.index("text_restarted") - 1] == "problem"
+    assert events[-1].result.final_response == "all done"
+
+
 async def test_small_events(stage: Stage) -> None:
     plan = {"plan": [{"step": "look", "status": "in_progress"}]}
     stage.model.enqueue_function_call("update_plan", plan)
@@ -238,9 +262,12 @@ async def test_small_events(stage: Stage) -> None:
         return [event for event in events if isinstance(event, kind)]
 
     assert [step.step for event in of(Plan) for step in event.steps] == ["look"]
-    assert "echo out" in of(CommandStarted)[0].command
+    (started,) = of(CommandStarted)
+    assert started.command == "echo out"
+    assert started.command_line.endswith("-lc 'echo out'")
     assert "".join(event.text for event in of(CommandOutput)) == "out\n"
     (finished,) = of(CommandFinished)
+    assert finished.command == "echo out"
     assert (finished.output, finished.exit_code, finished.status) == ("out\n", 0, "completed")
     assert [(event.paths, event.status) for event in of(FileChange)] == [
         ((str(stage.workspace / "new.txt"),), "completed")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from backends import Starter, gone
 from treadle.execution import Environment
+from treadle.execution.data import Data
 
 pytestmark = pytest.mark.anyio
 
@@ -47,3 +49,44 @@ async def test_many_at_once(env: Environment) -> None:
     async with asyncio.TaskGroup() as group:
         runs = [group.create_task(env.run(["/bin/sh", "-c", f"echo {i}; exit {i}"])) for i in range(40)]
     assert [(run.result().exit_code, run.result().stdout) for run in runs] == [(i, b"%d\n" % i) for i in range(40)]
+
+
+# "SGVsbG8=" is base64 too: what is text must not be taken for it, wherever it is written.
+TEXT = "SGVsbG8="
+WRONG: list[Any] = [5, ["a"], object()]
+
+
+@pytest.mark.parametrize("data", [TEXT, "grün\n", b"\0\xff", bytearray(b"abc"), memoryview(b"abcdef")[2:4]])
+async def test_what_may_be_written(env: Environment, start: Starter, tmp_path: Path, data: Data) -> None:
+    expected = data.encode() if isinstance(data, str) else bytes(data)
+    assert (await env.run(["cat"], input=data)).stdout == expected
+    process = await start(["cat"], pipe_stdin=True)
+    await process.write(data)
+    await process.close_stdin()
+    await process.wait()
+    assert b"".join(chunk.chunk for chunk in (await process.read()).chunks) == expected
+    await env.files.write(tmp_path / "whole", data)
+    await env.files.write_blocks(tmp_path / "blocks", [data, data])
+    await env.files.write_blocks(tmp_path / "one", data)  # type: ignore[arg-type]
+    assert [(tmp_path / name).read_bytes() for name in ("whole", "blocks", "one")] == [expected, expected * 2, expected]
+
+
+@pytest.mark.parametrize("data", WRONG, ids=lambda data: type(data).__name__)
+async def test_what_cannot_be_written_is_said_at_once(
+    env: Environment, start: Starter, tmp_path: Path, data: Any
+) -> None:
+    (tmp_path / "kept").write_bytes(b"as it was")
+    process = await start(["cat"], pipe_stdin=True)
+    for call in (
+        env.run(["touch", str(tmp_path / "ran")], input=data),
+        process.write(data),
+        env.files.write(tmp_path / "kept", data),
+    ):
+        with pytest.raises(TypeError, match=f"must be text .* or bytes, not {type(data).__name__}"):
+            await call
+    with pytest.raises(TypeError, match="blocks must be an iterable of text or bytes, not int"):
+        await env.files.write_blocks(tmp_path / "kept", 5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="text must be a str, not bytes"):
+        await env.files.write_text(tmp_path / "kept", b"x")  # type: ignore[arg-type]
+    assert (tmp_path / "kept").read_bytes() == b"as it was"
+    assert not (tmp_path / "ran").exists()

@@ -212,10 +212,12 @@ def test_a_signal_interrupts_the_turn(tmp_path: Path, number: signal.Signals, co
             assert b"interrupted" in child.stderr.read()
 
 
-def spawn(arguments: list[str], harness: AppServerHarness, **streams: int) -> subprocess.Popen[bytes]:
+def spawn(arguments: list[str], harness: AppServerHarness, *, stdout: int, stderr: int) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "TREADLE_HOME": str(harness.home)}
     command = [sys.executable, "-m", "treadle", "exec", *arguments]
-    return subprocess.Popen(command, cwd=harness.workspace, env=environment, stdin=subprocess.DEVNULL, **streams)
+    return subprocess.Popen(
+        command, cwd=harness.workspace, env=environment, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr
+    )
 
 
 def read_until(descriptor: int, wanted: bytes) -> bytes:

@@ -414,7 +414,7 @@ class Codex(Opening):
 class Thread:
     """A conversation with the agent."""
 
-    _client: AppServerClient
+    _client: AppServerClient = field(repr=False)
     id: str
 
     @overload
@@ -636,7 +636,7 @@ class TurnHandle(Generic[OutputT]):
     A type checker knows what `run` gives: `turn(…, output_type=Answer)` is an `TurnHandle[Answer]`.
     """
 
-    _client: AppServerClient
+    _client: AppServerClient = field(repr=False)
     thread_id: str
     id: str
     _output_type: OutputType[OutputT] | None = field(default=None, init=False, repr=False, compare=False)
@@ -703,9 +703,7 @@ class TurnHandle(Generic[OutputT]):
         reader = EventReader(self.id, self._output_type)
         with closing(self.stream(timeout=timeout)) as notifications:
             for notification in notifications:
-                event = reader.read(notification)
-                if event is not None:
-                    yield event
+                yield from reader.read(notification)
 
     def run(self, *, timeout: float | None = None) -> TurnResult[OutputT]:
         """Read the turn to its end. Raises `TurnFailed` when it failed.
@@ -728,9 +726,9 @@ class TurnHandle(Generic[OutputT]):
 class ChatgptLoginHandle:
     """A login that goes on in the browser."""
 
-    _client: AppServerClient
+    _client: AppServerClient = field(repr=False)
     login_id: str
-    auth_url: str
+    auth_url: str = field(repr=False)
 
     def wait(self, *, timeout: float | None = None) -> AccountLoginCompletedNotification:
         """Wait for its end.
@@ -755,10 +753,10 @@ class ChatgptLoginHandle:
 class DeviceCodeLoginHandle:
     """A login with a code that is entered elsewhere."""
 
-    _client: AppServerClient
+    _client: AppServerClient = field(repr=False)
     login_id: str
     verification_url: str
-    user_code: str
+    user_code: str = field(repr=False)
 
     def wait(self, *, timeout: float | None = None) -> AccountLoginCompletedNotification:
         """Wait for its end.

@@ -24,6 +24,7 @@ from treadle.protocol.app.questions import (
     ToolRequestUserInputParams,
     ToolRequestUserInputQuestion,
 )
+from treadle.tools.command.shell import asked
 
 
 class ApprovalDecision(StrEnum):
@@ -38,8 +39,8 @@ class ApprovalDecision(StrEnum):
 class ApprovalRequest(Struct, frozen=True, kw_only=True):
     """Something that is not done without a yes.
 
-    `kind` says what: a `command` (with `command` and `cwd`), a `patch` (with `changes`), or `permissions` for the rest
-    of the turn (with `permissions`). `params` is the request as it came.
+    `kind` says what: a `command` (with `command`, as the model asked for it, and `cwd`), a `patch` (with `changes`), or
+    `permissions` for the rest of the turn (with `permissions`). `params` is the request as it came.
     """
 
     kind: Literal["command", "patch", "permissions"]
@@ -84,7 +85,7 @@ def command_request(params: CommandExecutionRequestApprovalParams) -> ApprovalRe
         turn_id=params.turn_id,
         item_id=params.item_id,
         reason=None if params.reason is UNSET else params.reason,
-        command=params.command,
+        command=None if params.command is None else asked(params.command),
         cwd=params.cwd,
         params=params,
     )

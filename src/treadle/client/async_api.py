@@ -427,7 +427,7 @@ class AsyncCodex(AsyncOpening):
 class AsyncThread:
     """A conversation with the agent."""
 
-    _codex: AsyncCodex
+    _codex: AsyncCodex = field(repr=False)
     id: str
 
     @overload
@@ -658,7 +658,7 @@ class AsyncTurnHandle(Generic[OutputT]):
     A type checker knows what `run` gives: `turn(…, output_type=Answer)` is an `AsyncTurnHandle[Answer]`.
     """
 
-    _codex: AsyncCodex
+    _codex: AsyncCodex = field(repr=False)
     thread_id: str
     id: str
     _output_type: OutputType[OutputT] | None = field(default=None, init=False, repr=False, compare=False)
@@ -728,8 +728,7 @@ class AsyncTurnHandle(Generic[OutputT]):
         reader = EventReader(self.id, self._output_type)
         async with aclosing(self.stream(timeout=timeout)) as notifications:
             async for notification in notifications:
-                event = reader.read(notification)
-                if event is not None:
+                for event in reader.read(notification):
                     yield event
 
     async def run(self, *, timeout: float | None = None) -> TurnResult[OutputT]:
@@ -753,9 +752,9 @@ class AsyncTurnHandle(Generic[OutputT]):
 class AsyncChatgptLoginHandle:
     """A login that goes on in the browser."""
 
-    _codex: AsyncCodex
+    _codex: AsyncCodex = field(repr=False)
     login_id: str
-    auth_url: str
+    auth_url: str = field(repr=False)
 
     async def wait(self, *, timeout: float | None = None) -> AccountLoginCompletedNotification:
         """Wait for its end.
@@ -782,10 +781,10 @@ class AsyncChatgptLoginHandle:
 class AsyncDeviceCodeLoginHandle:
     """A login with a code that is entered elsewhere."""
 
-    _codex: AsyncCodex
+    _codex: AsyncCodex = field(repr=False)
     login_id: str
     verification_url: str
-    user_code: str
+    user_code: str = field(repr=False)
 
     async def wait(self, *, timeout: float | None = None) -> AccountLoginCompletedNotification:
         """Wait for its end.

@@ -19,15 +19,25 @@ from treadle.client import notification as notifications
 from treadle.client.apart import on_thread
 from treadle.client.async_calls import AsyncCalls
 from treadle.client.checks import check_config
-from treadle.client.client import ENDING_S, HANDSHAKE_S, MAX_HANDLERS
+from treadle.client.client import ENDING_S, MAX_HANDLERS
 from treadle.client.config import CodexConfig
 from treadle.client.errors import CodexError, JsonRpcError, RequestTimeout, TransportClosedError
-from treadle.client.exchange import input_items, read_result, started_turn, thread_of_start, wire_params, with_members
+from treadle.client.exchange import (
+    input_items,
+    limit_of_request,
+    read_result,
+    started_turn,
+    thread_of_start,
+    unanswered,
+    wire_params,
+    with_members,
+)
 from treadle.client.handlers import Handlers, RawHandler
 from treadle.client.metadata import InitializeResponse, introduction
 from treadle.client.notification import Notification
 from treadle.client.retry import async_retry_on_overload
 from treadle.client.router import Asked, News, Router, Stream
+from treadle.transport.owner import LoopOwner, needs_loop
 
 if TYPE_CHECKING:
     from treadle.client.asks import Work
@@ -67,6 +77,7 @@ class AsyncAppServerClient(AsyncCalls):
         self._opening: asyncio.Lock | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._handling = 0
+        self._owner: LoopOwner | None = None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -87,8 +98,10 @@ class AsyncAppServerClient(AsyncCalls):
         """Connect to the server, starting it when the config says so. Does nothing when that was done."""
         from treadle.client.async_connection import open_connection
 
+        self._check_loop()
         if self._opening is None:
             self._opening = asyncio.Lock()
+            self._owner = LoopOwner("this client")
         async with self._opening:
             if self._connection is None:
                 self._router = Router()
@@ -97,17 +110,26 @@ class AsyncAppServerClient(AsyncCalls):
 
     async def initialize(self) -> InitializeResponse:
         """Shake hands."""
-        given = self.config.request_timeout or HANDSHAKE_S
-        answer = await self.request(
-            "initialize", introduction(self.config), response_model=InitializeResponse, timeout=given
-        )
+        answer = await self.request("initialize", introduction(self.config), response_model=InitializeResponse)
         self.notify("initialized")
         return answer
 
     async def close(self) -> None:
         """End the connection, and the server with all that it started if it is our own. May be called again."""
+        owner = self._owner
+        if owner is None:  # it was never started, or is closed
+            self.connection_ended(TransportClosedError("the client was closed"))
+            return
+        self._check_closable()
         connection, self._connection = self._connection, None
-        self._opening = None
+        self._opening = self._owner = None
+        if owner.forked:  # then all of it belongs to somebody else, who may be using it
+            return
+        if owner.gone:
+            self._tasks.clear()
+            if connection is not None:
+                await connection.abandon()
+            return
         self.connection_ended(TransportClosedError("the client was closed"))
         tasks = self._tasks - {asyncio.current_task()}  # a handler may close the client that it works for
         for task in tasks:
@@ -115,6 +137,17 @@ class AsyncAppServerClient(AsyncCalls):
         if connection is not None:
             await connection.close()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _check_closable(self) -> None:
+        """It can also be closed where it cannot be used any more: in a fork, and when its loop has ended."""
+        if self._owner is not None and not self._owner.gone and not self._owner.forked:
+            self._check_loop()
+
+    def _check_loop(self) -> None:
+        """Raises `CodexError` where the client cannot be used: on another event loop, on none, or in a fork."""
+        problem = self._owner.problem() if self._owner is not None else needs_loop("an asyncio client")
+        if problem is not None:
+            raise CodexError(problem)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.get_running_loop().create_task(work, name=name)
@@ -124,17 +157,20 @@ class AsyncAppServerClient(AsyncCalls):
     # --- asking ---
 
     async def request(self, method: str, params: Any, *, response_model: type[T], timeout: float | None = None) -> T:
-        """Ask, and wait for the answer. Raises `JsonRpcError`, `TransportClosedError` or `RequestTimeout`."""
+        """Ask, and wait for the answer. Raises `JsonRpcError`, `TransportClosedError` or `RequestTimeout`.
+
+        `timeout` None is the config's `request_timeout`, `math.inf` no limit.
+        """
         timeout = seconds_or_none(timeout)
         params = wire_params(params)
-        limit = self.config.request_timeout if timeout is None else timeout
+        limit = limit_of_request(method, timeout, self.config.request_timeout)
         number, answer = self._send_request(method, params)
         try:
             async with asyncio.timeout(limit):
                 return read_result(method, await asyncio.shield(answer), response_model)
         except TimeoutError:
             self._give_up(number, answer, thread_of_start(method, params))
-            raise RequestTimeout(f"{method} was not answered within {limit:g} s") from None
+            raise unanswered(method, limit or 0.0) from None
         except asyncio.CancelledError:
             self._give_up(number, answer, thread_of_start(method, params))
             raise
@@ -149,6 +185,7 @@ class AsyncAppServerClient(AsyncCalls):
         answer.add_done_callback(lambda done: self._interrupt_abandoned(thread_id, done))
 
     def _send_request(self, method: str, params: Any) -> tuple[int, asyncio.Future[Raw]]:
+        self._check_loop()
         connection = self._connected()
         answer: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
         number, frame = self._router.request(method, params, answer)
@@ -164,6 +201,7 @@ class AsyncAppServerClient(AsyncCalls):
 
     def notify(self, method: str, params: Any = None) -> None:
         """Tell the server something that has no answer."""
+        self._check_loop()
         self._connected().send(self._router.notification(method, wire_params(params)))
 
     async def request_with_retry_on_overload(
@@ -195,6 +233,7 @@ class AsyncAppServerClient(AsyncCalls):
         timeout: float | None = None,
     ) -> TurnStartResponse:
         """Start a turn. Raises `TurnConflict` when the thread has one that was started here."""
+        self._check_loop()
         sent = with_members(params, threadId=thread_id, input=input_items(input))
         await self._wait_for_ending(thread_id)
         self._router.begin_turn(thread_id, joins=sent.get("toolOutput") is not None)
@@ -221,6 +260,7 @@ class AsyncAppServerClient(AsyncCalls):
         return found
 
     async def _wait_for_event(self, stream: Stream, timeout: float | None) -> Notification:
+        self._check_loop()
         if stream.waiter is None:
             stream.waiter = asyncio.Event()
         waiter: asyncio.Event = stream.waiter
@@ -241,6 +281,8 @@ class AsyncAppServerClient(AsyncCalls):
 
     def open_turn(self, turn_id: str) -> Stream:
         """Say that somebody reads a turn: it has one reader, and `next_notification` is refused meanwhile."""
+        if self._owner is not None:
+            self._check_loop()
         return self._router.open(turn_id)
 
     def close_turn(self, stream: Stream) -> None:
@@ -284,6 +326,7 @@ class AsyncAppServerClient(AsyncCalls):
 
     async def next_notification(self, *, timeout: float | None = None) -> Notification:
         """The next notification of any kind; waits for it. Not while the stream of a turn is being read."""
+        self._check_loop()
         if self._news is None:
             self._news = asyncio.Event()
         try:

@@ -37,6 +37,10 @@ class AsyncConnection(ABC):
     async def close(self) -> None:
         """End it, and what was started for it."""
 
+    async def abandon(self) -> None:
+        """The same when the loop that it was opened on has ended, and with it all but a program."""
+        return
+
 
 async def open_connection(config: CodexConfig, sink: Sink) -> AsyncConnection:
     """Connect as `config` says. Raises `TransportClosedError`, `FileNotFoundError` or `CodexError`."""
@@ -161,6 +165,10 @@ class ChannelConnection(AsyncConnection):
         if self._child is not None:
             await on_thread(_end, self._child)
         await self._channel.wait_closed()
+
+    async def abandon(self) -> None:
+        if self._child is not None:
+            await on_thread(_end, self._child)
 
 
 async def _connect(url: str, config: CodexConfig, sink: Sink) -> ChannelConnection:

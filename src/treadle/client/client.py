@@ -7,6 +7,7 @@ reads; nothing of the user's runs there.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -21,7 +22,16 @@ from treadle.client.calls import Calls
 from treadle.client.checks import check_config
 from treadle.client.config import CodexConfig
 from treadle.client.errors import CodexError, JsonRpcError, RequestTimeout, TransportClosedError
-from treadle.client.exchange import input_items, read_result, started_turn, thread_of_start, wire_params, with_members
+from treadle.client.exchange import (
+    input_items,
+    limit_of_request,
+    read_result,
+    started_turn,
+    thread_of_start,
+    unanswered,
+    wire_params,
+    with_members,
+)
 from treadle.client.handlers import Handlers, RawHandler
 from treadle.client.metadata import InitializeResponse, introduction
 from treadle.client.notification import Notification
@@ -42,7 +52,6 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-HANDSHAKE_S: Final = 60.0
 ENDING_S: Final = 10.0
 """A turn that was told to end gets this long before another one is tried on its thread."""
 MAX_HANDLERS: Final = 64
@@ -82,6 +91,7 @@ class AppServerClient(Calls):
         self._connection: Connection | None = None
         self._opening = threading.Lock()
         self._running = threading.Semaphore(MAX_HANDLERS)
+        self._pid: int | None = None  # of the process that it was started in
 
     def __enter__(self) -> Self:
         self.start()
@@ -102,6 +112,7 @@ class AppServerClient(Calls):
         """Connect to the server, starting it when the config says so. Does nothing when that was done."""
         from treadle.client.connection import open_connection
 
+        self._check_process()
         with self._opening:
             with self._lock:
                 if self._connection is not None:
@@ -110,34 +121,51 @@ class AppServerClient(Calls):
             connection = open_connection(self.config, self)
             with self._lock:
                 self._connection = connection
+                self._pid = os.getpid()
 
     def initialize(self) -> InitializeResponse:
         """Shake hands."""
-        given = self.config.request_timeout or HANDSHAKE_S
-        answer = self.request("initialize", introduction(self.config), response_model=InitializeResponse, timeout=given)
+        answer = self.request("initialize", introduction(self.config), response_model=InitializeResponse)
         self.notify("initialized")
         return answer
 
     def close(self) -> None:
         """End the connection, and the server with all that it started if it is our own. May be called again."""
+        if self._is_forked():  # then all of it belongs to somebody else, who may be using it
+            self._connection = None
+            return
         with self._lock:
             connection, self._connection = self._connection, None
+            self._pid = None
         self.connection_ended(TransportClosedError("the client was closed"))
         if connection is not None:
             connection.close()
 
+    def _is_forked(self) -> bool:
+        return self._pid is not None and self._pid != os.getpid()
+
+    def _check_process(self) -> None:
+        """Before any lock: a fork has copies of them, which nobody opens, and no thread that reads."""
+        if self._is_forked():
+            from treadle.transport.owner import forked
+
+            raise CodexError(forked("this client", self._pid or 0))
+
     # --- asking ---
 
     def request(self, method: str, params: Any, *, response_model: type[T], timeout: float | None = None) -> T:
-        """Ask, and wait for the answer. Raises `JsonRpcError`, `TransportClosedError` or `RequestTimeout`."""
+        """Ask, and wait for the answer. Raises `JsonRpcError`, `TransportClosedError` or `RequestTimeout`.
+
+        `timeout` None is the config's `request_timeout`, `math.inf` no limit.
+        """
         timeout = seconds_or_none(timeout)
         params = wire_params(params)
         waiting = _Waiting()
         number = self._send_request(method, params, waiting)
-        limit = self.config.request_timeout if timeout is None else timeout
+        limit = limit_of_request(method, timeout, self.config.request_timeout)
         try:
             if not waiting.event.wait(limit):
-                raise RequestTimeout(f"{method} was not answered within {limit:g} s")
+                raise unanswered(method, limit or 0.0)
             if waiting.failure is not None:
                 raise waiting.failure.fresh()
             assert waiting.result is not None
@@ -160,6 +188,7 @@ class AppServerClient(Calls):
             self._interrupt_abandoned(thread_id, answer)
 
     def _send_request(self, method: str, params: Any, token: Any) -> int:
+        self._check_process()
         with self._lock:
             connection = self._connected()
             number, frame = self._router.request(method, params, token)
@@ -183,6 +212,7 @@ class AppServerClient(Calls):
 
     def notify(self, method: str, params: Any = None) -> None:
         """Tell the server something that has no answer."""
+        self._check_process()
         frame = self._router.notification(method, wire_params(params))
         with self._lock:
             connection = self._connected()
@@ -217,6 +247,7 @@ class AppServerClient(Calls):
         timeout: float | None = None,
     ) -> TurnStartResponse:
         """Start a turn. Raises `TurnConflict` when the thread has one that was started here."""
+        self._check_process()
         sent = with_members(params, threadId=thread_id, input=input_items(input))
         self._wait_for_ending(thread_id)
         with self._lock:
@@ -241,6 +272,7 @@ class AppServerClient(Calls):
         stream = self._router.peek(turn_id)
         found = stream.take() if stream is not None and stream.events else None
         if stream is None or found is None:
+            self._check_process()
             with self._lock:
                 stream = self._router.stream(turn_id)
             found = self._wait_for_event(stream, timeout)
@@ -265,16 +297,21 @@ class AppServerClient(Calls):
 
     def open_turn(self, turn_id: str) -> Stream:
         """Say that somebody reads a turn: it has one reader, and `next_notification` is refused meanwhile."""
+        self._check_process()
         with self._lock:
             return self._router.open(turn_id)
 
     def close_turn(self, stream: Stream) -> None:
         """The reader of a turn has gone."""
+        if self._is_forked():
+            return
         with self._lock:
             self._router.close(stream)
 
     def abandon_turn(self, thread_id: str, turn_id: str) -> None:
         """Have a turn ended on the server without waiting for it. The next one on its thread waits for its end."""
+        if self._is_forked():
+            return
         with self._lock:
             needed = self._router.abandon(thread_id, turn_id)
         if needed:
@@ -295,6 +332,7 @@ class AppServerClient(Calls):
 
     def next_notification(self, *, timeout: float | None = None) -> Notification:
         """The next notification of any kind; waits for it. Not while the stream of a turn is being read."""
+        self._check_process()
         with self._news:
             found = self._router.next_backlog()
             deadline = None if timeout is None else time.monotonic() + timeout
@@ -344,6 +382,7 @@ class AppServerClient(Calls):
 
     def next_login_notification(self, login_id: str, *, timeout: float | None = None) -> Notification:
         """How an interactive login ended; waits for it."""
+        self._check_process()
         with self._lock:
             stream = self._router.login(login_id)
         return self._wait_for_event(stream, timeout)

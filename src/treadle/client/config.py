@@ -10,7 +10,10 @@ from typing import Any, Final
 from treadle._version import __version__
 from treadle.arguments import flag, folder, path, seconds, text, texts, variables, words
 from treadle.client.errors import CodexError
-from treadle.client.secrets import HIDDEN, hides_secret, is_secret, kept_url, shown_argument, shown_setting, shown_url
+from treadle.client.secrets import HIDDEN, hides_secret, is_secret, kept_url, shown_argument, shown_setting
+
+REQUEST_S: Final = 120.0
+"""No request takes a server that is well so long: a turn is not one, and what runs something has no limit."""
 
 
 @dataclass(slots=True, repr=False)
@@ -36,7 +39,8 @@ class CodexConfig:
         url: A server that runs already: `ws://HOST:PORT`, `wss://HOST` or `unix:///PATH`.
         token: What the server at `url` asks for as a bearer token; that of a server of the same user on this machine is
             found in the home.
-        request_timeout: Seconds that a request may take which is given no `timeout` of its own; None has no limit.
+        request_timeout: Seconds that the handshake may take, and a request that is given no `timeout` of its own; None
+            has no limit.
     """
 
     codex_bin: str | os.PathLike[str] | None = None
@@ -50,7 +54,7 @@ class CodexConfig:
     experimental_api: bool = True
     url: str | None = field(default=None, kw_only=True)
     token: str | None = field(default=None, kw_only=True)
-    request_timeout: float | None = field(default=None, kw_only=True)
+    request_timeout: float | None = field(default=REQUEST_S, kw_only=True)
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -65,15 +69,17 @@ class CodexConfig:
     def __repr__(self) -> str:
         shown = {name: value for name, value in self._members().items() if value is not None}
         if self.url is not None:
+            from treadle.transport.address import shown_url
+
             shown["url"] = shown_url(self.url)
         if self.token is not None:
             shown["token"] = HIDDEN
         if self.env is not None:
-            shown["env"] = {name: HIDDEN if is_secret(name, value) else value for name, value in self.env.items()}
+            shown["env"] = dict.fromkeys(self.env, HIDDEN)
         shown["config_overrides"] = tuple(map(shown_setting, self.config_overrides))
         if self.launch_args_override is not None:
             shown["launch_args_override"] = tuple(map(shown_argument, self._arguments()))
-        return f"CodexConfig({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     def __getstate__(self) -> dict[str, Any]:
         state = self._members()

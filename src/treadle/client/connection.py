@@ -34,6 +34,8 @@ WRITE_S: Final = 60.0
 SILENCE_S: Final = 20.0
 """A server on a socket that is silent for so long is asked for a sign of life, and after three times that given up."""
 CLOSE_S: Final = 10.0
+START_S: Final = 120.0
+"""Our own server has to be imported, from a slow disk perhaps."""
 MAX_OWED: Final = 48
 
 
@@ -76,6 +78,7 @@ class ChildConnection(Connection):
 
         self._child: ServerChild = ServerChild(config)
         self._sink = sink
+        self._pid = os.getpid()
         self._lock = threading.Lock()
         self._closed = False
         os.set_blocking(self._child.stdin_fd, False)
@@ -142,6 +145,8 @@ class ChildConnection(Connection):
                     return b""
 
     def close(self) -> None:
+        if os.getpid() != self._pid:  # the exit of a fork: the server is not its own
+            return
         atexit.unregister(self.close)
         self._closed = True
         polite = self._lock.acquire(timeout=0.2)  # else somebody is stuck in a write, until the server is gone
@@ -179,9 +184,9 @@ class SocketConnection(Connection):
     """
 
     def __init__(self, url: str, config: CodexConfig, sink: Sink) -> None:
-        from treadle.transport.address import shown
+        from treadle.transport.address import shown_url
 
-        self._peer = shown(url)
+        self._peer = shown_url(url)
         self._sink = sink
         self._lock = threading.Lock()
         self._turn = threading.Lock()
@@ -314,7 +319,7 @@ def _connect(url: str, config: CodexConfig) -> tuple[socket.socket, WebSocketFra
     import socket
 
     from treadle.errors import ChannelClosed
-    from treadle.transport.address import Address, AddressError, shown
+    from treadle.transport.address import Address, AddressError, shown_url
     from treadle.transport.handshake import BadRequest, Upgrade, split_head
     from treadle.transport.secret import approach
     from treadle.transport.websocket import WebSocketFramer
@@ -324,7 +329,7 @@ def _connect(url: str, config: CodexConfig) -> tuple[socket.socket, WebSocketFra
         address = Address.parse(url)
         unix = address.scheme == "unix"
         if address.scheme == "stdio":
-            raise AddressError(f"{url!r}: a client connects to ws://, wss:// or unix://")
+            raise AddressError(f"{shown_url(url)!r}: a client connects to ws://, wss:// or unix://")
         address, token, advice = approach(address, config.token, {**os.environ, **(config.env or {})})
         place = ("localhost", "/") if unix else (address.authority, address.path)
         upgrade = Upgrade.new(*place, token, advice)
@@ -341,7 +346,9 @@ def _connect(url: str, config: CodexConfig) -> tuple[socket.socket, WebSocketFra
                 opened = ssl.create_default_context().wrap_socket(opened, server_hostname=address.host)
         opened.sendall(upgrade.request())
         buffer = b""
+        until = time.monotonic() + CONNECT_S
         while (split := split_head(buffer)) is None:
+            opened.settimeout(max(0.001, until - time.monotonic()))  # of all of it, not of each piece
             data = opened.recv(CHUNK)
             if not data:
                 raise ChannelClosed("the connection ended during the handshake")
@@ -352,7 +359,7 @@ def _connect(url: str, config: CodexConfig) -> tuple[socket.socket, WebSocketFra
             opened.close()
         reason = f"no answer within {CONNECT_S:g} s" if isinstance(error, TimeoutError) else error
         raise TransportClosedError(
-            f"cannot connect to {shown(url)}: {getattr(reason, 'strerror', None) or reason}"
+            f"cannot connect to {shown_url(url)}: {getattr(reason, 'strerror', None) or reason}"
         ) from None
     opened.setblocking(False)
     return opened, WebSocketFramer(client=True), split[1]
@@ -363,6 +370,7 @@ class LocalConnection(Connection):
 
     def __init__(self, config: CodexConfig, sink: Sink) -> None:
         self._sink = sink
+        self._pid = os.getpid()
         self._started = threading.Event()
         self._problem: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -371,7 +379,8 @@ class LocalConnection(Connection):
         self._thread = threading.Thread(target=self._run, args=(config,), name="treadle server", daemon=True)
         self._thread.start()
         atexit.register(self.close)  # whoever forgot it
-        self._started.wait()
+        if not self._started.wait(START_S):
+            raise TransportClosedError(f"the server in this process has not started within {START_S:g} s")
         if isinstance(self._problem, ConfigurationError):
             raise self._problem
         if self._problem is not None:
@@ -418,6 +427,8 @@ class LocalConnection(Connection):
         self._sink.frames_received([frame])
 
     def close(self) -> None:
+        if os.getpid() != self._pid:  # the exit of a fork, in which nothing of it runs
+            return
         atexit.unregister(self.close)
         loop, stop = self._loop, self._stop
         if loop is not None and stop is not None:

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from treadle.client.notification import Notification
 from treadle.client.result import Collector, OutputT, TurnResult
+from treadle.tools.command.shell import asked
 
 if TYPE_CHECKING:
     from treadle.client.outputs import OutputType
@@ -23,6 +24,16 @@ class TextDelta(Struct, frozen=True, kw_only=True):
     text: str
     item_id: str
     kind: Literal["text_delta"] = "text_delta"
+
+
+class TextRestarted(Struct, frozen=True, kw_only=True):
+    """The model's stream broke off and begins anew: what came of this message is void and can be cleared.
+
+    Its text comes again under another `item_id`.
+    """
+
+    item_id: str
+    kind: Literal["text_restarted"] = "text_restarted"
 
 
 class Text(Struct, frozen=True, kw_only=True):
@@ -43,9 +54,10 @@ class Reasoning(Struct, frozen=True, kw_only=True):
 
 
 class CommandStarted(Struct, frozen=True, kw_only=True):
-    """The agent runs a command."""
+    """The agent runs a command: `command` is what the model asked for, `command_line` that with the shell around it."""
 
     command: str
+    command_line: str
     cwd: str
     item_id: str
     kind: Literal["command_started"] = "command_started"
@@ -63,6 +75,7 @@ class CommandFinished(Struct, frozen=True, kw_only=True):
     """A command has ended, or was not allowed: then `status` is `declined` and there is no `exit_code`."""
 
     command: str
+    command_line: str
     output: str
     exit_code: int | None
     status: str
@@ -135,6 +148,7 @@ class Done(Struct, Generic[OutputT], frozen=True, kw_only=True):
 
 Event: TypeAlias = (
     TextDelta
+    | TextRestarted
     | Text
     | Reasoning
     | CommandStarted
@@ -155,16 +169,29 @@ class EventReader(Generic[OutputT]):
     def __init__(self, turn_id: str, output_type: OutputType[OutputT] | None = None) -> None:
         self._collector = Collector(turn_id)
         self._output_type = output_type
+        self._growing: dict[str, None] = {}  # messages of which a part was told, oldest first
 
-    def read(self, notification: Notification) -> Event[OutputT] | None:
-        """The event that a notification is, if it is one."""
+    def read(self, notification: Notification) -> list[Event[OutputT]]:
+        """The events that a notification is: mostly one, or none."""
         self._collector.add(notification)
         read = _READERS.get(notification.method)
         if read is not None and notification.payload.__class__.__name__ != "UnknownNotification":
-            return read(notification.payload)
+            event = read(notification.payload)
+            return [] if event is None else [event, *self._restarted(event)]
         if notification.method == "turn/completed":
-            return Done(result=self._collector.result(self._output_type))
-        return None
+            return [Done(result=self._collector.result(self._output_type))]
+        return []
+
+    def _restarted(self, event: Event[OutputT]) -> list[Event[OutputT]]:
+        """When the server asks the model once more, the messages that it had begun will never be ended."""
+        if isinstance(event, TextDelta):
+            self._growing[event.item_id] = None
+        elif isinstance(event, Text):
+            self._growing.pop(event.item_id, None)
+        elif isinstance(event, Problem) and event.will_retry:
+            void, self._growing = self._growing, {}
+            return [TextRestarted(item_id=item_id) for item_id in void]
+        return []
 
 
 def _text_delta(payload: Any) -> Event:
@@ -179,7 +206,7 @@ def _started(payload: Any) -> Event | None:
     item = payload.item
     if item.type != "commandExecution":
         return None
-    return CommandStarted(command=item.command, cwd=item.cwd, item_id=item.id)
+    return CommandStarted(command=asked(item.command), command_line=item.command, cwd=item.cwd, item_id=item.id)
 
 
 def _completed(payload: Any) -> Event | None:
@@ -198,7 +225,8 @@ def _reasoning(item: Any) -> Event | None:
 
 def _command(item: Any) -> Event:
     return CommandFinished(
-        command=item.command,
+        command=asked(item.command),
+        command_line=item.command,
         output=item.aggregated_output or "",
         exit_code=item.exit_code,
         status=str(item.status),

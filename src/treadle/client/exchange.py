@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+import math
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
 
-from treadle.client.errors import CodexError
+from treadle.client.errors import CodexError, RequestTimeout
 from treadle.protocol.app.base import decode
 
 T = TypeVar("T")
+
+
+# They run something for the caller, which takes as long as it takes.
+_OPEN_ENDED: Final = frozenset({"command/exec", "mcpServer/tool/call"})
+
+
+def limit_of_request(method: str, given: float | None, usual: float | None) -> float | None:
+    """How long an answer may take: as `given`, which may be infinite, else as usual. None is without a limit."""
+    if given is None:
+        return None if method in _OPEN_ENDED else usual
+    return None if given == math.inf else given
+
+
+def unanswered(method: str, limit: float) -> RequestTimeout:
+    return RequestTimeout(
+        f"{method} was not answered within {limit:g} s; timeout= gives a call longer, and "
+        "CodexConfig(request_timeout=…) all of them"
+    )
 
 
 def wire_params(params: Any) -> Any:

@@ -91,6 +91,7 @@ class AsyncOpening(_Shown):
             return
         import asyncio
 
+        self._client._check_loop()
         if self._lock is None:
             self._lock = asyncio.Lock()
         async with self._lock:
@@ -114,6 +115,7 @@ class AsyncOpening(_Shown):
 
     async def close(self) -> None:
         """End the connection, and the server if it is our own. May be called again, and the object used again."""
+        self._client._check_closable()
         self._init = None
         self._initialized = False
         self._lock = None  # it belongs to the loop that it was used on

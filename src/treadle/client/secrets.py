@@ -37,13 +37,6 @@ def shown_argument(text: str) -> str:
     return shown_setting(text) if "=" in text else redact(text, [])
 
 
-def shown_url(url: str) -> str:
-    """A URL as it may be shown: the path of a server's may be its secret."""
-    from treadle.transport.address import shown
-
-    return shown(url)
-
-
 def kept_url(url: str) -> str:
     """A URL without a path that looks like the secret of a server."""
     return url if url.startswith("unix:") else _SECRET_PATH.sub("", url)

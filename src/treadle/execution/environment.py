@@ -13,10 +13,12 @@ from msgspec import structs
 
 from treadle.arguments import limit, path, seconds, text, variables, words, wrong_type
 from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, ExecError, ExecTimeout
+from treadle.execution.data import Data, as_bytes
 from treadle.execution.model import CompletedRun, Evicted, ExecParams, Output, OutputStream, ProcessInfo
 from treadle.execution.process import Process
 from treadle.protocol.exec import EnvironmentInfo, EnvPolicy, Sandbox
 from treadle.transport import Address, AddressError, Channel
+from treadle.transport.owner import LoopOwner, needs_loop
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from treadle.execution.files.base import Files
 
 RECOVERY_S = 25.0
+# Generous: a large folder may have to be copied.
+REQUEST_S = 300.0
 # `run` keeps this much of each stream; more is read and dropped, and `truncated` says so.
 MAX_RUN_OUTPUT = 64 << 20
 # How long `run` may take to tell a command that its time is up.
@@ -50,9 +54,18 @@ class Environment:
         close: What is called, and awaited if it gives something to await, to end it.
     """
 
-    def __init__(self, backend: Backend, files: Files, info: EnvironmentInfo, close: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        files: Files,
+        info: EnvironmentInfo,
+        close: Callable[[], object],
+        place: str = "this machine",
+    ) -> None:
         self._backend = backend
         self._close = close
+        self._place = place
+        self._owner = LoopOwner("this environment")
         self.files = files
         self.info = info
 
@@ -63,6 +76,7 @@ class Environment:
         *,
         token: str | None = None,
         recovery_s: float = RECOVERY_S,
+        request_timeout: float | None = REQUEST_S,
     ) -> Environment:
         """An environment on this machine (None), or on an exec-server.
 
@@ -73,13 +87,23 @@ class Environment:
                 found in the home.
             recovery_s: When the connection is lost it is taken up again for up to so many seconds (0, or a command
                 line: never) without losing or doubling a byte. After that every open process fails.
+            request_timeout: Seconds that an answer may take, else `ExecTimeout` is raised; None has no limit. Writing
+                to a process that does not read has none.
         """
+        problem = needs_loop("an environment")
+        if problem is not None:
+            raise ExecError(problem)
         if token is not None:
             text("token", token)
         seconds("recovery_s", recovery_s)
+        if request_timeout is not None:
+            seconds("request_timeout", request_timeout)
         if url is None:
             return _local(cls)
-        return await _remote(cls, _checked_url(url), token, recovery_s)
+        return await _remote(cls, _checked_url(url), token, recovery_s, request_timeout)
+
+    def __repr__(self) -> str:
+        return f"<Environment on {self._place}>"
 
     async def __aenter__(self) -> Environment:
         return self
@@ -89,9 +113,17 @@ class Environment:
 
     async def close(self) -> None:
         """End all processes and their descendants, then the connection."""
+        if self._owner.forked:  # then they belong to somebody else, who may be using them
+            return
+        self._check_loop()
         closing = self._close()
         if asyncio.iscoroutine(closing):
             await closing
+
+    def _check_loop(self) -> None:
+        problem = self._owner.problem()
+        if problem is not None:
+            raise ExecError(problem)
 
     async def start(self, params: ExecParams) -> Process:
         """Start a process. Raises `ExecError` when it cannot be; nothing runs then.
@@ -99,6 +131,7 @@ class Environment:
         Args:
             params: What to start, and how.
         """
+        self._check_loop()
         if not isinstance(params, ExecParams):
             raise wrong_type("params", "an ExecParams", params)
         if isinstance(params.argv, str):
@@ -114,6 +147,7 @@ class Environment:
 
     async def processes(self) -> list[ProcessInfo]:
         """The processes of this environment, closed ones included while they are remembered."""
+        self._check_loop()
         return await self._backend.processes()
 
     async def run(
@@ -122,7 +156,7 @@ class Environment:
         *,
         cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
-        input: bytes | None = None,
+        input: Data | None = None,
         timeout: float | None = None,
         sandbox: Sandbox | None = None,
     ) -> CompletedRun:
@@ -132,26 +166,27 @@ class Environment:
             argv: The program and its arguments. For a shell: `["/bin/sh", "-c", "…"]`.
             cwd: Its working directory, as an absolute path; else the executor's own.
             env: Its whole environment; else the executor's.
-            input: What it reads on its standard input, which is empty without it.
+            input: What it reads on its standard input, bytes or text, which is sent as UTF-8; nothing without it.
             timeout: Seconds; then the command and its descendants are told to end, and `ExecTimeout` is raised.
             sandbox: What it may do with files and the network; without it, anything.
         """
         timeout = limit(timeout)
+        data = None if input is None else as_bytes(input, "input")
         params = ExecParams(
             process_id=f"run-{uuid.uuid4()}",
             argv=argv,
             cwd=self._default_cwd() if cwd is None else cwd,
             env={} if env is None else env,
             env_policy=_INHERIT if env is None else None,
-            pipe_stdin=input is not None,
+            pipe_stdin=data is not None,
             sandbox=sandbox,
         )
         process = await self.start(params)
         collected = _Collected()
         try:
             async with asyncio.timeout(timeout), asyncio.TaskGroup() as group:
-                if input is not None:
-                    group.create_task(_feed(process, input))
+                if data is not None:
+                    group.create_task(_feed(process, data))
                 await collected.read(process)
         except TimeoutError:
             raise ExecTimeout(f"{argv[0]} did not end within {timeout:g} s", collected.output) from None
@@ -256,7 +291,13 @@ def _local(cls: type[Environment]) -> Environment:
     return cls(backend, LocalFiles(), machine_info(), close)
 
 
-async def _remote(cls: type[Environment], url: str | list[str], token: str | None, recovery_s: float) -> Environment:
+async def _remote(
+    cls: type[Environment],
+    url: str | list[str],
+    token: str | None,
+    recovery_s: float,
+    request_timeout: float | None,
+) -> Environment:
     from treadle.execution.files.remote import RemoteFiles
     from treadle.execution.remote import RemoteBackend
     from treadle.transport.connect import connect
@@ -267,17 +308,19 @@ async def _remote(cls: type[Environment], url: str | list[str], token: str | Non
             address = Address.parse(url)
         except AddressError as error:
             raise ExecError(str(error), INVALID_PARAMS) from None
+        place = str(address)
 
         async def open_channel() -> Channel:
             return await connect(address, token=token)
     else:
         command = list(url)
+        place = command[0] if command else "nothing"
         recovery_s = 0.0  # a new program would not know the old one's session
 
         async def open_channel() -> Channel:
             return await spawn(command)
 
-    backend = RemoteBackend(open_channel, recovery_s=recovery_s)
+    backend = RemoteBackend(open_channel, recovery_s=recovery_s, request_timeout=request_timeout)
     await backend.open()
     assert backend.info is not None
-    return cls(backend, RemoteFiles(backend.call_method), backend.info, backend.close)
+    return cls(backend, RemoteFiles(backend.call_method), backend.info, backend.close, place)

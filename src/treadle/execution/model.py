@@ -12,7 +12,7 @@ from enum import Enum, StrEnum
 
 from msgspec import Struct
 
-from treadle.protocol.exec import EnvPolicy, Sandbox, SignalName
+from treadle.protocol.exec import EnvPolicy, Sandbox, SignalName, without
 
 
 class OutputStream(StrEnum):
@@ -66,6 +66,9 @@ class ExecParams(Struct, frozen=True, kw_only=True):
     pipe_stdin: bool = False
     arg0: str | None = None
     sandbox: Sandbox | None = None
+
+    def __repr__(self) -> str:
+        return without(self, "env")
 
 
 def argv_of(params: ExecParams) -> tuple[str, ...]:

@@ -11,7 +11,9 @@ from abc import ABC, abstractmethod
 
 from msgspec import Struct
 
+from treadle.errors import ExecError
 from treadle.events import EventLog, Gap, Subscription
+from treadle.execution.data import Data
 from treadle.execution.model import (
     Closed,
     Evicted,
@@ -27,6 +29,7 @@ from treadle.execution.model import (
     WriteResult,
 )
 from treadle.protocol.exec import SignalName
+from treadle.transport.owner import LoopOwner
 
 RETAINED_BYTES = 1 << 20
 RETAINED_CHUNKS = 50_000
@@ -58,6 +61,7 @@ class Process(ABC):
         )
         self._ending: _Ending | None = None
         self._failure: str | None = None
+        self._owner = LoopOwner("this process")
 
     def __repr__(self) -> str:
         state = "failed" if self._failure else "closed" if self.closed else "exited" if self.exited else "running"
@@ -95,6 +99,7 @@ class Process(ABC):
         """
         after = max(after_seq or 0, 0)
         if wait_ms > 0 and not self._has_news(after):
+            self._check_loop()
             try:
                 async with asyncio.timeout(wait_ms / 1000):
                     while not self._has_news(after):
@@ -109,6 +114,7 @@ class Process(ABC):
         Args:
             after_seq: The number of the last event that is known already.
         """
+        self._check_loop()
         await self.log.wait(after_seq)
         return self.log.last_seq
 
@@ -124,6 +130,7 @@ class Process(ABC):
 
     async def wait(self) -> int | None:
         """Wait for the close; the exit code, or None when the process was lost."""
+        self._check_loop()
         while not self.log.closed:
             await self.log.wait(self.log.last_seq)
         return self.exit_code
@@ -140,11 +147,11 @@ class Process(ABC):
     # --- verbs ---
 
     @abstractmethod
-    async def write(self, data: bytes) -> WriteResult:
-        """Send bytes to the process's stdin; waits while the process does not read.
+    async def write(self, data: Data) -> WriteResult:
+        """Send bytes, or text as UTF-8, to the process's stdin; waits while the process does not read.
 
         Args:
-            data: The bytes.
+            data: The bytes or the text.
         """
 
     @abstractmethod
@@ -202,6 +209,11 @@ class Process(ABC):
 
     # --- inside ---
 
+    def _check_loop(self) -> None:
+        problem = self._owner.problem()
+        if problem is not None:
+            raise ExecError(problem)
+
     def _has_news(self, after: int) -> bool:
         if self.log.closed:
             return True
@@ -249,6 +261,7 @@ class EventStream:
     async def __anext__(self) -> ProcessEvent:
         if self._done:
             raise StopAsyncIteration
+        self._process._check_loop()
         try:
             item = await self._subscription.__anext__()
         except StopAsyncIteration:

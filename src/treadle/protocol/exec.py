@@ -17,6 +17,13 @@ SandboxType = Literal["none", "linuxSeccomp", "macosSeatbelt", "windowsRestricte
 SignalName = Literal["interrupt", "terminate", "kill", "hangup", "quit", "usr1", "usr2", "stop", "continue"]
 
 
+def without(struct: Struct, *hidden: str) -> str:
+    """The `repr` of a struct without the values of some members, which may be secrets."""
+    names = struct.__struct_fields__
+    shown = (f"{name}={'…' if name in hidden else repr(getattr(struct, name))}" for name in names)
+    return f"{type(struct).__name__}({', '.join(shown)})"
+
+
 class Wire(Struct, rename="camel", kw_only=True, frozen=True):
     """Base of everything on the wire; unknown members are ignored."""
 
@@ -142,6 +149,9 @@ class EnvPolicy(Wire, frozen=True):
     set: Mapping[str, str]
     include_only: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        return without(self, "set")
+
 
 class StartParams(Wire, frozen=True):
     process_id: str
@@ -160,6 +170,9 @@ class StartParams(Wire, frozen=True):
     acks: bool | UnsetType = UNSET
     """*extension* (`processAck`): the client acknowledges what it has consumed, and while too much is unacknowledged
     the process is blocked; also while the client is away, so that nothing is lost before it resumes."""
+
+    def __repr__(self) -> str:
+        return without(self, "env")
 
 
 class StartResult(Wire, frozen=True):

@@ -39,15 +39,18 @@ class MockModel:
             assert first.last_user_text == "What is here?"
             assert "README.md" in second.tool_outputs["c1"]
 
-    Every request takes the next queued response. All methods may be called from any thread.
+    Every request takes the next queued response. When and how much of it is sent is said when it is queued, see
+    `Timing`: `delta_delay_s=0.1` streams slowly, `cut_after=3` breaks off; `enqueue_drop` hangs up. All methods
+    may be called from any thread.
 
     Args:
         on_empty: What is done when the queue is empty: `"error"` answers HTTP 500 and says so, `"wait"` holds the
             request until something is queued, a function is given the request and returns the text of a message or a
             `Reply` (see `reply_message`). What a function raises is raised again by `with`.
+        port: Where it answers; 0 takes a free one.
     """
 
-    def __init__(self, *, on_empty: OnEmpty = "error") -> None:
+    def __init__(self, *, on_empty: OnEmpty = "error", port: int = 0) -> None:
         if not callable(on_empty):
             one_of("on_empty", on_empty, ("error", "wait"), " or a function")
         self._on_empty = on_empty
@@ -57,14 +60,19 @@ class MockModel:
         self._received = 0
         self._closing = False
         self._changed = threading.Condition()  # guards the queue and the record
-        self._server = MockServer(self._answer)
+        self._server = MockServer(self._answer, port)
 
     # --- life ---
 
     @property
     def base_url(self) -> str:
         """What a client is configured with: requests go to `{base_url}/responses`."""
-        return f"http://127.0.0.1:{self._server.port}/v1"
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    @property
+    def port(self) -> int:
+        """Where it answers."""
+        return self._server.port
 
     def close(self) -> None:
         """End every connection and thread; waiting replies are given up. May be called again."""
@@ -200,6 +208,10 @@ class MockModel:
             gate: Wait until the test sets this event.
         """
         self.enqueue(replies.error_reply(status, body, headers, delay_s=delay_s, gate=gate))
+
+    def enqueue_drop(self, *, delay_s: float = 0.0, gate: threading.Event | None = None) -> None:
+        """No answer: the connection is closed after the request was read. (`cut_after` closes it in the stream.)"""
+        self.enqueue(Reply(dropped=True, delay_s=delay_s, gate=gate))
 
     def enqueue(self, reply: Reply) -> None:
         """Any reply.

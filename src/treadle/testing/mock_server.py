@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 
 from treadle.testing.recorded import RecordedRequest
-from treadle.testing.replies import Reply, error_reply
+from treadle.testing.replies import Reply, error_reply, is_delta
 
 MAX_BODY: Final = 64 * 1024 * 1024  # far beyond any request of a model client, far below what hurts
 POLL_S: Final = 0.01  # how soon a handler notices an open gate, or that the server was closed
@@ -32,8 +32,11 @@ class MockServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 512  # tests open hundreds of connections at once
 
-    def __init__(self, answer: Callable[[RecordedRequest], Reply]) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, answer: Callable[[RecordedRequest], Reply], port: int = 0) -> None:
+        try:
+            super().__init__(("127.0.0.1", port), _Handler)
+        except OSError as error:
+            raise OSError(error.errno, f"the mock model cannot listen on 127.0.0.1:{port}: {error.strerror}") from None
         self.answer = answer
         self.closed: threading.Event = threading.Event()
         self.failures: list[BaseException] = []
@@ -157,6 +160,9 @@ class _Handler(BaseHTTPRequestHandler):
             raise Closed
         if reply.gate_after == 0:
             self.server.pause(reply, 0)
+        if reply.dropped:
+            self.close_connection = True
+            return
         if reply.streamed:
             self._stream(reply)
             return
@@ -182,14 +188,25 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
 
     def _parts(self, reply: Reply) -> Iterator[bytes]:
-        """The frames in as few pieces as the gate allows: a client must take any cut, and few are fast."""
-        frames = reply.frames[: reply.cut_after]
-        if 0 < reply.gate_after <= len(frames):
-            yield b"".join(frames[: reply.gate_after])
-            self.server.pause(reply, reply.gate_after)
-            frames = frames[reply.gate_after :]
-        if rest := b"".join(frames):
-            yield rest
+        """The frames in as few pieces as the gate and the delay allow: a client must take any cut, and few are fast."""
+        held: list[bytes] = []
+        for sent, frame in enumerate(reply.frames[: reply.cut_after]):
+            if reply.delta_delay_s and is_delta(frame):
+                yield from _joined(held)
+                if self.server.closed.wait(reply.delta_delay_s):
+                    raise Closed
+            held.append(frame)
+            if sent + 1 == reply.gate_after:
+                yield from _joined(held)
+                self.server.pause(reply, reply.gate_after)
+        yield from _joined(held)
+
+
+def _joined(held: list[bytes]) -> Iterator[bytes]:
+    """What is held, in one piece; then nothing is."""
+    if held:
+        yield b"".join(held)
+        held.clear()
 
 
 def _refusal(status: int, message: str) -> Reply:

@@ -17,11 +17,13 @@ Event: TypeAlias = Mapping[str, Any]
 class Timing(TypedDict, total=False):
     """When a reply is sent, and how much of it.
 
-    `delay_s` waits before anything is sent. `gate` waits until the test sets the event: before anything is sent, or
-    after the first `gate_after` events. `cut_after` closes the connection after that many events, without an end.
+    `delay_s` waits before anything is sent, `delta_delay_s` before each delta, so that the text comes slowly. `gate`
+    waits until the test sets the event: before anything is sent, or after the first `gate_after` events. `cut_after`
+    closes the connection after that many events, without an end; `MockModel.enqueue_drop` before there is an answer.
     """
 
     delay_s: float
+    delta_delay_s: float
     gate: threading.Event | None
     gate_after: int
     cut_after: int | None
@@ -31,7 +33,8 @@ class Timing(TypedDict, total=False):
 class Reply:
     """One answer: a status, headers, and the body in frames. See `Timing` for the other fields.
 
-    `streamed` sends the frames one by one, an event each, without saying how long the whole will be.
+    `streamed` sends the frames one by one, an event each, without saying how long the whole will be. `dropped` is no
+    answer at all: the connection is closed.
     """
 
     status: int = 200
@@ -39,15 +42,17 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=dict)
     frames: tuple[bytes, ...] = field(default=(), repr=False)
     delay_s: float = 0.0
+    delta_delay_s: float = 0.0
     gate: threading.Event | None = None
     gate_after: int = 0
     cut_after: int | None = None
+    dropped: bool = False
 
     def __post_init__(self) -> None:
         if not 100 <= self.status <= 599:
             raise ValueError(f"status must be an HTTP status from 100 to 599, not {self.status}")
-        if self.delay_s < 0 or self.gate_after < 0 or (self.cut_after or 0) < 0:
-            raise ValueError("delay_s, gate_after and cut_after cannot be negative")
+        if min(self.delay_s, self.delta_delay_s, self.gate_after, self.cut_after or 0) < 0:
+            raise ValueError("delay_s, delta_delay_s, gate_after and cut_after cannot be negative")
         if self.gate_after and self.gate is None:
             raise ValueError("gate_after needs a gate: pass gate=threading.Event() and set it in the test")
         if max(self.gate_after, self.cut_after or 0) > len(self.frames):
@@ -101,6 +106,12 @@ class ToolCall:
 def frame(event: Event) -> bytes:
     """One server-sent event."""
     return f"event: {event['type']}\ndata: {json.dumps(event, separators=(',', ':'))}\n\n".encode()
+
+
+def is_delta(sent: bytes) -> bool:
+    """Whether a frame is a piece of something that grows."""
+    first, _, _ = sent.partition(b"\n")
+    return first.endswith(b".delta")
 
 
 def frames_of(events: Sequence[Event | bytes] | bytes) -> tuple[bytes, ...]:

@@ -15,22 +15,22 @@ from treadle.errors import TreadleError
 
 Scheme = Literal["ws", "wss", "unix", "stdio"]
 _DEFAULT_PORTS = {"ws": 80, "wss": 443}
-_SHOWN = re.compile(r"(?:[a-z]+://)?[^/?#]*")
 _AUTHORITY = re.compile(r"(?:\[(?P<ipv6>[^\[\]]+)\]|(?P<host>[^\[\]:?#]+))(?::(?P<port>[0-9]{0,5}))?")
+
+_SHOWN = re.compile(r"(?P<scheme>\w+://)?(?:[^/?#]*@)?(?P<authority>[^/?#@]*)(?P<rest>.*)", re.DOTALL)
+
+
+def shown_url(text: str) -> str:
+    """An address as it may be shown, whatever it is: a path may be a secret, except to a socket on this machine."""
+    found = _SHOWN.fullmatch(text)
+    if found is None or found["scheme"] in ("unix://", "stdio://") or not found["authority"]:
+        return text
+    hidden = "/…" if found["rest"].strip("/") else ""
+    return f"{found['scheme'] or ''}{found['authority']}{hidden}"
 
 
 class AddressError(TreadleError):
     """The text is not an address that we know."""
-
-
-def shown(text: str) -> str:
-    """What was given as an address, without what may be a secret."""
-    if text.startswith(("unix:", "/")):
-        return text
-    beginning = _SHOWN.match(text)
-    assert beginning is not None  # it matches the empty text
-    rest = text[beginning.end() :]
-    return beginning[0] if rest in ("", "/") else f"{beginning[0]}/…"
 
 
 class Address(Struct, frozen=True):
@@ -50,12 +50,12 @@ class Address(Struct, frozen=True):
             return cls("unix", path=rest)
         if scheme in _DEFAULT_PORTS and separator:
             if not text.isprintable() or " " in text:  # it becomes part of a request head
-                raise AddressError(f"{shown(text)!r}: an address holds no spaces and no control characters")
+                raise AddressError(f"{shown_url(text)!r}: an address holds no spaces and no control characters")
             authority, _, path = rest.partition("/")
             host, port = _split_authority(text, authority, _DEFAULT_PORTS[scheme])
             return cls("ws" if scheme == "ws" else "wss", host, port, f"/{path}")
         raise AddressError(
-            f"{shown(text)!r} is not an address: use ws://HOST:PORT, wss://HOST, unix:///PATH or stdio://"
+            f"{shown_url(text)!r} is not an address: use ws://HOST:PORT, wss://HOST, unix:///PATH or stdio://"
         )
 
     @property
@@ -85,10 +85,10 @@ class Address(Struct, frozen=True):
         return f"{self.scheme}://{self.authority}{'' if self.path in ('', '/') else self.path}"
 
     def __str__(self) -> str:
-        return shown(self.url)
+        return shown_url(self.url)
 
     def __repr__(self) -> str:
-        return f"<Address {self}>"
+        return f"Address({str(self)!r})"
 
 
 def _split_authority(text: str, authority: str, default_port: int) -> tuple[str, int]:
@@ -96,5 +96,5 @@ def _split_authority(text: str, authority: str, default_port: int) -> tuple[str,
         raise AddressError("an address carries no user or password: pass the token separately")
     parts = _AUTHORITY.fullmatch(authority)
     if parts is None or int(parts["port"] or 0) > 65535:
-        raise AddressError(f"{shown(text)!r}: expected HOST:PORT after the scheme, like ws://127.0.0.1:8765")
+        raise AddressError(f"{shown_url(text)!r}: expected HOST:PORT after the scheme, like ws://127.0.0.1:8765")
     return parts["ipv6"] or parts["host"], int(parts["port"] or default_port)

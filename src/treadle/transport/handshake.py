@@ -37,6 +37,9 @@ class Head(Struct, frozen=True):
     start: str
     headers: Mapping[str, str]
 
+    def __repr__(self) -> str:
+        return f"Head({len(self.headers)} headers)"  # the path and the authorization may be secrets
+
     def has_token(self, name: str, token: str) -> bool:
         return token in (part.strip().lower() for part in self.headers.get(name, "").split(","))
 
@@ -71,6 +74,9 @@ class Gate(Struct, frozen=True):
     token: str | None = None
     health_paths: tuple[str, ...] = ("/readyz",)
     any_path: bool = False
+
+    def __repr__(self) -> str:
+        return f"Gate(token={None if self.token is None else '…'}, health_paths={self.health_paths!r})"
 
     def answer(self, head: Head) -> tuple[bytes, bool]:
         """The response, and whether it upgrades the connection."""
@@ -146,14 +152,14 @@ class Upgrade(Struct, frozen=True):
     advice: str = ""
     """For whoever is refused for want of the right token."""
 
+    def __repr__(self) -> str:
+        return f"Upgrade(host={self.host!r})"  # the path may be a secret as well
+
     @classmethod
     def new(cls, host: str, path: str, token: str | None, advice: str = "") -> Upgrade:
         if token is not None and not (token and token.isascii() and token.isprintable() and " " not in token):
             raise ChannelClosed("the token must be one word of printable ASCII, without the end of its line")
         return cls(host, path or "/", token, base64.b64encode(os.urandom(16)).decode(), advice)
-
-    def __repr__(self) -> str:
-        return f"<Upgrade to {self.host}>"
 
     def request(self) -> bytes:
         authorization = f"Authorization: Bearer {self.token}\r\n" if self.token is not None else ""

@@ -16,10 +16,10 @@ DEADLINE_S: Final = 100
 # What a reader has to see, by topic and in this order; `sync.py` and `async.py` show the same.
 SHOWN: Final = {
     "approvals": (
-        "asked      /bin/bash -lc 'touch built'  (Build?)",
-        "completed  /bin/bash -lc 'touch built'",
+        "asked      touch built  (Build?)",
+        "completed  touch built",
         "CHANGES.md",
-        "declined   /bin/bash -lc 'git push'",
+        "declined   git push",
         "It is built, but I was not allowed to publish it.",
     ),
     "errors": (
@@ -49,7 +49,7 @@ SHOWN: Final = {
     "remote": ("connected to a server on linux", "'the long job' went on: completed, 2 turns"),
     "streaming": (
         "plan     See which files are here",
-        "command  /bin/bash -lc 'ls -1A'",
+        "command  ls -1A",
         "exit code 0 after",
         "treadle-offline-1.md: completed",
         "You asked: Look around and leave a note.",

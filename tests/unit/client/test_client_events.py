@@ -21,6 +21,7 @@ from treadle.client.events import (
     Reasoning,
     Text,
     TextDelta,
+    TextRestarted,
     ToolCall,
     Usage,
 )
@@ -39,7 +40,9 @@ CHANGE = {"path": "/w/a", "kind": {"type": "add"}, "diff": "+x"}
 
 
 def read(method: str, **params: Any) -> Event | None:
-    return EventReader("turn-1").read(make(method, {**ABOUT, **params}))
+    events = EventReader("turn-1").read(make(method, {**ABOUT, **params}))
+    assert len(events) <= 1
+    return events[0] if events else None
 
 
 def item_completed(**item: Any) -> Event | None:
@@ -61,15 +64,50 @@ def test_reasoning() -> None:
 
 
 def test_commands() -> None:
-    assert read("item/started", item=COMMAND, startedAtMs=0) == CommandStarted(command="ls", cwd="/w", item_id="i")
+    assert read("item/started", item=COMMAND, startedAtMs=0) == CommandStarted(
+        command="ls", command_line="ls", cwd="/w", item_id="i"
+    )
     assert read("item/commandExecution/outputDelta", itemId="i", delta="a\n") == CommandOutput(text="a\n", item_id="i")
     ended = {**COMMAND, "status": "completed", "aggregatedOutput": "a\n", "exitCode": 0, "durationMs": 5}
     assert item_completed(**ended) == CommandFinished(
-        command="ls", output="a\n", exit_code=0, status="completed", duration_ms=5, item_id="i"
+        command="ls", command_line="ls", output="a\n", exit_code=0, status="completed", duration_ms=5, item_id="i"
     )
     assert item_completed(**{**COMMAND, "status": "declined"}) == CommandFinished(
-        command="ls", output="", exit_code=None, status="declined", duration_ms=None, item_id="i"
+        command="ls", command_line="ls", output="", exit_code=None, status="declined", duration_ms=None, item_id="i"
     )
+
+
+@pytest.mark.parametrize("event", ["item/started", "item/completed"])
+def test_a_command_is_what_the_model_asked_for(event: str) -> None:
+    line = "/bin/bash -lc 'echo $HOME | wc -c'"
+    found = read(event, item={**COMMAND, "command": line}, startedAtMs=0, completedAtMs=0)
+    assert isinstance(found, CommandStarted | CommandFinished)
+    assert (found.command, found.command_line) == ("echo $HOME | wc -c", line)
+
+
+def test_a_text_that_starts_again() -> None:
+    reader = EventReader("turn-1")
+
+    def told(method: str, **params: Any) -> list[Event]:
+        return reader.read(make(method, {**ABOUT, **params}))
+
+    def said(item_id: str) -> list[Event]:
+        item = {"type": "agentMessage", "id": item_id, "text": "whole"}
+        return told("item/completed", item=item, completedAtMs=0)
+
+    def failed(*, retry: bool) -> list[Event]:
+        return told("error", error={"message": "Reconnecting... 1/5"}, willRetry=retry)
+
+    problem = Problem(message="Reconnecting... 1/5", will_retry=True)
+    assert failed(retry=True) == [problem], "nothing was shown"
+    told("item/agentMessage/delta", itemId="ended", delta="who")
+    said("ended")
+    told("item/agentMessage/delta", itemId="begun", delta="he")
+    told("item/agentMessage/delta", itemId="begun", delta="ll")
+    assert failed(retry=True) == [problem, TextRestarted(item_id="begun")]
+    assert failed(retry=True) == [problem], "it was told once"
+    told("item/agentMessage/delta", itemId="again", delta="he")
+    assert TextRestarted(item_id="again") not in failed(retry=False), "it does not start again"
 
 
 def test_changes_of_files() -> None:
@@ -127,7 +165,7 @@ def test_the_end() -> None:
     item = {"type": "agentMessage", "id": "i", "text": "hello"}
     reader.read(make("item/completed", {**ABOUT, "item": item, "completedAtMs": 0}))
     turn = {"id": "turn-1", "items": [], "status": "completed"}
-    done = reader.read(make("turn/completed", {"threadId": "t", "turn": turn}))
+    (done,) = reader.read(make("turn/completed", {"threadId": "t", "turn": turn}))
     assert isinstance(done, Done)
     assert done.result.final_response == "hello"
 

@@ -11,7 +11,7 @@ import pytest
 SCRIPTS = Path(__file__).parents[3] / "scripts"
 
 
-@pytest.mark.parametrize("script", ["make_calls.py", "make_sync.py", "make_types.py"])
+@pytest.mark.parametrize("script", ["make_calls.py", "make_compat.py", "make_sync.py", "make_types.py"])
 def test_up_to_date(script: str) -> None:
     done = subprocess.run(
         [sys.executable, str(SCRIPTS / script), "--check"], capture_output=True, text=True, timeout=100, check=False

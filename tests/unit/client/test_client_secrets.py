@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import dataclasses
 import pickle
@@ -15,8 +16,10 @@ from treadle.client import (
     AsyncCodex,
     AsyncThread,
     AsyncTurnHandle,
+    ChatgptLoginHandle,
     CodexConfig,
     CodexError,
+    DeviceCodeLoginHandle,
     EventsLost,
     MissingMetadata,
     OutputError,
@@ -58,7 +61,7 @@ def full() -> CodexConfig:
 def test_the_repr_of_a_config_shows_no_secret() -> None:
     shown = repr(full())
     assert SECRET not in shown
-    for word in ("ws://127.0.0.1:1", "HOUSE_API_KEY", "'LANG': 'C'", "experimental_bearer_token", "model=gpt"):
+    for word in ("ws://127.0.0.1:1", "HOUSE_API_KEY", "'LANG': '…'", "experimental_bearer_token", "model=gpt"):
         assert word in shown
 
 
@@ -123,11 +126,30 @@ def test_clients_show_nothing_and_cannot_be_pickled() -> None:
             pickle.dumps(thing)
 
 
-def test_handles_show_what_they_are() -> None:
-    client = AppServerClient(full())
-    assert "thread-1" in repr(Thread(client, "thread-1"))
-    shown = repr(TurnHandle(client, "thread-1", "turn-1"))
-    assert "thread_id='thread-1', id='turn-1'" in shown
+def test_handles_show_what_they_are_and_nothing_else() -> None:
+    client, codex = AppServerClient(full()), AsyncCodex(full())
+    assert repr(Thread(client, "thread-1")) == "Thread(id='thread-1')"
+    assert repr(AsyncThread(codex, "thread-1")) == "AsyncThread(id='thread-1')"
+    assert repr(TurnHandle(client, "thread-1", "turn-1")) == "TurnHandle(thread_id='thread-1', id='turn-1')"
+    assert repr(AsyncTurnHandle(codex, "t", "turn-1")) == "AsyncTurnHandle(thread_id='t', id='turn-1')"
+    assert repr(ChatgptLoginHandle(client, "1", f"https://x/?state={SECRET}")) == "ChatgptLoginHandle(login_id='1')"
+    device = DeviceCodeLoginHandle(client, "1", "https://x/device", SECRET)
+    assert repr(device) == "DeviceCodeLoginHandle(login_id='1', verification_url='https://x/device')"
+
+
+@pytest.mark.parametrize(
+    "url", [f"ws://127.0.0.1:1/{SECRET}", f"wss://me:{SECRET}@x:1", f"ws://127.0.0.1:1?t={SECRET}"]
+)
+def test_an_address_is_shown_without_what_may_be_a_secret(url: str) -> None:
+    config = CodexConfig(url=url)
+    assert SECRET not in repr(config)
+    assert "://" in repr(config)
+    with pytest.raises(CodexError) as caught:
+        AppServerClient(config).start()
+    assert SECRET not in str(caught.value)
+    with pytest.raises(CodexError) as caught:
+        asyncio.run(AsyncAppServerClient(config).start())
+    assert SECRET not in str(caught.value)
 
 
 # --- errors ---

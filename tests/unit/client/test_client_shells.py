@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import math
 import pickle
 import queue
 from collections.abc import Callable, Iterable
@@ -29,6 +30,7 @@ from treadle.client import (
     TurnFailed,
     TurnHandle,
 )
+from treadle.client.exchange import limit_of_request
 from treadle.client.notification import make
 from treadle.protocol.app.turns import TurnStartParams, TurnStartResponse
 
@@ -375,8 +377,47 @@ async def test_waiting_for_news_may_have_a_limit(face: Face, road: Road) -> None
 
 async def test_the_default_limit_of_requests(face: Face, road: Road) -> None:
     face.client.config = CodexConfig(request_timeout=0)
-    with pytest.raises(RequestTimeout):
+    with pytest.raises(RequestTimeout, match=r"model/list was not answered within 0 s; timeout= gives a call longer"):
         await ask(face, "model_list")
+
+
+async def test_there_is_a_limit_without_asking_for_one(face: Face, road: Road, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float | None] = []
+
+    def limit(method: str, given: float | None, usual: float | None) -> float | None:
+        asked.append(limit_of_request(method, given, usual))
+        return 0
+
+    monkeypatch.setattr(f"treadle.client.{'async_' if face.is_async else ''}client.limit_of_request", limit)
+    calls: dict[str, tuple[Any, ...]] = {
+        "model_list": (),
+        "initialize": (),
+        "thread_start": ({},),
+        "turn_start": ("t", "hi"),
+    }
+    for name, arguments in calls.items():
+        with pytest.raises(RequestTimeout):
+            await ask(face, name, *arguments)
+    assert asked == [120.0] * 4
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "usual", "limit"),
+    [
+        ("model/list", None, 120.0, 120.0),
+        ("model/list", None, None, None),
+        ("model/list", 3, 120.0, 3),
+        ("model/list", 0, 120.0, 0),
+        ("model/list", math.inf, 120.0, None),
+        ("command/exec", None, 120.0, None),
+        ("command/exec", 3, 120.0, 3),
+        ("mcpServer/tool/call", None, 120.0, None),
+    ],
+)
+def test_how_long_an_answer_may_take(
+    method: str, given: float | None, usual: float | None, limit: float | None
+) -> None:
+    assert limit_of_request(method, given, usual) == limit
 
 
 async def test_the_end_wakes_whoever_waits(face: Face, road: Road) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from treadle.execution.data import Data
 from treadle.execution.model import (
     Closed,
     Evicted,
@@ -53,7 +54,7 @@ class MadeUp(Process):
         self._fail(reason)
         return self
 
-    async def write(self, data: bytes) -> WriteResult:
+    async def write(self, data: Data) -> WriteResult:
         return WriteResult(WriteStatus.STDIN_CLOSED)
 
     async def close_stdin(self) -> None: ...

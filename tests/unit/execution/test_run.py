@@ -9,6 +9,7 @@ import pytest
 
 from treadle.errors import INTERNAL_ERROR, METHOD_NOT_FOUND, ExecError, ExecTimeout
 from treadle.execution import Environment, ExecParams, OutputStream, Process, ProcessInfo, WriteResult, WriteStatus
+from treadle.execution.data import Data
 from treadle.execution.files.base import Files
 from treadle.protocol.exec import EnvironmentInfo, Shell, SignalName
 
@@ -28,7 +29,7 @@ class Scripted(Process):
         self._add_exit(0)
         self._add_close()
 
-    async def write(self, data: bytes) -> WriteResult:
+    async def write(self, data: Data) -> WriteResult:
         self.play(self)
         if self._refusal is not None:
             raise self._refusal

@@ -8,6 +8,7 @@ import inspect
 import json
 import textwrap
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -210,8 +211,79 @@ def test_a_delayed_reply_arrives(model: MockModel) -> None:
     assert _ask(model)[2]["delta"] == "slow"
 
 
+def test_a_slow_stream_comes_delta_by_delta(model: MockModel) -> None:
+    deltas = ["one ", "two ", "three"]
+    model.enqueue_assistant_message("".join(deltas), deltas=deltas, delta_delay_s=0.02)
+    since = time.monotonic()
+    connection = _connect(model)
+    response = _post(connection)
+    pieces = []
+    while chunk := response.read1():  # at most one chunk of the encoding
+        pieces.append(chunk)
+    assert time.monotonic() - since >= 3 * 0.02
+    assert [_types(_events(piece)) for piece in pieces] == [
+        ["created", "output_item.added"],
+        ["output_text.delta"],
+        ["output_text.delta"],
+        ["output_text.delta", "output_item.done", "completed"],
+    ]
+    connection.close()
+
+
+def test_a_slow_stream_can_be_cut_and_held(model: MockModel) -> None:
+    gate = threading.Event()
+    gate.set()
+    timing: Any = {"delta_delay_s": 0.001, "gate": gate, "gate_after": 3, "cut_after": 4}
+    model.enqueue_assistant_message("abc", deltas=["a", "b", "c"], **timing)
+    connection = _connect(model)
+    with pytest.raises(http.client.IncompleteRead) as caught:
+        _post(connection).read()
+    connection.close()
+    assert [event.get("delta") for event in _events(caught.value.partial)] == [None, None, "a", "b"]
+
+
+def test_closing_ends_a_slow_stream() -> None:
+    model = MockModel()
+    model.enqueue_assistant_message("never", delta_delay_s=1000)
+    connection = _connect(model)
+    response = _post(connection)
+    model.close()
+    with pytest.raises(http.client.IncompleteRead):
+        response.read()
+    connection.close()
+
+
+def test_a_connection_can_be_dropped_before_the_answer(model: MockModel) -> None:
+    model.enqueue_drop()
+    model.enqueue_assistant_message("again")
+    connection = _connect(model)
+    with pytest.raises(http.client.RemoteDisconnected):
+        _post(connection)
+    connection.close()
+    assert _ask(model)[2]["delta"] == "again"
+    assert len(model.requests()) == 2
+
+
+def test_a_given_port() -> None:
+    with MockModel() as first:
+        port = first.port
+        with pytest.raises(OSError, match=f"the mock model cannot listen on 127.0.0.1:{port}: Address already in use"):
+            MockModel(port=port)
+    with MockModel(port=port) as second:
+        second.enqueue_assistant_message("here again")
+        assert second.base_url == f"http://127.0.0.1:{port}/v1"
+        assert _ask(second)[2]["delta"] == "here again"
+
+
 @pytest.mark.parametrize(
-    "timing", [{"gate_after": 1}, {"delay_s": -1.0}, {"cut_after": 99}, {"gate": threading.Event(), "gate_after": 99}]
+    "timing",
+    [
+        {"gate_after": 1},
+        {"delay_s": -1.0},
+        {"delta_delay_s": -1.0},
+        {"cut_after": 99},
+        {"gate": threading.Event(), "gate_after": 99},
+    ],
 )
 def test_impossible_timings_are_refused(model: MockModel, timing: Any) -> None:
     with pytest.raises(ValueError, match=r"gate|cannot"):

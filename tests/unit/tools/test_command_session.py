@@ -9,6 +9,7 @@ import pytest
 
 from treadle.errors import ExecError
 from treadle.execution import OutputStream, Process, WriteResult, WriteStatus
+from treadle.execution.data import Data, as_bytes
 from treadle.protocol.exec import SignalName
 from treadle.tools.command import session as module
 from treadle.tools.command.output import Taken
@@ -42,12 +43,12 @@ class PlayedProcess(Process):
     def lose(self, why: str) -> None:
         self._fail(why)
 
-    async def write(self, data: bytes) -> WriteResult:
+    async def write(self, data: Data) -> WriteResult:
         if self.deaf:
             await asyncio.Event().wait()
         if self.broken is not None:
             raise self.broken
-        self.written.append(data)
+        self.written.append(as_bytes(data, "data"))
         return WriteResult(self.status)
 
     async def close_stdin(self) -> None: ...

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from treadle.tools.command.shell import shell_argv, shown
+from treadle.tools.command.shell import asked, shell_argv, shown
 from treadle.tools.command.words import commands_in
 
 
@@ -52,6 +52,41 @@ def test_a_shell_reads_what_is_shown_as_the_same_words() -> None:
 @given(st.lists(st.text(st.characters(exclude_characters="\0$`", codec="utf-8")), min_size=1, max_size=5))
 def test_what_is_shown_is_read_as_the_same_words(argv: list[str]) -> None:
     assert shlex.split(shown(argv)) == argv
+
+
+@given(
+    st.text(st.characters(exclude_characters="\0", codec="utf-8")),
+    st.sampled_from(["/bin/bash", "/bin/sh", "/usr/bin/zsh", "bash"]),
+    st.booleans(),
+)
+def test_what_a_shell_was_asked_for_is_found_again(script: str, shell: str, login: bool) -> None:
+    assert asked(shown(shell_argv(script, shell, login))) == script
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "ls -la",
+        "bash script.sh",
+        "/bin/bash -lc",
+        "/bin/bash -lc ls extra",
+        "/bin/bash -lc ls extra words",
+        "/bin/bash -x ls",
+        "/tmp/bash -lc ls",
+        "./sh -c ls",
+        "/usr/bin/python3 -c 'print(1)'",
+        "/bin/bash -lc 'unfinished",
+        "/bin/bash -lc ls '",
+        "/bin/bash -lc ls \\",
+    ],
+)
+def test_what_is_no_shell_around_a_command_stays_as_it_is(line: str) -> None:
+    assert asked(line) == line
+
+
+def test_a_shell_that_the_model_asked_for_is_kept() -> None:
+    assert asked(shown(shell_argv("bash -lc 'ls -la'"))) == "bash -lc 'ls -la'"
 
 
 # --- plain scripts ---------------------------------------------------------------------------------------------------

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator
 
 from treadle.errors import INVALID_PARAMS, NOT_FOUND, ExecError
+from treadle.execution.data import Data, as_bytes
 from treadle.execution.files.model import (
     MAX_BLOCK,
     MAX_ENTRIES,
@@ -33,8 +34,8 @@ class Files(ABC):
         """The content of a regular file of at most 512 MiB."""
 
     @abstractmethod
-    async def write(self, path: Path, data: bytes) -> None:
-        """Create the file, or replace its content in place; its directory must exist."""
+    async def write(self, path: Path, data: Data) -> None:
+        """Create the file, or replace its content in place; its directory must exist. Text is written as UTF-8."""
 
     @abstractmethod
     async def stat(self, path: Path) -> FileStat: ...
@@ -66,13 +67,15 @@ class Files(ABC):
     def _blocks(self, path: Path, block_size: int) -> AsyncGenerator[bytes, None]: ...
 
     @abstractmethod
-    async def write_blocks(self, path: Path, blocks: AsyncIterable[bytes] | Iterable[bytes]) -> None:
+    async def write_blocks(self, path: Path, blocks: AsyncIterable[Data] | Iterable[Data]) -> None:
         """Create the file, or empty it at once, and write the blocks as they come. Not atomic."""
 
     async def read_text(self, path: Path, encoding: str = "utf-8", errors: str = "strict") -> str:
         return (await self.read(path)).decode(encoding, errors)
 
     async def write_text(self, path: Path, text: str, encoding: str = "utf-8", errors: str = "strict") -> None:
+        if not isinstance(text, str):
+            raise TypeError(f"text must be a str, not {type(text).__name__}: `write` takes bytes")
         await self.write(path, text.encode(encoding, errors))
 
     async def exists(self, path: Path) -> bool:
@@ -110,13 +113,18 @@ class Files(ABC):
         return self._blocks(path, block_size)
 
 
-async def pieces(blocks: AsyncIterable[bytes] | Iterable[bytes]) -> AsyncIterator[bytes]:
+async def pieces(blocks: AsyncIterable[Data] | Iterable[Data]) -> AsyncIterator[bytes]:
     """The blocks, cut to what one request may carry; empty ones are left out."""
     if isinstance(blocks, AsyncIterable):
         async for block in blocks:
-            for start in range(0, len(block), MAX_BLOCK):
-                yield block[start : start + MAX_BLOCK]
+            for piece in _cut(block):
+                yield piece
         return
     for block in blocks:
-        for start in range(0, len(block), MAX_BLOCK):
-            yield block[start : start + MAX_BLOCK]
+        for piece in _cut(block):
+            yield piece
+
+
+def _cut(block: Data) -> Iterator[bytes]:
+    data = as_bytes(block, "a block")
+    return (data[start : start + MAX_BLOCK] for start in range(0, len(data), MAX_BLOCK))

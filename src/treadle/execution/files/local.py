@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from treadle.execution.data import Data, as_bytes, blocks_of
 from treadle.execution.files.access import FileAccess
 from treadle.execution.files.base import Files, Path, pieces
 from treadle.execution.files.handles import FileHandles
@@ -32,9 +33,9 @@ class LocalFiles(Files):
         native = native_path(path)
         return await self._run(lambda: self._access.read(native))
 
-    async def write(self, path: Path, data: bytes) -> None:
-        native = native_path(path)
-        await self._run(lambda: self._access.write(native, data))
+    async def write(self, path: Path, data: Data) -> None:
+        native, content = native_path(path), as_bytes(data, "data")
+        await self._run(lambda: self._access.write(native, content))
 
     async def stat(self, path: Path) -> FileStat:
         native = native_path(path)
@@ -79,13 +80,13 @@ class LocalFiles(Files):
         finally:
             handles.close_all()
 
-    async def write_blocks(self, path: Path, blocks: AsyncIterable[bytes] | Iterable[bytes]) -> None:
-        native = native_path(path)
+    async def write_blocks(self, path: Path, blocks: AsyncIterable[Data] | Iterable[Data]) -> None:
+        native, given = native_path(path), blocks_of(blocks)
         handles = FileHandles()
         try:
             await self._run(lambda: handles.open("", native, "replace", self._access))
             offset = 0
-            async for piece in pieces(blocks):
+            async for piece in pieces(given):
                 await self._run(partial(handles.write_block, "", offset, piece))
                 offset += len(piece)
         finally:

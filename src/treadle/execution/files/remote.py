@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 from msgspec import Struct
 
 from treadle.errors import TreadleError
+from treadle.execution.data import Data, as_bytes, blocks_of
 from treadle.execution.files.base import Files, Path, pieces
 from treadle.execution.files.model import (
     MAX_BLOCK,
@@ -53,13 +54,14 @@ class RemoteFiles(Files):
         params = wire.FollowParams(path=uri, sandbox=self._sandbox)
         return (await self._ask("fs/readFile", params, wire.ReadFileResult)).data_base64
 
-    async def write(self, path: Path, data: bytes) -> None:
-        if len(data) > _WHOLE:
-            await self.write_blocks(path, [data])
+    async def write(self, path: Path, data: Data) -> None:
+        content = as_bytes(data, "data")
+        if len(content) > _WHOLE:
+            await self.write_blocks(path, [content])
             return
         import binascii
 
-        text = binascii.b2a_base64(data, newline=False).decode()
+        text = binascii.b2a_base64(content, newline=False).decode()
         params = wire.WriteFileParams(path=uri_from_path(path), data_base64=text, sandbox=self._sandbox)
         await self._ask("fs/writeFile", params, wire.Empty)
 
@@ -134,12 +136,13 @@ class RemoteFiles(Files):
         finally:
             await self._close(handle)
 
-    async def write_blocks(self, path: Path, blocks: AsyncIterable[bytes] | Iterable[bytes]) -> None:
+    async def write_blocks(self, path: Path, blocks: AsyncIterable[Data] | Iterable[Data]) -> None:
+        given = blocks_of(blocks)
         handle = _new_handle()
         try:
             await self._open(handle, path, "replace")
             offset = 0
-            async for piece in pieces(blocks):
+            async for piece in pieces(given):
                 params = wire.WriteBlockParams(handle_id=handle, offset=offset, chunk=piece)
                 await self._ask("fs/writeBlock", params, wire.Empty)
                 offset += len(piece)

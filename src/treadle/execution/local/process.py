@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from treadle.arguments import one_of
 from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, ExecError
+from treadle.execution.data import Data, as_bytes
 from treadle.execution.env_policy import child_environment
 from treadle.execution.model import (
     SIGNALS,
@@ -251,10 +252,12 @@ class LocalProcess(Process):
 
     # --- verbs ---
 
-    async def write(self, data: bytes, write_id: str | None = None) -> WriteResult:
+    async def write(self, data: Data, write_id: str | None = None) -> WriteResult:
+        sent = as_bytes(data, "data")
+        self._check_loop()
         if self._stdin is None:
             return WriteResult(WriteStatus.STDIN_CLOSED)
-        return WriteResult(await self._stdin.write(data, write_id))
+        return WriteResult(await self._stdin.write(sent, write_id))
 
     async def close_stdin(self) -> None:
         if self._stdin is None:

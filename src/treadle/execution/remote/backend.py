@@ -20,6 +20,7 @@ from treadle.errors import (
     SESSION_ATTACHED,
     ChannelClosed,
     ExecError,
+    ExecTimeout,
     MalformedMessage,
     RpcError,
 )
@@ -44,12 +45,15 @@ from treadle.protocol.exec import (
 )
 from treadle.rpc import Notification, Request
 from treadle.transport import Channel, RpcLink
+from treadle.transport.owner import LoopOwner
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=Struct)
 
 INITIALIZE_DEADLINE_S = 10.0
+# It waits while the process does not read, which is the process's business.
+_OPEN_ENDED = frozenset(("process/write",))
 RECONNECT_EVERY_S = 0.1
 CLOSE_DEADLINE_S = 5.0
 # Requests that change nothing.
@@ -62,11 +66,19 @@ DISCONNECTED = "exec-server transport disconnected"
 class RemoteBackend:
     """One session. `open_channel` connects; it is called again after a loss when `recovery_s` is not 0."""
 
-    def __init__(self, open_channel: Callable[[], Awaitable[Channel]], *, recovery_s: float) -> None:
+    def __init__(
+        self,
+        open_channel: Callable[[], Awaitable[Channel]],
+        *,
+        recovery_s: float,
+        request_timeout: float | None = None,
+    ) -> None:
         self._open_channel = open_channel
         self._recovery_s = recovery_s
+        self._request_timeout = request_timeout
         self._link: _Link | None = None
         self._ready = asyncio.Event()
+        self._owner = LoopOwner("this environment")
         self._recovery: asyncio.Task[None] | None = None
         self._failure: str | None = None
         self._closing = False
@@ -105,16 +117,27 @@ class RemoteBackend:
         return process
 
     async def _send_start(self, params: StartParams) -> None:
-        await self._ready.wait()
         try:
-            await self._call_now("process/start", params, StartResult)
+            await self._within_limit("process/start", self._call_when_ready("process/start", params, StartResult))
         except ChannelClosed as error:
             self._orphans.add(params.process_id)
             raise ExecError(self._failure or f"{DISCONNECTED}: {error}") from None
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, ExecTimeout):
             if self._link is not None:
                 self._link.rpc.post("process/terminate", TerminateParams(process_id=params.process_id))
             raise
+
+    async def _within_limit(self, method: str, answer: Awaitable[R]) -> R:
+        """Nobody waits for ever: neither for an answer nor for the connection that it has to come over."""
+        limit = None if method in _OPEN_ENDED else self._request_timeout
+        try:
+            async with asyncio.timeout(limit):
+                return await answer
+        except TimeoutError:
+            raise ExecTimeout(
+                f"the exec-server has not answered {method} within {limit:g} s; "
+                "Environment.connect(request_timeout=…) gives it longer"
+            ) from None
 
     async def processes(self) -> list[ProcessInfo]:
         self.require("process_list", "list its processes")
@@ -130,14 +153,23 @@ class RemoteBackend:
 
     async def call(self, method: str, params: Struct, result: type[R], *, repeat: bool = False) -> R:
         """A request; `repeat` says that it may be sent again when the connection was lost before its answer."""
+        return await self._within_limit(method, self._call_until_answered(method, params, result, repeat))
+
+    async def _call_until_answered(self, method: str, params: Struct, result: type[R], repeat: bool) -> R:
         while True:
-            await self._ready.wait()
             try:
-                return await self._call_now(method, params, result)
+                return await self._call_when_ready(method, params, result)
             except ChannelClosed as error:
                 # Whoever loses the link clears `_ready` first, so the next turn waits for the recovery.
                 if not repeat or self._failure is not None:
                     raise ExecError(self._failure or f"{DISCONNECTED}: {error}") from None
+
+    async def _call_when_ready(self, method: str, params: Struct, result: type[R]) -> R:
+        problem = self._owner.problem()
+        if problem is not None:
+            raise ExecError(problem)
+        await self._ready.wait()
+        return await self._call_now(method, params, result)
 
     async def call_method(self, method: str, params: Struct) -> Struct:
         """A request whose result type is the registry's; reads are repeated after a loss."""

@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from treadle.arguments import one_of
 from treadle.errors import INVALID_REQUEST, ExecError
+from treadle.execution.data import Data, as_bytes
 from treadle.execution.model import (
     SIGNALS,
     Closed,
@@ -126,13 +127,14 @@ class RemoteProcess(Process):
 
     # --- verbs ---
 
-    async def write(self, data: bytes) -> WriteResult:
+    async def write(self, data: Data) -> WriteResult:
+        sent = as_bytes(data, "data")
         async with self._write_lock:
             if self.failure is not None:
                 raise ExecError(self.failure)
             self._writes += 1
             # The id makes the write safe to repeat when the connection is lost before the answer.
-            params = WriteParams(process_id=self.process_id, chunk=data, write_id=str(self._writes))
+            params = WriteParams(process_id=self.process_id, chunk=sent, write_id=str(self._writes))
             result = await self._backend.call("process/write", params, WireWriteResult, repeat=True)
         return WriteResult(WriteStatus(result.status))
 

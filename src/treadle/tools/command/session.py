@@ -17,7 +17,7 @@ from msgspec import Struct
 from treadle.errors import ExecError
 from treadle.execution.model import Evicted, Exited, Failed, Output, OutputStream, WriteStatus
 from treadle.execution.process import Process
-from treadle.protocol.exec import EnvPolicy, Sandbox
+from treadle.protocol.exec import EnvPolicy, Sandbox, without
 from treadle.tools.command.output import HeadTail, Taken, first_bytes, tokens
 from treadle.tools.errors import ToolInputError
 
@@ -46,6 +46,9 @@ class CommandSpec(Struct, frozen=True, kw_only=True):
     env_policy: EnvPolicy | None = None
     tty: bool = False
     sandbox: Sandbox | None = None
+
+    def __repr__(self) -> str:
+        return without(self, "env")
 
 
 class CommandSession:

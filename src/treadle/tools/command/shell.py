@@ -16,6 +16,13 @@ _IN_DOUBLE: Final = re.compile(r'(["$`\\])')
 # inside double ones.
 _SINGLE: Final = re.compile(r"[^']*")
 _DOUBLE: Final = re.compile(r"[^!^]*")
+# A word as `shown` writes it, or as another quotes it who means the same.
+_WORD: Final = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])+""", re.DOTALL)
+_PIECE: Final = re.compile(r"""'([^']*)'|"((?:\\.|[^"\\])*)"|\\(.)|([^\s'"\\]+)""", re.DOTALL)
+_ESCAPED: Final = re.compile(r'\\(["$`\\])')
+# Only where the system puts its own: a program elsewhere with the name of a shell is not to be hidden.
+_SHELL: Final = re.compile(r"(?:/usr/bin/|/bin/|/usr/local/bin/|/opt/homebrew/bin/)?(?:bash|dash|fish|ksh|sh|zsh)")
+_FLAGS: Final = frozenset({"-c", "-lc"})
 
 
 def shell_argv(cmd: str, shell: str | None = None, login: bool = True) -> tuple[str, ...]:
@@ -37,6 +44,27 @@ def shown(argv: Iterable[str]) -> str:
     Single quotes, or double ones around text that has single quotes in it.
     """
     return " ".join(map(_quoted, argv))
+
+
+def asked(line: str) -> str:
+    """What a shell is asked to run, when a line that was `shown` is that and nothing else; else the line."""
+    words: list[str] = []
+    end = 0
+    for found in _WORD.finditer(line):
+        if len(words) == 3 or line[end : found.start()].strip():
+            return line
+        words.append(_unquoted(found.group()))
+        end = found.end()
+    if len(words) != 3 or line[end:].strip() or words[1] not in _FLAGS or _SHELL.fullmatch(words[0]) is None:
+        return line
+    return words[2]
+
+
+def _unquoted(word: str) -> str:
+    return "".join(
+        single or _ESCAPED.sub(r"\1", double) or escaped or plain
+        for single, double, escaped, plain in _PIECE.findall(word)
+    )
 
 
 def _quoted(word: str) -> str:

@@ -1,0 +1,1 @@
+"""Where `codex_app_server` had the values of the protocol."""

@@ -1,0 +1,3 @@
+"""All values of the protocol: those of `treadle.types`."""
+
+from treadle.types import *  # noqa: F403
