@@ -8,8 +8,8 @@ since many servers never confine anything.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
 from treadle.errors import INVALID_PARAMS, INVALID_REQUEST, ExecError
@@ -38,12 +38,16 @@ _KILLED_BY_FILTER: Final = 128 + 31  # SIGSYS
 
 @dataclass(frozen=True, slots=True)
 class Confined:
-    """What to start instead of the command. `arg0` is always None: the command gets its own inside."""
+    """What to start instead of the command. `arg0` is always None: the command gets its own inside.
+
+    `release` is to be called when the command has ended, or could not be started.
+    """
 
     argv: tuple[str, ...]
     arg0: str | None
     env: Mapping[str, str]
     sandbox_type: SandboxType = "linuxSeccomp"
+    release: Callable[[], None] = field(default=lambda: None, compare=False)
 
 
 def confine(
@@ -71,12 +75,11 @@ def confine(
     command = Command(tuple(argv), arg0, directory, tty, split_environment(env))
     match mechanism or _configured():
         case "bubblewrap":
-            line = _by_bubblewrap(policy, command)
+            return _by_bubblewrap(policy, command)
         case "landlock":
-            line = _by_landlock(policy, command)
+            return _by_landlock(policy, command)
         case None:
-            line = _by_best(policy, command)
-    return Confined(tuple(line), None, command.split.outer)
+            return _by_best(policy, command)
 
 
 def looks_denied(exit_code: int, tail: bytes) -> bool:
@@ -87,7 +90,7 @@ def looks_denied(exit_code: int, tail: bytes) -> bool:
     return exit_code == _KILLED_BY_FILTER or any(words in text for words in _DENIALS)
 
 
-def _by_best(policy: Policy, command: Command) -> list[str]:
+def _by_best(policy: Policy, command: Command) -> Confined:
     from treadle.execution.sandbox.bubblewrap import Installation
     from treadle.execution.sandbox.host import HOST
 
@@ -96,17 +99,24 @@ def _by_best(policy: Policy, command: Command) -> list[str]:
     return _by_landlock(policy, command)
 
 
-def _by_bubblewrap(policy: Policy, command: Command) -> list[str]:
+def _by_bubblewrap(policy: Policy, command: Command) -> Confined:
     from treadle.execution.sandbox.bubblewrap import bubblewrap_argv
     from treadle.execution.sandbox.host import HOST, Unusable
+    from treadle.execution.sandbox.placeholders import Placeholders
 
     found = HOST.bubblewrap()
     if isinstance(found, Unusable):
         raise _refused(f"{found.reason}; install bubblewrap and allow unprivileged user namespaces")
-    return bubblewrap_argv(policy, command, found=found)
+    placeholders = Placeholders()
+    try:
+        line = bubblewrap_argv(placeholders.hold(policy), command, found=found)
+    except BaseException:
+        placeholders.release()
+        raise
+    return Confined(tuple(line), None, command.split.outer, release=placeholders.release)
 
 
-def _by_landlock(policy: Policy, command: Command) -> list[str]:
+def _by_landlock(policy: Policy, command: Command) -> Confined:
     from treadle.execution.sandbox.host import HOST
     from treadle.execution.sandbox.landlock import landlock_argv
 
@@ -116,7 +126,7 @@ def _by_landlock(policy: Policy, command: Command) -> list[str]:
             "this machine has no way to confine a process: install bubblewrap (and allow unprivileged user "
             "namespaces), or use a kernel with Landlock switched on"
         )
-    return landlock_argv(policy, command, version=version)
+    return Confined(tuple(landlock_argv(policy, command, version=version)), None, command.split.outer)
 
 
 def _configured() -> Mechanism | None:
