@@ -7,7 +7,7 @@ store first. Another server may write the thread while nothing happens here: `ac
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -17,6 +17,7 @@ from treadle._version import __version__
 from treadle.agent.history import History
 from treadle.agent.ids import now_ms
 from treadle.agent.journal import Journal
+from treadle.agent.pins import Pin, Pins, pin
 from treadle.agent.services import Ask, Audience, Services
 from treadle.agent.state import Settings, State, read_state
 from treadle.errors import RpcError
@@ -71,6 +72,7 @@ class Thread:
         self._warned: set[str] = set()  # texts of ours, so they are few
         self._holds = 0
         self._lingering: asyncio.TimerHandle | None = None
+        self.pins = Pins()
         self._take(loaded)
         self.journal = Journal(self.id, store, audience.tell, loaded.counters.seq)
 
@@ -79,6 +81,8 @@ class Thread:
         self.state: State = read_state(loaded.record.state)
         self.counters = loaded.counters
         self.fence = loaded.fence
+        if self.state.roots != self.pins.on_record():
+            self.pins = Pins.known(self.state.roots)
 
     @property
     def settings(self) -> Settings:
@@ -229,14 +233,30 @@ class Thread:
 
     # --- settings ---
 
-    def change_settings(self, changes: dict[str, Any]) -> None:
-        """Under `acquire`. Tells clients when something is different."""
+    def change_settings(self, changes: dict[str, Any], pins: Mapping[str, Pin]) -> None:
+        """Under `acquire`. Tells clients when something is different. `pins` are those of `look_at_roots`."""
         settings = structs.replace(self.settings, **changes)
         if settings == self.settings:
             return
         self.state = structs.replace(self.state, settings=settings)
+        self.pin(pins)
         params = ThreadSettingsUpdatedNotification(thread_id=self.id, thread_settings=settings.on_wire())
         self.journal.emit("thread/settings/updated", params, self.save())
+
+    async def look_at_roots(self, changes: Mapping[str, Any]) -> dict[str, Pin]:
+        """Where the directories lead that these changes bring."""
+        if "cwd" not in changes and "sandbox" not in changes:
+            return {}
+        settings = structs.replace(self.settings, **changes)
+        return await asyncio.to_thread(pin, settings.sandbox, settings.cwd)
+
+    def pin(self, fresh: Mapping[str, Pin]) -> None:
+        """Remember where the directories of the sandbox lead; what is remembered already stays."""
+        self.adopt(self.pins.changed(self.settings.sandbox, self.settings.cwd, fresh))
+
+    def adopt(self, pins: Pins) -> None:
+        self.pins = pins
+        self.state = structs.replace(self.state, roots=pins.on_record())
 
     def save(self, **changes: Any) -> ThreadRecord:
         """The record as it is to be written now."""

@@ -287,7 +287,7 @@ def test_bubblewrap_has_no_network_unless_granted() -> None:
     assert "--seccomp" not in granted
 
 
-@pytest.mark.parametrize(("outer", "inner"), [("write", "read"), ("write", "none"), ("read", "none")])
+@pytest.mark.parametrize(("outer", "inner"), [("write", "read"), ("write", "none")])
 def test_landlock_refuses_to_take_away(root: Path, outer: Access, inner: Access) -> None:
     policy = Policy((Rule(str(root), outer), Rule(f"{root}/x", inner)), network=True)
     with pytest.raises(ExecError, match="install bubblewrap"):

@@ -4,7 +4,8 @@ Owns the command line. Looks at the file system (what exists, what is a director
 
 The command line is `sh -c … bwrap … -- env … command`. The shell opens the system-call filter and makes bubblewrap deaf
 to the signals that are meant for the command: they go to the whole process group, and bubblewrap would die of them
-and take the command with it. `env` makes the command hear them again, and puts the environment right. Before that the mounts are checked (`mounts`).
+and take the command with it. `env` makes the command hear them again, and puts the environment right. Before that,
+another shell checks what is mounted (`mounts`).
 
 The command has its own pid namespace, which ends with it: nothing that it left in the background lives on. The leader
 of its process group is outside and reads as 0; bash copes with that, dash as an interactive shell ends with status 2.
@@ -133,8 +134,8 @@ def _view(policy: Policy, mounts: Mapping[str, Mount]) -> Iterator[str]:
 def _mounts(policy: Policy) -> dict[str, Mount]:
     """What differs from its surroundings, and the directories that must stay where they are.
 
-    A root below another one is mounted too, though it changes nothing for what is in it: a mount point cannot be renamed
-    or removed, so no command can put a link to another place under its name.
+    A root below another one is mounted too, though it changes nothing for what is in it: a mount point cannot be
+    renamed or removed, so no command can put a link to another place under its name.
     """
     mounts: dict[str, Mount] = {}
     pinned: set[str] = set()

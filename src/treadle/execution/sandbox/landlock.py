@@ -1,8 +1,10 @@
 """Confinement by Landlock and seccomp, for machines where bubblewrap is missing or not allowed to work.
 
 Owns the translation of a policy into grants, and the command line of the launcher that applies them. Landlock only
-grants: a policy that takes something away below a granted path is refused here. It also does not watch changes of
-modes, owners and times, which stay possible for files that the user owns.
+grants. What shall be unreadable inside of a readable directory is left out of the grants: everything around it is
+granted one by one, and the directories above it can be listed, so its names can be seen but nothing in it. A policy
+that takes something away below a writable path is refused here. Landlock also does not watch changes of modes, owners
+and times, which stay possible for files that the user owns, nor who is connected to by the name of a socket.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Final
 
 from treadle.errors import INVALID_REQUEST, ExecError
 from treadle.execution.sandbox.command import Command
-from treadle.execution.sandbox.policy import Access, Policy, Rule
+from treadle.execution.sandbox.policy import Access, Policy, Rule, contains
 from treadle.execution.sandbox.seccomp import filter_program
 
 LAUNCHER: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launcher.py")
@@ -23,6 +25,7 @@ _CREATE_RULESET: Final = 444
 _VERSION_FLAG: Final = 1
 
 # Rights in files, by the version of the kernel's interface that brought them.
+_LIST: Final = 1 << 3
 _READ: Final = 1 << 0 | 1 << 2 | 1 << 3  # execute, read a file, list a directory
 _MAKE_DEVICE: Final = 1 << 6 | 1 << 11  # never granted: bubblewrap takes it away too
 _FIRST: Final = (1 << 13) - 1
@@ -38,7 +41,7 @@ _SCOPE_SIGNALS: Final = 1 << 1
 _DEVICES: Final = (
     *("/dev/full", "/dev/null", "/dev/ptmx", "/dev/pts", "/dev/random", "/dev/tty", "/dev/urandom", "/dev/zero"),
 )
-_ORDER: Final[dict[Access, int]] = {"none": 0, "read": 1, "write": 2}
+_MAX_AROUND: Final = 8192  # names beside a hidden directory: far above real ones, far below the limit of arguments
 
 
 def interface_version() -> int:
@@ -56,11 +59,17 @@ def landlock_argv(policy: Policy, command: Command, *, version: int) -> list[str
     network = 0 if policy.network or version < _NETWORK_SINCE else _TCP
     options = ["--landlock", f"{files},{network},{_scopes(policy, version)}"]
     for rule in _grants(policy):
-        options += ["--grant", f"{_rights(rule, files)},{rule.path}"]
+        holes = [path for path in _hidden(policy) if contains(rule.path, path)] if rule.access == "read" else []
+        if holes:
+            options += ["--grant", f"{_LIST},{rule.path}"]
+            options += [option for path in _around(rule.path, holes) for option in ("--offer", f"{_READ},{path}")]
+        else:
+            options += ["--grant", f"{_rights(rule, files)},{rule.path}"]
     options += [option for path in _devices() for option in ("--grant", f"{files & ~_MAKE_DEVICE},{path}")]
     truncate = version >= _TRUNCATE_SINCE
-    if not (policy.network and truncate):  # without need no filter: it also ends programs of other machine types
-        options += ["--filter", filter_program(network=policy.network, truncate=truncate).hex()]
+    unix = not _hidden(policy)  # a hidden socket can be connected to all the same, so there must be none to do it with
+    if not (policy.network and truncate and unix):  # no filter without need: it ends programs of other machine types
+        options += ["--filter", filter_program(network=policy.network, truncate=truncate, unix=unix).hex()]
     return launcher_argv(command, options)
 
 
@@ -91,16 +100,55 @@ def _grants(policy: Policy) -> list[Rule]:
         parent: Access = "none"
         if rule.path != "/":
             parent = policy.access(os.path.dirname(rule.path))
-        if _ORDER[rule.access] < _ORDER[parent]:
-            raise ExecError(
-                f"sandbox: Landlock cannot keep {rule.path!a} at {rule.access} below a path with {parent} access; "
-                "install bubblewrap (with user namespaces allowed) on the server; the request was refused rather than "
-                "run unconfined",
-                INVALID_REQUEST,
+        if parent == "write" and rule.access != "write":
+            raise _refused(
+                f"Landlock cannot keep {rule.path!a} at {rule.access} below a path with write access; install "
+                "bubblewrap (with user namespaces allowed) on the server, or have it outside of what may be written"
             )
-        if rule.access != parent and os.path.exists(rule.path):
+        if rule.access not in (parent, "none") and os.path.exists(rule.path):
             grants.append(rule)
     return grants
+
+
+def _hidden(policy: Policy) -> list[str]:
+    return [
+        rule.path
+        for rule in policy.rules
+        if rule.access == "none" and rule.path != "/" and policy.access(os.path.dirname(rule.path)) == "read"
+    ]
+
+
+def _around(directory: str, holes: Sequence[str]) -> list[str]:
+    """Everything in the directory but the holes, as few paths as possible."""
+    paths: list[str] = []
+    ahead = [directory]
+    while ahead:
+        for name in _names(ahead.pop()):
+            if name in holes:
+                continue
+            if any(contains(name, hole) for hole in holes):
+                ahead.append(name)
+            else:
+                paths.append(name)
+        if len(paths) > _MAX_AROUND:
+            raise _refused(
+                f"Landlock would need more than {_MAX_AROUND} grants around {holes[0]!a}; install bubblewrap (with "
+                "user namespaces allowed) on the server"
+            )
+    return paths
+
+
+def _names(directory: str) -> list[str]:
+    """Links are left out: what counts is what they lead to. So is a directory that cannot be listed, with all in it."""
+    try:
+        with os.scandir(directory) as entries:
+            return sorted(entry.path for entry in entries if not entry.is_symlink())
+    except OSError:
+        return []
+
+
+def _refused(reason: str) -> ExecError:
+    return ExecError(f"sandbox: {reason}; the request was refused rather than run unconfined", INVALID_REQUEST)
 
 
 def _rights(rule: Rule, files: int) -> int:

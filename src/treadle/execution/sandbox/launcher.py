@@ -76,7 +76,7 @@ class Options:
     """The arguments, read."""
 
     def __init__(self, arguments: list[str]) -> None:
-        self.grants: list[tuple[int, str]] = []
+        self.grants: list[tuple[int, str, bool]] = []
         self.landlock: tuple[int, int, int] | None = None
         self.filter = b""
         self.arg0: str | None = None
@@ -96,9 +96,9 @@ class Options:
             case "--landlock":  # file-system rights, network rights and scopes that are denied unless granted
                 fs, net, scope = (int(part) for part in value.split(","))
                 self.landlock = (fs, net, scope)
-            case "--grant":
+            case "--grant" | "--offer":  # what is offered need not be there any more
                 rights, _, path = value.partition(",")
-                self.grants.append((int(rights), path))
+                self.grants.append((int(rights), path, option == "--grant"))
             case "--filter":
                 self.filter = bytes.fromhex(value)
             case "--arg0":
@@ -151,13 +151,18 @@ def _confine(options: Options, handled: tuple[int, int, int]) -> None:
         _load_filter(kernel, options.filter)
 
 
-def _ruleset(kernel: Kernel, grants: list[tuple[int, str]], handled: tuple[int, int, int]) -> int:
+def _ruleset(kernel: Kernel, grants: list[tuple[int, str, bool]], handled: tuple[int, int, int]) -> int:
     # The kernel takes a longer struct than it knows only when the rest is zero; so it must be as short as possible.
     size = 24 if handled[2] else 16 if handled[1] else 8
     attributes = b"".join(value.to_bytes(8, sys.byteorder) for value in handled)[:size]
     ruleset = kernel.call("landlock_create_ruleset", _CREATE_RULESET, attributes, size, 0)
-    for rights, path in grants:
-        descriptor = _open_exactly(path)
+    for rights, path, required in grants:
+        try:
+            descriptor = _open_exactly(path)
+        except (OSError, Failure):
+            if required:
+                raise
+            continue
         rights &= -1 if os.path.isdir(f"/proc/self/fd/{descriptor}") else _FILE_RIGHTS
         rule = rights.to_bytes(8, sys.byteorder) + descriptor.to_bytes(4, sys.byteorder)
         kernel.call(f"landlock_add_rule {path}", _ADD_RULE, ruleset, _RULE_PATH_BENEATH, rule, 0)

@@ -121,8 +121,8 @@ def _way(path: str, sandbox: Sandbox, entry: SandboxEntry, label: str) -> Way:
         raise _refused(f"{label}: {_shown(path)} cannot be resolved: {error}") from error
     if sandbox.canonical_paths is True and entry.path.type == "path" and way.links:
         raise _refused(
-            f"{_shown(path)} was a path without symbolic links when it was chosen, and now {_shown(way.links[0])} is one: "
-            "it was replaced since"
+            f"{_shown(path)} was a path without symbolic links when it was chosen, and now {_shown(way.links[0])} is "
+            "one: it was replaced since"
         )
     return way
 

@@ -56,8 +56,11 @@ MACHINES: Final = {
 }
 
 
-def filter_program(*, network: bool, truncate: bool, machine: str | None = None) -> bytes:
-    """The filter as an array of `struct sock_filter`. `network` and `truncate` say what stays allowed."""
+def filter_program(*, network: bool, truncate: bool, unix: bool = True, machine: str | None = None) -> bytes:
+    """The filter as an array of `struct sock_filter`. `network`, `truncate` and `unix` say what stays allowed.
+
+    `unix` matters only with network: without it there are no sockets that could connect to a socket file.
+    """
     name = machine or os.uname().machine
     numbers = MACHINES.get(name)
     if numbers is None:
@@ -78,6 +81,11 @@ def filter_program(*, network: bool, truncate: bool, machine: str | None = None)
         program += _deny(numbers.truncate)
     if not network:
         program += _deny_network(numbers)
+    elif not unix:
+        program += _deny(numbers.io_uring_setup)
+        program += _when(
+            numbers.socket, [(_LOAD, 0, 0, _argument(0)), (_JUMP_EQUAL, 0, 1, _AF_UNIX), (_RETURN, 0, 0, _DENY)]
+        )
     program.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("<HBBI", *instruction) for instruction in program)
 
