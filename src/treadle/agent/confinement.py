@@ -44,7 +44,7 @@ UNPROTECTED: Final = (
     "them, and with them what you run later (git hooks). Install the package `bubblewrap`. Where it is there and does "
     "not work, unprivileged user namespaces are switched off: see kernel.apparmor_restrict_unprivileged_userns (newer "
     "Ubuntu; or give bwrap an AppArmor profile), kernel.unprivileged_userns_clone and user.max_user_namespaces, and "
-    "docs/sandbox.md."
+    "docs/sandbox.md. Until then a temporary directory that has Treadle's home in it is not writable either."
 )
 
 
@@ -113,12 +113,16 @@ def _checked(policy: SandboxPolicy, cwd: str, pins: Pins, home: str | None, *, p
 def _workspace(
     policy: WorkspaceWriteSandboxPolicy, cwd: str, pins: Pins, home: _Home | None, protect: bool
 ) -> Iterator[SandboxEntry]:
-    writable = [pins[path] for path in pinned_paths(policy, cwd)]
+    roots = [pins[path] for path in pinned_paths(policy, cwd, temporary=False)]
+    writable = list(roots)
+    for root in (pins[path] for path in pinned_paths(policy, cwd)):
+        # What was asked for by name is refused when the home is in it and cannot be protected. These were not.
+        if root not in roots and (protect or home is None or not home.is_in(root)):
+            writable.append(root)
     for root in writable:
         if home is None or not home.reserves(root):
             yield _path(root, "write")
     if protect:
-        roots = [pins[path] for path in pinned_paths(policy, cwd, temporary=False)]
         for path in protected_paths(roots, writable):
             if home is None or not home.has(path):
                 yield _path(path, "read")
@@ -137,6 +141,9 @@ class _Home:
 
     def has(self, path: str) -> bool:
         return within(self._path, path)
+
+    def is_in(self, root: str) -> bool:
+        return within(root, self._path)
 
     def reserves(self, root: str) -> bool:
         """Whether the root is the home itself, or is in a part of it that nobody may write."""
