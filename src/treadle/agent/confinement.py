@@ -114,11 +114,11 @@ def _workspace(
     policy: WorkspaceWriteSandboxPolicy, cwd: str, pins: Pins, home: _Home | None, protect: bool
 ) -> Iterator[SandboxEntry]:
     roots = [pins[path] for path in pinned_paths(policy, cwd, temporary=False)]
-    writable = list(roots)
-    for root in (pins[path] for path in pinned_paths(policy, cwd)):
-        # What was asked for by name is refused when the home is in it and cannot be protected. These were not.
-        if root not in roots and (protect or home is None or not home.is_in(root)):
-            writable.append(root)
+    temporary = [pins[path] for path in pinned_paths(policy, cwd)]
+    if home is not None and not protect:
+        # A root that was asked for by name is refused when the home is in it. These were not, so they are left out.
+        temporary = [root for root in temporary if not home.is_in(root)]
+    writable = list(dict.fromkeys((*roots, *temporary)))
     for root in writable:
         if home is None or not home.reserves(root):
             yield _path(root, "write")
