@@ -71,6 +71,7 @@ class Table:
         for line in text.splitlines():
             number, _, device, root, point, *_ = line.split(" ")
             self._mounts[int(number)] = Mounted(int(number), device, _plain(root), _plain(point))
+        self._covered = [mount for mount in self._mounts.values() if not _visible(mount)]
 
     @classmethod
     def read(cls) -> Table:
@@ -89,10 +90,13 @@ class Table:
     def leftovers(self, writable: Iterable[str]) -> list[str]:
         """What else is writable in a copy of this table: mounts below writable paths, and those nobody can reach."""
         roots = tuple(path.rstrip("/") + "/" for path in writable)
-        return [mount.line for mount in self._mounts.values() if mount.point.startswith(roots) or not _visible(mount)]
+        return [
+            mount.line for mount in self._mounts.values() if mount.point.startswith(roots) or mount in self._covered
+        ]
 
     def own(self) -> list[str]:
-        return [mount.line for mount in self._mounts.values() if mount.point in _OWN and _visible(mount)]
+        """What of the host is where bubblewrap mounts its own."""
+        return [mount.line for mount in self._mounts.values() if mount.point in _OWN and mount not in self._covered]
 
 
 def checked_argv(shell: str, mounts: Mapping[str, Kind], *, all_writable: bool) -> list[str]:
