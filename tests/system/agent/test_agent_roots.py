@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from system.agent.scene import Json, Scene, scene, shell
+from system.agent.scene import Json, Scene, patch, scene, shell
 from system.test_sandbox import usable
 from treadle.agent.confinement import UNPROTECTED
 from treadle.execution.sandbox import Mechanism
@@ -247,6 +247,26 @@ async def test_a_link_to_the_home_cannot_be_swapped(tmp_path: Path, mechanism: M
         told = await run(stage, thread, "rm home; mkdir home", sandboxPolicy=CONFINED)
         assert "found through the symbolic link" in told
         assert home.is_symlink()
+
+
+async def test_a_patch_does_not_reach_the_home_or_a_replaced_root(tmp_path: Path, mechanism: Mechanism) -> None:
+    async with scene(tmp_path) as stage:
+        home, ws = stage.harness.home, tmp_path / "ws"
+        _furnish(home)
+        ws.mkdir()
+        for cwd, target in ((tmp_path, "home/AGENTS.override.md"), (ws, "made")):
+            thread = await stage.start(cwd=str(cwd))
+            await run(stage, thread, "true", sandboxPolicy=CONFINED)
+            if cwd == ws:
+                ws.rename(tmp_path / "old")
+                ws.symlink_to("workspace")
+            text = patch(f"*** Add File: {target}", "+x")
+            stage.model.enqueue_calls(ToolCall("apply_patch", {"input": text}, None))
+            stage.model.enqueue_assistant_message("done")
+            await stage.run(thread, approvalPolicy="never")
+        assert [item["status"] for item in stage.completed("fileChange")] == ["failed", "failed"]
+        assert not (home / "AGENTS.override.md").exists()
+        assert list(stage.workspace.iterdir()) == []
 
 
 # --- what git takes orders from --------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from treadle.agent.approvals import (
     wait_for,
     warn_unreviewed,
 )
-from treadle.agent.confinement import may_write, sandbox_for
+from treadle.agent.confinement import may_write, thread_sandbox
 from treadle.agent.turn import Turn
 from treadle.errors import NOT_FOUND, ExecError
 from treadle.execution.files.base import Files
@@ -97,7 +97,7 @@ class _Patching:
         )
 
     async def run(self) -> str:
-        beyond = not self._inside()
+        beyond = not await self._inside()
         self._turn.start_item(self._item)
         if self._touched <= self._thread.accepted_paths:
             return await self._apply()
@@ -110,9 +110,12 @@ class _Patching:
             case "ask":
                 return await self._after(await self._ask(beyond))
 
-    def _inside(self) -> bool:
+    async def _inside(self) -> bool:
         # What is protected stays so on every machine: we write these files ourselves.
-        sandbox = sandbox_for(self._settings.sandbox, self._settings.cwd)
+        try:
+            sandbox = await thread_sandbox(self._thread)
+        except ExecError:  # a directory of the sandbox was replaced: nothing is inside of it now
+            return False
         return all(may_write(sandbox, path) for path in self._touched)
 
     async def _ask(self, beyond: bool) -> Verdict:
