@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -113,7 +114,7 @@ def confining(client: RawClient, root: Path) -> RawClient:
 
 def _bubblewrap_works() -> bool:
     program = shutil.which("bwrap")
-    if program is None:
+    if program is None or os.environ.get("TREADLE_SANDBOX") == "landlock":
         return False
     command = [program, "--unshare-all", "--ro-bind", "/", "/", "true"]
     return subprocess.run(command, check=False, capture_output=True).returncode == 0

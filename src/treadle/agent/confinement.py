@@ -1,16 +1,21 @@
-"""The sandbox of a thread, as the execution layer takes it.
+"""The sandbox of a thread or a request, as the execution layer takes it.
 
 It owns what the three modes mean: read-only may read everything, workspace-write may also write below its roots, and
-full access is no sandbox. The repository's own data below a writable root stays read-only where this machine can
-enforce it.
+full access is no sandbox. Whatever the mode, the home in use is out of reach, but for the instructions in it that
+models read. What git and we take orders from stays as it is below a writable root, where this machine can enforce that.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
 
+from treadle.agent.pins import Pins, pin, pinned_paths
+from treadle.agent.protected import protected_paths, within
+from treadle.errors import INVALID_REQUEST, ExecError
 from treadle.execution.uris import uri_from_path
 from treadle.protocol.app.settings import (
     DangerFullAccessSandboxPolicy,
@@ -28,49 +33,150 @@ from treadle.protocol.exec import (
     SandboxPathValue,
 )
 
-# What git and we read our own orders from: a command that may change the files must not change those.
-PROTECTED = (".git", ".codex", ".treadle", ".agents")
+if TYPE_CHECKING:
+    from treadle.agent.thread import Thread
+
+# What models are meant to read in the home. It carries authority, so it is never writable.
+INSTRUCTIONS: Final = ("skills", "prompts", "AGENTS.md", "AGENTS.override.md")
+# For as long as the machine has only Landlock. Told once per thread, and once per client for commands without one.
+UNPROTECTED: Final = (
+    "This machine cannot keep .git, .codex, .treadle and .agents read-only inside the sandbox: commands can change "
+    "them, and with them what you run later (git hooks). Install the package `bubblewrap`. Where it is there and does "
+    "not work, unprivileged user namespaces are switched off: see kernel.apparmor_restrict_unprivileged_userns (newer "
+    "Ubuntu; or give bwrap an AppArmor profile), kernel.unprivileged_userns_clone and user.max_user_namespaces, and "
+    "docs/sandbox.md. Until then a temporary directory that has Treadle's home in it is not writable either."
+)
 
 
-def sandbox_for(policy: SandboxPolicy, cwd: str, *, protect: bool = True) -> Sandbox | None:
-    """None when the policy asks for no confinement by us."""
-    match policy:
-        case DangerFullAccessSandboxPolicy() | ExternalSandboxSandboxPolicy():
-            return None
-        case ReadOnlySandboxPolicy():
-            return _sandbox([_special("root", "read")], policy.network_access, cwd)
-        case WorkspaceWriteSandboxPolicy():
-            return _sandbox(list(_workspace(policy, cwd, protect)), policy.network_access, cwd)
+async def thread_sandbox(thread: Thread, *, protect: bool = True) -> Sandbox | None:
+    """The sandbox of a thread; None for full access. Raises `ExecError` when one of its roots was replaced.
 
-
-def _workspace(policy: WorkspaceWriteSandboxPolicy, cwd: str, protect: bool) -> Iterable[SandboxEntry]:
-    yield _special("root", "read")
-    if not policy.exclude_slash_tmp:
-        yield _special("slash_tmp", "write")
-    if not policy.exclude_tmpdir_env_var:
-        yield _special("tmpdir", "write")
-    roots = [os.path.realpath(root) for root in (cwd, *policy.writable_roots)]
-    for root in roots:
-        yield _path(root, "write")
-    if protect:
-        for root in roots:
-            for name in PROTECTED:
-                yield _path(os.path.realpath(os.path.join(root, name)), "read", "skip")
-
-
-def _sandbox(entries: list[SandboxEntry], network: bool, cwd: str) -> Sandbox:
-    return Sandbox(
-        permissions=Permissions(
-            type="managed",
-            network="enabled" if network else "restricted",
-            file_system=FileSystemPermissions(type="restricted", entries=tuple(entries)),
-        ),
-        cwd=uri_from_path(cwd),
+    `protect` is False only for commands on a machine that cannot keep something read-only below a writable path.
+    """
+    settings = thread.settings
+    if _is_open(settings.sandbox):
+        return None
+    if not thread.pins.covers(settings.sandbox, settings.cwd):
+        # TMPDIR is another one than in the last server.
+        thread.pin(await asyncio.to_thread(pin, settings.sandbox, settings.cwd))
+    return await asyncio.to_thread(
+        _checked, settings.sandbox, settings.cwd, thread.pins, thread.services.home, protect=protect
     )
 
 
-def _special(kind: str, access: str) -> SandboxEntry:
-    return SandboxEntry(path=SandboxPath(type="special", value=SandboxPathValue(kind=kind)), access=access)
+async def request_sandbox(policy: SandboxPolicy, cwd: str, home: str, *, protect: bool) -> Sandbox | None:
+    """The sandbox of a command outside of any thread."""
+    if _is_open(policy):
+        return None
+    return await asyncio.to_thread(_resolved, policy, cwd, home, protect=protect)
+
+
+def sandbox_for(policy: SandboxPolicy, cwd: str, *, home: str | None = None, protect: bool = True) -> Sandbox | None:
+    """The same, blocking; None when the policy asks for no confinement by us."""
+    return None if _is_open(policy) else _resolved(policy, cwd, home, protect=protect)
+
+
+def _is_open(policy: SandboxPolicy) -> bool:
+    return isinstance(policy, DangerFullAccessSandboxPolicy | ExternalSandboxSandboxPolicy)
+
+
+def _resolved(policy: SandboxPolicy, cwd: str, home: str | None, *, protect: bool) -> Sandbox:
+    return _checked(policy, cwd, Pins(pin(policy, cwd)), home, protect=protect)
+
+
+def _checked(policy: SandboxPolicy, cwd: str, pins: Pins, home: str | None, *, protect: bool) -> Sandbox:
+    """Blocking."""
+    assert isinstance(policy, ReadOnlySandboxPolicy | WorkspaceWriteSandboxPolicy)
+    entries = [_root()]
+    homes = _Home(home) if home else None
+    if isinstance(policy, WorkspaceWriteSandboxPolicy):
+        pins.check(policy, cwd)
+        if homes is not None:
+            homes.check_links([pins[path] for path in pinned_paths(policy, cwd)])
+        entries += _workspace(policy, cwd, pins, homes, protect)
+    elif homes is not None and homes.has(os.path.realpath(cwd)):
+        entries.append(_path(os.path.realpath(cwd), "read"))
+    if homes is not None:
+        homes.check_outside(pins[cwd])
+        entries += homes.entries()
+    return Sandbox(
+        permissions=Permissions(
+            type="managed",
+            network="enabled" if policy.network_access else "restricted",
+            file_system=FileSystemPermissions(type="restricted", entries=tuple(entries)),
+        ),
+        cwd=uri_from_path(cwd),
+        canonical_paths=True,
+    )
+
+
+def _workspace(
+    policy: WorkspaceWriteSandboxPolicy, cwd: str, pins: Pins, home: _Home | None, protect: bool
+) -> Iterator[SandboxEntry]:
+    roots = [pins[path] for path in pinned_paths(policy, cwd, temporary=False)]
+    temporary = [pins[path] for path in pinned_paths(policy, cwd)]
+    if home is not None and not protect:
+        # A root that was asked for by name is refused when the home is in it. These were not, so they are left out.
+        temporary = [root for root in temporary if not home.is_in(root)]
+    writable = list(dict.fromkeys((*roots, *temporary)))
+    for root in writable:
+        if home is None or not home.reserves(root):
+            yield _path(root, "write")
+    if protect:
+        for path in protected_paths(roots, writable):
+            if home is None or not home.has(path):
+                yield _path(path, "read")
+
+
+class _Home:
+    """The home in use. It is made when it is missing, so that there is something to cover."""
+
+    def __init__(self, home: str) -> None:
+        from treadle.execution.sandbox.policy import follow
+
+        with contextlib.suppress(OSError):  # where we cannot make it, no command can
+            os.makedirs(home, mode=0o700, exist_ok=True)
+        way = follow(os.path.abspath(home))
+        self._path, self._links = way.end, way.links
+
+    def has(self, path: str) -> bool:
+        return within(self._path, path)
+
+    def is_in(self, root: str) -> bool:
+        return within(root, self._path)
+
+    def reserves(self, root: str) -> bool:
+        """Whether the root is the home itself, or is in a part of it that nobody may write."""
+        name = os.path.relpath(root, self._path).split("/")[0]
+        return self.has(root) and name in (".", *INSTRUCTIONS, "config.toml", "auth.json")
+
+    def check_links(self, writable: Iterable[str]) -> None:
+        """A link that a command could replace would decide what the next server takes for its home."""
+        for link in self._links:
+            if any(within(root, os.path.dirname(link)) for root in writable):
+                raise ExecError(
+                    f"sandbox: the home of Treadle is found through the symbolic link {link!a}, which a command could "
+                    f"replace; set TREADLE_HOME to {self._path!a}; the request was refused rather than run unconfined",
+                    INVALID_REQUEST,
+                )
+
+    def check_outside(self, cwd: str) -> None:
+        if cwd == self._path:
+            raise ExecError(
+                f"sandbox: the working directory {cwd!a} is the home of Treadle itself, with its settings and its "
+                "login, which commands must not see; choose another; the request was refused rather than run "
+                "unconfined",
+                INVALID_REQUEST,
+            )
+
+    def entries(self) -> Iterable[SandboxEntry]:
+        yield _path(self._path, "none")
+        for name in INSTRUCTIONS:
+            yield _path(os.path.realpath(os.path.join(self._path, name)), "read", "skip")
+
+
+def _root() -> SandboxEntry:
+    return SandboxEntry(path=SandboxPath(type="special", value=SandboxPathValue(kind="root")), access="read")
 
 
 def _path(path: str, access: str, missing: str | None = None) -> SandboxEntry:
@@ -95,7 +201,6 @@ def may_write(sandbox: Sandbox | None, path: str) -> bool:
     """Whether a file may be written under the sandbox; symbolic links are followed first. Fails closed."""
     if sandbox is None:
         return True
-    from treadle.errors import ExecError
     from treadle.execution.sandbox import policy_from_wire
 
     try:

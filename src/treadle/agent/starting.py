@@ -6,10 +6,13 @@ for.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from treadle.agent import goals
 from treadle.agent.departures import Ticket
+from treadle.agent.pins import Pin
 from treadle.agent.thread import Thread
 from treadle.agent.turn import Kind, Said, Turn, Work
 from treadle.store.model import StoreError
@@ -30,19 +33,20 @@ async def start_turn(
     """The turn that will answer: a new one, or the active one, which gets the input as well."""
     from treadle.agent.conversation import converse
 
+    pins = await _look(thread, changes, ticket)
     await _until_free(thread)
     if thread.turn is not None:
         if ticket is not None:
             ticket.leave()
         await thread.acquire()
         try:
-            thread.change_settings(changes)
+            thread.change_settings(changes, pins)
         finally:
             thread.release()
         if not said.is_empty:
             thread.turn.steer(said)
         return thread.turn
-    turn = await _make(thread, converse, "regular", changes, ticket)
+    turn = await _make(thread, converse, "regular", changes, ticket, pins)
     turn.output_schema = output_schema
     turn.not_before = not_before
     if not said.is_empty:
@@ -83,7 +87,23 @@ async def _until_free(thread: Thread) -> None:
         await thread.turn.wait()
 
 
-async def _make(thread: Thread, work: Work, kind: Kind, changes: dict[str, Any], ticket: Ticket | None) -> Turn:
+async def _look(thread: Thread, changes: dict[str, Any], ticket: Ticket | None) -> dict[str, Pin]:
+    try:
+        return await thread.look_at_roots(changes)
+    except BaseException:
+        if ticket is not None:
+            ticket.leave()
+        raise
+
+
+async def _make(
+    thread: Thread,
+    work: Work,
+    kind: Kind,
+    changes: dict[str, Any],
+    ticket: Ticket | None,
+    pins: Mapping[str, Pin] = MappingProxyType({}),
+) -> Turn:
     from treadle.agent.context import look_ahead
 
     try:
@@ -96,7 +116,7 @@ async def _make(thread: Thread, work: Work, kind: Kind, changes: dict[str, Any],
             ticket.leave()
         raise
     try:
-        thread.change_settings(changes)
+        thread.change_settings(changes, pins)
         return Turn(thread, work, kind=kind, ticket=ticket)
     except BaseException:
         if ticket is not None:

@@ -90,11 +90,14 @@ def _breakdown(usage: TokenUsage) -> TokenUsageBreakdown:
 
 
 class State(Struct, frozen=True, kw_only=True):
+    """`roots` says where the paths of the sandbox led when the thread got them, see `pins`."""
+
     settings: Settings
     usage: Usage = Usage()
     goal: ThreadGoal | None = None
     git_info: GitInfo | None = None
     thread_source: str | None = None
+    roots: Mapping[str, str] | None = None
 
     def encoded(self) -> bytes:
         return encode(self)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -19,6 +19,7 @@ from treadle.agent.authority import ENDED, Authority, same_authority
 from treadle.agent.history import History
 from treadle.agent.ids import now_ms
 from treadle.agent.journal import Journal
+from treadle.agent.pins import Pin, Pins, pin
 from treadle.agent.services import Ask, Audience, Services
 from treadle.agent.state import Settings, State, read_state
 from treadle.errors import RpcError
@@ -72,6 +73,7 @@ class Thread:
         self._warned: set[str] = set()  # texts of ours, so they are few
         self._holds = 0
         self._lingering: asyncio.TimerHandle | None = None
+        self.pins = Pins()
         self._take(loaded)
         self.journal: Journal = Journal(self.id, store, audience.tell, loaded.counters.seq)
 
@@ -80,6 +82,8 @@ class Thread:
         self.state: State = read_state(loaded.record.state)
         self.counters: Counters = loaded.counters
         self.fence: int = loaded.fence
+        if self.state.roots != self.pins.on_record():
+            self.pins = Pins.known(self.state.roots)
 
     @property
     def settings(self) -> Settings:
@@ -238,12 +242,13 @@ class Thread:
 
     # --- settings ---
 
-    def change_settings(self, changes: dict[str, Any]) -> None:
-        """Under `acquire`. Tells clients when something is different."""
+    def change_settings(self, changes: dict[str, Any], pins: Mapping[str, Pin]) -> None:
+        """Under `acquire`. Tells clients when something is different. `pins` are those of `look_at_roots`."""
         before, settings = self.settings, structs.replace(self.settings, **changes)
         if settings == before:
             return
         self.state = structs.replace(self.state, settings=settings)
+        self.pin(pins)
         params = ThreadSettingsUpdatedNotification(thread_id=self.id, thread_settings=settings.on_wire())
         self.journal.emit("thread/settings/updated", params, self.save())
         if not same_authority(before, settings):
@@ -269,6 +274,21 @@ class Thread:
             numbers = ", ".join(session.process_id for session in over)
             message = f"The settings of the thread changed: commands that could do more were ended (process {numbers})."
             self.journal.emit("warning", WarningNotification(message=message, thread_id=self.id))
+
+    async def look_at_roots(self, changes: Mapping[str, Any]) -> dict[str, Pin]:
+        """Where the directories lead that these changes bring."""
+        if "cwd" not in changes and "sandbox" not in changes:
+            return {}
+        settings = structs.replace(self.settings, **changes)
+        return await asyncio.to_thread(pin, settings.sandbox, settings.cwd)
+
+    def pin(self, fresh: Mapping[str, Pin]) -> None:
+        """Remember where the directories of the sandbox lead; what is remembered already stays."""
+        self.adopt(self.pins.changed(self.settings.sandbox, self.settings.cwd, fresh))
+
+    def adopt(self, pins: Pins) -> None:
+        self.pins = pins
+        self.state = structs.replace(self.state, roots=pins.on_record())
 
     def save(self, **changes: Any) -> ThreadRecord:
         """The record as it is to be written now."""

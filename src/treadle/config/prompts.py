@@ -168,7 +168,10 @@ def _writable(policy: WorkspaceWriteSandboxPolicy, cwd: str) -> str:
         places.append("`/tmp`")
     if not policy.exclude_tmpdir_env_var:
         places.append("`$TMPDIR`")
-    return f"Commands can read files, and write below {', '.join(places)}."
+    return (
+        f"Commands can read files, and write below {', '.join(places)}. There, `.git`, `.codex`, `.treadle` and "
+        "`.agents` can be neither changed nor made: `git init` and `git commit` have to run outside of the sandbox."
+    )
 
 
 def _network(is_open: bool) -> str:

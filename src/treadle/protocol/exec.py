@@ -137,6 +137,8 @@ class Sandbox(Wire, frozen=True):
     workspace_roots: tuple[str, ...] = ()
     user_home_dir: str | None = None
     temporary_directories: tuple[str, ...] | None = None
+    canonical_paths: bool | UnsetType = UNSET
+    """Ours: the paths of the entries had no symbolic link in them when they were chosen. One that has is refused."""
 
 
 # --- processes -------------------------------------------------------------------------------------------------------

@@ -90,6 +90,17 @@ class Client(ABC):
         self.quirks: Quirks = NONE
         self.calls: int = 0
         self.closed: bool = False
+        self._warned: set[str] = set()  # texts of ours, so they are few
+
+    def warn_once(self, message: str) -> None:
+        """About something that concerns this client and no thread."""
+        if message not in self._warned:
+            from treadle.agent.event import Event
+            from treadle.agent.ids import now_ms
+            from treadle.protocol.app.notifications import WarningNotification
+
+            self._warned.add(message)
+            self.tell(Event("warning", WarningNotification(message=message), None, now_ms()))
 
     def identify(self, identity: Identity) -> None:
         """The handshake is done."""

@@ -10,6 +10,7 @@ import pytest
 
 from system.agent.order import check_thread
 from system.agent.scene import Json, Scene, patch, scene, shell
+from treadle.agent.confinement import UNPROTECTED, can_protect
 from treadle.errors import RpcError
 from treadle.testing import ToolCall
 
@@ -320,10 +321,14 @@ async def test_a_sandbox_keeps_commands_in(tmp_path: Path) -> None:
         _, turn = await _begin(stage, "never", *calls, sandboxPolicy=CONFINED)
         await stage.end(turn)
         done = {item["id"]: item["status"] for item in stage.completed("commandExecution")}
-        assert done == {"inside.txt": "completed", outside: "failed", ".git/config": "failed"}
+        warnings = [told["params"]["message"] for told in stage.client.told("warning")]
+        protects = await can_protect()
+        kept = "failed" if protects else "completed"
+        assert done == {"inside.txt": "completed", outside: "failed", ".git/config": kept}
+        assert warnings == ([] if protects else [UNPROTECTED])
         assert (stage.workspace / "inside.txt").exists()
         assert not Path(outside).exists()
-        assert list((stage.workspace / ".git").iterdir()) == []
+        assert (stage.workspace / ".git/config").exists() is not protects
 
 
 async def test_read_only_is_read_only(tmp_path: Path) -> None:

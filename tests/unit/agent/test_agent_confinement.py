@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from treadle.agent.confinement import PROTECTED, may_write, sandbox_for
+from treadle.agent.confinement import may_write, sandbox_for
+from treadle.agent.protected import PROTECTED
 from treadle.protocol.app.settings import (
     DangerFullAccessSandboxPolicy,
     ReadOnlySandboxPolicy,

@@ -294,7 +294,7 @@ def test_bubblewrap_always_has_a_filter(network: bool, filter_path: str) -> None
     assert "--seccomp 9" in line
 
 
-@pytest.mark.parametrize(("outer", "inner"), [("write", "read"), ("write", "none"), ("read", "none")])
+@pytest.mark.parametrize(("outer", "inner"), [("write", "read"), ("write", "none")])
 def test_landlock_refuses_to_take_away(root: Path, outer: Access, inner: Access) -> None:
     policy = Policy((Rule(str(root), outer), Rule(f"{root}/x", inner)), network=True)
     with pytest.raises(ExecError, match="install bubblewrap"):

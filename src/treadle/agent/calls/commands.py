@@ -24,7 +24,7 @@ from treadle.agent.approvals import (
     warn_unreviewed,
 )
 from treadle.agent.authority import CHANGED, ENDED, Grant
-from treadle.agent.confinement import can_protect, sandbox_for
+from treadle.agent.confinement import UNPROTECTED, can_protect, thread_sandbox
 from treadle.agent.event import Growth
 from treadle.agent.items import OpenItem
 from treadle.agent.turn import Turn
@@ -81,11 +81,15 @@ class Command:
         self._opened: OpenItem | None = None
         self._session: CommandSession | None = None
         self._place = _without_links(self._cwd)
+        self._protects = True
 
     async def run(self) -> str:
         """What the model is told."""
         escalated = self._arguments.sandbox_permissions == "require_escalated"
-        sandbox = await self._sandbox()
+        try:
+            sandbox = await self._sandbox()
+        except ExecError as error:
+            return await self._not_started(error, confined=True)
         beyond = escalated and sandbox is not None
         if self._accepted(unconfined=beyond):
             return await self._execute(None if escalated else sandbox)
@@ -129,14 +133,8 @@ class Command:
         return self._thread.authority.epoch != self._epoch
 
     async def _sandbox(self) -> Sandbox | None:
-        protect = True
-        if self._settings.sandbox.type == "workspaceWrite":
-            protect = await can_protect()
-            if not protect:
-                self._thread.warn_once(
-                    self._turn, "This machine cannot keep .git read-only inside the sandbox; install bubblewrap."
-                )
-        return sandbox_for(self._settings.sandbox, self._settings.cwd, protect=protect)
+        self._protects = self._settings.sandbox.type != "workspaceWrite" or await can_protect()
+        return await thread_sandbox(self._thread, protect=self._protects)
 
     # --- asking ---
 
@@ -173,7 +171,7 @@ class Command:
         try:
             session = await self._start(sandbox)
         except ExecError as error:
-            return await self._not_started(error, sandbox)
+            return await self._not_started(error, confined=sandbox is not None)
         try:
             ended = await session.wait(_seconds(self._arguments.yield_time_ms, MAX_YIELD_MS))
         except asyncio.CancelledError:
@@ -187,6 +185,8 @@ class Command:
         arguments = self._arguments
         if _without_links(self._cwd) != self._place:
             raise ExecError(f"{self._cwd} is no longer the directory {self._place}", INVALID_REQUEST)
+        if sandbox is not None and not self._protects:
+            self._thread.warn_once(self._turn, UNPROTECTED)
         spec = CommandSpec(
             command=self._argv,
             cwd=self._cwd,
@@ -201,9 +201,9 @@ class Command:
         self._thread.command_started(session, self._epoch, self._settings, unconfined=sandbox is None)
         return session
 
-    async def _not_started(self, error: ExecError, sandbox: Sandbox | None) -> str:
+    async def _not_started(self, error: ExecError, *, confined: bool) -> str:
         """It may be the sandbox itself that does not work here: then the user may do without, and nobody else."""
-        if sandbox is not None and error.message.startswith("sandbox:") and self._may_retry():
+        if confined and error.message.startswith("sandbox:") and self._may_retry():
             return await self._after(await self._ask_unconfined(f"{error.message}. Run it without a sandbox?"), None)
         self._open()
         self._finish(status="failed", aggregated_output=error.message)

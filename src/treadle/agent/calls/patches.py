@@ -24,7 +24,8 @@ from treadle.agent.approvals import (
     reviewer_text,
     warn_unreviewed,
 )
-from treadle.agent.authority import confined_to, file_rules
+from treadle.agent.authority import file_rules
+from treadle.agent.confinement import thread_sandbox
 from treadle.agent.state import Settings
 from treadle.agent.thread import Thread
 from treadle.agent.turn import Turn
@@ -81,7 +82,7 @@ async def apply_patch(turn: Turn, call_id: str, text: str, cwd: str | None = Non
 
 async def file_policy(thread: Thread) -> Policy | None:
     """What the thread may do with files that this process opens for it, on every machine. Raises `ExecError`."""
-    return await asyncio.to_thread(file_rules, confined_to(thread.settings))
+    return await asyncio.to_thread(file_rules, await thread_sandbox(thread))
 
 
 async def _plan(patch: Patch, files: PinnedFiles, cwd: str) -> list[FileChange]:

@@ -9,6 +9,7 @@ import os
 import struct
 import termios
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from treadle.arguments import one_of
 from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, ExecError
@@ -27,6 +28,9 @@ from treadle.execution.process import TERMINATE_GRACE_S, Process
 from treadle.execution.stdin import Stdin
 from treadle.execution.warden import Child, Command, SpawnRefused, Warden, WardenLost
 from treadle.protocol.exec import Sandbox, SandboxType, SignalName
+
+if TYPE_CHECKING:
+    from treadle.execution.sandbox import Confined
 
 # What a pipe holds by default on Linux: one read empties it.
 READ_SIZE = 64 << 10
@@ -51,6 +55,7 @@ class LocalProcess(Process):
         self._terminal = -1
         self._reading = False
         self._leaves_family = False
+        self._unconfine: Callable[[], None] = _nothing
         self.log.on_progress = self._on_progress
 
     # --- starting ---
@@ -63,9 +68,9 @@ class LocalProcess(Process):
         _check(argv, arg0, cwd, env)
         if params.sandbox is not None:
             argv, arg0, env = await self._confine(params.sandbox, argv, env)
-        command = _encoded(argv, arg0, cwd, env)
-        fds, terminal = self._open_terminal() if params.tty else (self._open_pipes(params.pipe_stdin), None)
         try:
+            command = _encoded(argv, arg0, cwd, env)
+            fds, terminal = self._open_terminal() if params.tty else (self._open_pipes(params.pipe_stdin), None)
             self._child = await warden.spawn(command, group=group, fds=fds, terminal=terminal, on_exit=self._on_exit)
         except BaseException as error:
             self._release()
@@ -90,7 +95,15 @@ class LocalProcess(Process):
             return argv, arg0, env
         cwd, tty = os.fspath(self.params.cwd), self.params.tty
         # In a thread: the first time it tries out what the machine can do.
-        confined = await asyncio.to_thread(confine, policy, argv=argv, arg0=arg0, cwd=cwd, env=env, tty=tty)
+        confining = asyncio.ensure_future(
+            asyncio.to_thread(confine, policy, argv=argv, arg0=arg0, cwd=cwd, env=env, tty=tty)
+        )
+        try:
+            confined = await asyncio.shield(confining)
+        except asyncio.CancelledError:
+            confining.add_done_callback(_release_late)
+            raise
+        self._unconfine = confined.release
         self.sandbox_type = confined.sandbox_type
         self._leaves_family = confined.leaves_family
         return confined.argv, confined.arg0, dict(confined.env)
@@ -189,6 +202,7 @@ class LocalProcess(Process):
         self._close_if_done()
 
     def _on_exit(self, code: int | None) -> None:
+        self._unconfine()
         if self._stdin is not None and self._terminal < 0:
             self._stdin.end()
         if code is None:  # the helper that ran it was killed, and with it the process; nobody knows its code
@@ -233,6 +247,7 @@ class LocalProcess(Process):
             self._on_closed(self)
 
     def _release(self) -> None:
+        self._unconfine()
         self._pause()
         for fd in self._streams:
             os.close(fd)
@@ -287,6 +302,16 @@ class LocalProcess(Process):
 
     def _set_size(self, rows: int, cols: int) -> None:
         fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
+
+
+def _nothing() -> None:
+    """Nothing to release."""
+
+
+def _release_late(confining: asyncio.Future[Confined]) -> None:
+    """Nobody waits for the answer any more, but the thread that found it has gone on."""
+    if not confining.cancelled() and confining.exception() is None:
+        confining.result().release()
 
 
 def _encoded(argv: Sequence[str], arg0: str | None, cwd: str, env: dict[str, str]) -> Command:

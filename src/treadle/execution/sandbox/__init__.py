@@ -8,8 +8,8 @@ since many servers never confine anything.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
 from treadle.errors import INVALID_PARAMS, INVALID_REQUEST, ExecError
@@ -41,6 +41,7 @@ class Confined:
     """What to start instead of the command. `arg0` is always None: the command gets its own inside.
 
     `leaves_family`: what the command left in the background outlives it, unless it is ended from here.
+    `release` is to be called when the command has ended, or could not be started.
     """
 
     argv: tuple[str, ...]
@@ -48,6 +49,7 @@ class Confined:
     env: Mapping[str, str]
     leaves_family: bool
     sandbox_type: SandboxType = "linuxSeccomp"
+    release: Callable[[], None] = field(default=lambda: None, compare=False)
 
 
 def confine(
@@ -74,8 +76,7 @@ def confine(
         raise _refused(f"the working directory {directory!a} is not readable under the policy")
     command = Command(tuple(argv), arg0, directory, tty, split_environment(env))
     chosen = mechanism or _configured() or _best()
-    line = _by_bubblewrap(policy, command) if chosen == "bubblewrap" else _by_landlock(policy, command)
-    return Confined(tuple(line), None, command.split.outer, leaves_family=chosen == "landlock")
+    return _by_bubblewrap(policy, command) if chosen == "bubblewrap" else _by_landlock(policy, command)
 
 
 def looks_denied(exit_code: int, tail: bytes) -> bool:
@@ -93,17 +94,24 @@ def _best() -> Mechanism:
     return "bubblewrap" if isinstance(HOST.bubblewrap(), Installation) else "landlock"
 
 
-def _by_bubblewrap(policy: Policy, command: Command) -> list[str]:
+def _by_bubblewrap(policy: Policy, command: Command) -> Confined:
     from treadle.execution.sandbox.bubblewrap import bubblewrap_argv
     from treadle.execution.sandbox.host import HOST, Unusable
+    from treadle.execution.sandbox.placeholders import Placeholders
 
     found = HOST.bubblewrap()
     if isinstance(found, Unusable):
         raise _refused(f"{found.reason}; install bubblewrap and allow unprivileged user namespaces")
-    return bubblewrap_argv(policy, command, found=found)
+    placeholders = Placeholders()
+    try:
+        line = bubblewrap_argv(placeholders.hold(policy), command, found=found)
+    except BaseException:
+        placeholders.release()
+        raise
+    return Confined(tuple(line), None, command.split.outer, leaves_family=False, release=placeholders.release)
 
 
-def _by_landlock(policy: Policy, command: Command) -> list[str]:
+def _by_landlock(policy: Policy, command: Command) -> Confined:
     from treadle.execution.sandbox.host import HOST
     from treadle.execution.sandbox.landlock import landlock_argv
 
@@ -113,7 +121,8 @@ def _by_landlock(policy: Policy, command: Command) -> list[str]:
             "this machine has no way to confine a process: install bubblewrap (and allow unprivileged user "
             "namespaces), or use a kernel with Landlock switched on"
         )
-    return landlock_argv(policy, command, version=version, launcher=HOST.launcher())
+    line = landlock_argv(policy, command, version=version, launcher=HOST.launcher())
+    return Confined(tuple(line), None, command.split.outer, leaves_family=True)
 
 
 def _configured() -> Mechanism | None:

@@ -4,7 +4,8 @@ Owns the command line. Looks at the file system (what exists, what is a director
 
 The command line is `sh -c … bwrap … -- env … command`. The shell opens the system-call filter and makes bubblewrap deaf
 to the signals that are meant for the command: they go to the whole process group, and bubblewrap would die of them
-and take the command with it. `env` makes the command hear them again, and puts the environment right.
+and take the command with it. `env` makes the command hear them again, and puts the environment right. Before that,
+another shell checks what is mounted (`mounts`).
 
 The command has its own pid namespace, which ends with it: nothing that it left in the background lives on. The leader
 of its process group is outside and reads as 0; bash copes with that, dash as an interactive shell ends with status 2.
@@ -14,13 +15,14 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from treadle.errors import INVALID_REQUEST, ExecError
 from treadle.execution.sandbox.command import Command
 from treadle.execution.sandbox.landlock import LAUNCHER, interpreter, launcher_argv
+from treadle.execution.sandbox.mounts import Kind, checked_argv
 from treadle.execution.sandbox.policy import Access, Policy, contains
 
 SHELL: Final = "/bin/sh"
@@ -33,7 +35,7 @@ _OWN_DEVICES: Final = frozenset(
     f"/dev/{name}" for name in ("full", "null", "ptmx", "pts", "random", "tty", "urandom", "zero")
 )
 
-Mount = Literal["none", "read", "write", "pin"]
+Mount = Literal["none", "read", "write"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class Installation:
 def bubblewrap_argv(policy: Policy, command: Command, *, found: Installation) -> list[str]:
     """The command line that runs the command under the policy."""
     shielded = _shielded(command) if found.resets_signals else ()
+    mounts = _mounts(policy)
     script = f"trap '' {' '.join(str(int(number)) for number in shielded)}; " if shielded else ""
     script += f'exec "$@" {_FILTER_DESCRIPTOR}<"$0"'
     filter_path = found.network_filter_path if policy.network else found.filter_path
@@ -56,8 +59,9 @@ def bubblewrap_argv(policy: Policy, command: Command, *, found: Installation) ->
         *(SHELL, "-c", script, filter_path, found.bwrap, *_NAMESPACES),
         *("--cap-drop", "ALL", "--die-with-parent", "--seccomp", _FILTER_DESCRIPTOR),
         *(() if policy.network else ("--unshare-net",)),
-        *_view(policy),
+        *_view(policy, mounts),
         *("--chdir", command.cwd, "--"),
+        *_check(policy, mounts),
         *_inner_argv(policy, command, shielded),
     ]
 
@@ -85,7 +89,19 @@ def _require_readable(policy: Policy, *paths: str) -> None:
             raise _refused(f"{path!a} is needed to start the command but is not readable; grant read access to it")
 
 
-def _view(policy: Policy) -> Iterator[str]:
+def _check(policy: Policy, mounts: Mapping[str, Mount]) -> list[str]:
+    """The first thing that runs inside: it ends there if something was swapped while the mounts were made."""
+    _require_readable(policy, SHELL)
+    kinds: dict[str, Kind] = {}
+    for path, access in mounts.items():
+        if access == "none":
+            kinds[path] = "hidden" if os.path.isdir(path) else "masked"
+        else:
+            kinds[path] = access
+    return checked_argv(SHELL, kinds, all_writable=policy.access("/") == "write")
+
+
+def _view(policy: Policy, mounts: Mapping[str, Mount]) -> Iterator[str]:
     """The mounts, directories before what is in them."""
     root = policy.access("/")
     write = "--dev-bind" if root == "write" else "--bind"
@@ -101,12 +117,11 @@ def _view(policy: Policy) -> Iterator[str]:
     sealed = ["/"] if root == "none" else []
     if root != "write" and os.geteuid() == 0:
         sealed.append("/proc")  # root needs no capability to write the settings of the kernel in /proc/sys
-    mounts = _mounts(policy)
     for path in sorted(mounts):
         match mounts[path]:
             case "read":
                 yield from ("--ro-bind", path, path)
-            case "write" | "pin":
+            case "write":
                 yield from ("--dev-bind" if contains("/dev", path) else write, path, path)
             case "none" if os.path.isdir(path):
                 open_below = any(contains(path, other) and other != path for other in mounts)
@@ -119,14 +134,18 @@ def _view(policy: Policy) -> Iterator[str]:
 
 
 def _mounts(policy: Policy) -> dict[str, Mount]:
-    """What differs from its surroundings, and the directories that must stay where they are."""
+    """What differs from its surroundings, and the directories that must stay where they are.
+
+    A root below another one is mounted too, though it changes nothing for what is in it: a mount point cannot be
+    renamed or removed, so no command can put a link to another place under its name.
+    """
     mounts: dict[str, Mount] = {}
     pinned: set[str] = set()
     for rule in policy.rules:
         if rule.path == "/" or _is_provided(rule.path, rule.access):
             continue
         parent = policy.access(os.path.dirname(rule.path))
-        if rule.access == parent:
+        if rule.access == parent and rule.access != "write":
             continue
         if not os.path.exists(rule.path):
             _check_missing(rule.path, rule.access, parent)
@@ -134,12 +153,12 @@ def _mounts(policy: Policy) -> dict[str, Mount]:
         mounts[rule.path] = rule.access
         if parent == "write":
             pinned.update(_writable_parents(policy, rule.path))
-    return {**dict.fromkeys(pinned - mounts.keys(), "pin"), **mounts}
+    return {**dict.fromkeys(pinned, "write"), **mounts}
 
 
 def _check_missing(path: str, access: Access, parent: Access) -> None:
     """What does not exist cannot be covered without leaving a stub in the user's files."""
-    if parent == "write":
+    if parent == "write" and access != "write":
         raise _refused(
             f"{path!a} shall have {access} access in a writable directory but does not exist, so it cannot be "
             'protected; create it, or send the entry with missing_path_behavior "skip"'

@@ -1,8 +1,10 @@
 """Confinement by Landlock and seccomp, for machines where bubblewrap is missing or not allowed to work.
 
 Owns the translation of a policy into grants, and the command line of the launcher that applies them. Landlock only
-grants: a policy that takes something away below a granted path is refused here. It also does not watch changes of
-modes, owners and times, which stay possible for files that the user owns.
+grants. What shall be unreadable inside of a readable directory is left out of the grants: everything around it is
+granted one by one, and the directories above it can be listed, so its names can be seen but nothing in it. A policy
+that takes something away below a writable path is refused here. Landlock also does not watch changes of modes, owners
+and times, which stay possible for files that the user owns.
 
 Of the devices there are the harmless ones, as in bubblewrap's own /dev, and the terminal that the command runs on.
 Other terminals, disks and the shared memory in /dev/shm are neither written nor read.
@@ -12,12 +14,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from treadle.errors import INVALID_REQUEST, ExecError
 from treadle.execution.sandbox.command import Command
-from treadle.execution.sandbox.policy import Access, Policy, Rule
+from treadle.execution.sandbox.policy import Access, Policy, Rule, contains
 from treadle.execution.sandbox.seccomp import filter_program
 
 LAUNCHER: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launcher.py")
@@ -39,8 +41,8 @@ _SCOPE_ABSTRACT_SOCKETS: Final = 1 << 0
 _SCOPE_SIGNALS: Final = 1 << 1
 
 # What bubblewrap's own /dev has and programs take for granted.
-_DEVICES: Final = (*("/dev/full", "/dev/null", "/dev/random", "/dev/tty", "/dev/urandom", "/dev/zero"),)
-_ORDER: Final[dict[Access, int]] = {"none": 0, "read": 1, "write": 2}
+_DEVICES: Final = ("/dev/full", "/dev/null", "/dev/random", "/dev/tty", "/dev/urandom", "/dev/zero")
+_MAX_AROUND: Final = 8192  # names beside a hidden directory: far above real ones, far below the limit of arguments
 
 
 def interface_version() -> int:
@@ -60,8 +62,12 @@ def landlock_argv(policy: Policy, command: Command, *, version: int, launcher: s
     scopes = _SCOPE_SIGNALS | _SCOPE_ABSTRACT_SOCKETS if version >= _SCOPE_SINCE else 0
     options = ["--landlock", f"{files},{network},{scopes}"]
     for rule in _grants(policy):
-        for rights, path in _without_devices(_rights(rule, files), rule):
-            options += ["--grant", f"{rights},{path}"]
+        holes = _holes(policy, rule)
+        if holes:
+            options += ["--grant", f"{_LIST},{rule.path}"]
+            options += [option for path in _around(rule.path, holes) for option in ("--offer", f"{_READ},{path}")]
+        else:
+            options += ["--grant", f"{_rights(rule, files)},{rule.path}"]
     options += [option for path in _devices() for option in ("--grant", f"{files & ~_MAKE_DEVICE},{path}")]
     if command.tty:
         options += ["--grant-terminal", str(files)]
@@ -112,35 +118,61 @@ def _grants(policy: Policy) -> list[Rule]:
         parent: Access = "none"
         if rule.path != "/":
             parent = policy.access(os.path.dirname(rule.path))
-        if _ORDER[rule.access] < _ORDER[parent]:
-            raise ExecError(
-                f"sandbox: Landlock cannot keep {rule.path!a} at {rule.access} below a path with {parent} access; "
-                "install bubblewrap (with user namespaces allowed) on the server; the request was refused rather than "
-                "run unconfined",
-                INVALID_REQUEST,
+        if parent == "write" and rule.access != "write":
+            raise _refused(
+                f"Landlock cannot keep {rule.path!a} at {rule.access} below a path with write access; install "
+                "bubblewrap (with user namespaces allowed) on the server, or have it outside of what may be written"
             )
-        if rule.access != parent and os.path.exists(rule.path):
+        if rule.access not in (parent, "none") and os.path.exists(rule.path):
             grants.append(rule)
     return grants
 
 
+def _holes(policy: Policy, rule: Rule) -> list[str]:
+    """What is not to be read below a rule that grants reading. To read everything is not to read the devices: reading
+    a terminal takes what is typed there, and a disk has all files. Whoever may write everywhere asked for them, too.
+    """
+    if rule.access != "read":
+        return []
+    hidden = [other.path for other in policy.rules if other.access == "none" and contains(rule.path, other.path)]
+    return [*hidden, "/dev"] if rule.path == "/" else hidden
+
+
+def _around(directory: str, holes: Sequence[str]) -> list[str]:
+    """Everything in the directory but the holes, as few paths as possible."""
+    paths: list[str] = []
+    ahead = [directory]
+    while ahead:
+        for name in _names(ahead.pop()):
+            if name in holes:
+                continue
+            if any(contains(name, hole) for hole in holes):
+                ahead.append(name)
+            else:
+                paths.append(name)
+        if len(paths) > _MAX_AROUND:
+            raise _refused(
+                f"Landlock would need more than {_MAX_AROUND} grants around {holes[0]!a}; install bubblewrap (with "
+                "user namespaces allowed) on the server"
+            )
+    return paths
+
+
+def _names(directory: str) -> list[str]:
+    """Links are left out: what counts is what they lead to. So is a directory that cannot be listed, with all in it."""
+    try:
+        with os.scandir(directory) as entries:
+            return sorted(entry.path for entry in entries if not entry.is_symlink())
+    except OSError:
+        return []
+
+
+def _refused(reason: str) -> ExecError:
+    return ExecError(f"sandbox: {reason}; the request was refused rather than run unconfined", INVALID_REQUEST)
+
+
 def _rights(rule: Rule, files: int) -> int:
     return _READ if rule.access == "read" else files & ~_MAKE_DEVICE
-
-
-def _without_devices(rights: int, rule: Rule) -> Iterator[tuple[int, str]]:
-    """A grant to read everything becomes one for each directory in `/` but /dev: reading a terminal takes what is
-    typed there, and a disk has all files. Whoever may write everywhere asked for the devices, too.
-    """
-    if rule.path != "/" or rule.access != "read":
-        yield rights, rule.path
-        return
-    yield _LIST, "/"
-    with os.scandir("/") as entries:
-        paths = sorted(entry.path for entry in entries if entry.path != "/dev" and not entry.is_symlink())
-    for path in paths:
-        if os.path.exists(path):  # also false for the mount of a file server that is gone
-            yield rights, path
 
 
 def _devices() -> list[str]:

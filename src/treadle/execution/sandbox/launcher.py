@@ -76,7 +76,7 @@ class Options:
     """The arguments, read."""
 
     def __init__(self, arguments: list[str]) -> None:
-        self.grants: list[tuple[int, str]] = []
+        self.grants: list[tuple[int, str, bool]] = []
         self.terminal_rights = 0
         self.landlock: tuple[int, int, int] | None = None
         self.filter: bytes = b""
@@ -97,9 +97,9 @@ class Options:
             case "--landlock":  # file-system rights, network rights and scopes that are denied unless granted
                 fs, net, scope = (int(part) for part in value.split(","))
                 self.landlock = (fs, net, scope)
-            case "--grant":
+            case "--grant" | "--offer":  # what is offered need not be there any more
                 rights, _, path = value.partition(",")
-                self.grants.append((int(rights), path))
+                self.grants.append((int(rights), path, option == "--grant"))
             case "--grant-terminal":  # the one that the command runs on
                 self.terminal_rights = int(value)
             case "--filter":
@@ -146,7 +146,7 @@ def _environment(options: Options) -> dict[str, str]:
 def _confine(options: Options, handled: tuple[int, int, int]) -> None:
     kernel = Kernel()
     kernel.control("no_new_privs", _PR_SET_NO_NEW_PRIVS, 1)
-    terminal = [(options.terminal_rights, os.ttyname(0))] if options.terminal_rights else []
+    terminal = [(options.terminal_rights, os.ttyname(0), True)] if options.terminal_rights else []
     ruleset = _ruleset(kernel, options.grants + terminal, handled)
     _drop_capabilities(kernel)
     kernel.call("landlock_restrict_self", _RESTRICT_SELF, ruleset, 0)
@@ -155,13 +155,18 @@ def _confine(options: Options, handled: tuple[int, int, int]) -> None:
         _load_filter(kernel, options.filter)
 
 
-def _ruleset(kernel: Kernel, grants: list[tuple[int, str]], handled: tuple[int, int, int]) -> int:
+def _ruleset(kernel: Kernel, grants: list[tuple[int, str, bool]], handled: tuple[int, int, int]) -> int:
     # The kernel takes a longer struct than it knows only when the rest is zero; so it must be as short as possible.
     size = 24 if handled[2] else 16 if handled[1] else 8
     attributes = b"".join(value.to_bytes(8, sys.byteorder) for value in handled)[:size]
     ruleset = kernel.call("landlock_create_ruleset", _CREATE_RULESET, attributes, size, 0)
-    for rights, path in grants:
-        descriptor = _open_exactly(path)
+    for rights, path, required in grants:
+        try:
+            descriptor = _open_exactly(path)
+        except (OSError, Failure):
+            if required:
+                raise
+            continue
         rights &= -1 if os.path.isdir(f"/proc/self/fd/{descriptor}") else _FILE_RIGHTS
         rule = rights.to_bytes(8, sys.byteorder) + descriptor.to_bytes(4, sys.byteorder)
         kernel.call(f"landlock_add_rule {path}", _ADD_RULE, ruleset, _RULE_PATH_BENEATH, rule, 0)

@@ -9,6 +9,7 @@ one that was asked for.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -91,38 +92,45 @@ def policy_from_wire(sandbox: Sandbox | None) -> Policy | None:
 
 def _restricted(sandbox: Sandbox, entries: tuple[SandboxEntry, ...], network: bool) -> Policy:
     chosen: dict[str, Access] = {}
-    origins: list[tuple[str, str]] = []
+    ways: list[tuple[str, Way]] = []
     for number, entry in enumerate(entries):
         label = f"entry {number}"
         access = _ACCESS.get(entry.access)
         if access is None:
             raise _refused(f"{label} has the unknown access {_shown(entry.access)}; known are {', '.join(_ACCESS)}")
         for path in _named_paths(sandbox, entry, label):
-            canonical = _canonical(path, access, entry, label)
-            if canonical is None:
+            way = _way(path, sandbox, entry, label)
+            if _says_nothing(way.end, access, entry):
                 continue
-            if chosen.get(canonical) != "none":  # a denial is final; else the later entry wins
-                chosen[canonical] = access
-            origins.append((label, path))
-            if len(origins) > MAX_RULES:
+            if chosen.get(way.end) != "none":  # a denial is final; else the later entry wins
+                chosen[way.end] = access
+            ways.append((label, way))
+            if len(ways) > MAX_RULES:
                 raise _refused(f"it has more than {MAX_RULES} paths")
     policy = Policy(tuple(Rule(path, chosen[path]) for path in sorted(chosen)), network)
-    _refuse_movable(policy, origins)
+    _refuse_movable(policy, ways)
     return policy
 
 
-def _canonical(path: str, access: Access, entry: SandboxEntry, label: str) -> str | None:
-    """The path without symbolic links; None when the entry says nothing because the path does not exist."""
+def _way(path: str, sandbox: Sandbox, entry: SandboxEntry, label: str) -> Way:
     if entry.missing_path_behavior not in (None, "skip"):
         raise _refused(f"{label} has the unknown missing_path_behavior {_shown(entry.missing_path_behavior)}")
     try:
-        canonical = os.path.realpath(path)
-        missing = not os.path.exists(canonical)
+        way = follow(path)
     except (OSError, ValueError) as error:
         raise _refused(f"{label}: {_shown(path)} cannot be resolved: {error}") from error
-    if missing and (entry.missing_path_behavior == "skip" or access == "write" or _is_minimal(entry)):
-        return None
-    return canonical
+    if sandbox.canonical_paths is True and entry.path.type == "path" and way.links:
+        raise _refused(
+            f"{_shown(path)} was a path without symbolic links when it was chosen, and now {_shown(way.links[0])} is "
+            "one: it was replaced since"
+        )
+    return way
+
+
+def _says_nothing(path: str, access: Access, entry: SandboxEntry) -> bool:
+    """Whether the entry is void because there is nothing at the path."""
+    void = entry.missing_path_behavior == "skip" or access == "write" or _is_minimal(entry)
+    return void and not os.path.exists(path)
 
 
 def _named_paths(sandbox: Sandbox, entry: SandboxEntry, label: str) -> Iterable[str]:
@@ -178,24 +186,37 @@ def _temporary_directories(sandbox: Sandbox, label: str) -> Iterable[str]:
     return (directory,) if directory else ()
 
 
-def _refuse_movable(policy: Policy, origins: list[tuple[str, str]]) -> None:
+def _refuse_movable(policy: Policy, ways: list[tuple[str, Way]]) -> None:
     """Refuse a path that runs through a symbolic link which the confined process itself could replace.
 
     Such a link decides what the rule means: one command could point it at any place, and the next request would then
     grant that place, or no longer protect the right one.
     """
-    for label, path in origins:
-        link = _movable_link(policy, path)
-        if link is not None:
-            raise _refused(
-                f"{label}: {_shown(path)} goes through the symbolic link {_shown(link)}, which the sandboxed process "
-                "could replace; send the path that it points to"
-            )
+    for label, way in ways:
+        for link in way.links:
+            if policy.access(os.path.dirname(link)) == "write":
+                raise _refused(
+                    f"{label}: {_shown(way.start)} goes through the symbolic link {_shown(link)}, which the sandboxed "
+                    "process could replace; send the path that it points to"
+                )
 
 
-def _movable_link(policy: Policy, path: str) -> str | None:
-    """The first such link on the way to `path`, by walking it as the kernel does."""
-    here, links = "/", 0
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a path was resolved: `end` is canonical, `links` are the symbolic links that were met, canonical but for
+    their last name."""
+
+    start: str
+    end: str
+    links: tuple[str, ...]
+
+
+def follow(path: str) -> Way:
+    """Resolve a path as the kernel does, once: its end and the links on it belong together, whatever changes meanwhile.
+
+    What does not exist counts as no link. Raises `OSError` for a circle of links.
+    """
+    here, links = "/", list[str]()
     ahead = path.split("/")[::-1]
     while ahead:
         part = ahead.pop()
@@ -207,12 +228,12 @@ def _movable_link(policy: Policy, path: str) -> str | None:
         if target is None:
             here = step
             continue
-        links += 1
-        if policy.access(here) == "write" or links > _MAX_LINKS:
-            return step
+        links.append(step)
+        if len(links) > _MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
         here = "/" if target.startswith("/") else here
         ahead.extend(target.split("/")[::-1])
-    return None
+    return Way(path, here, tuple(links))
 
 
 def _link_target(path: str) -> str | None:

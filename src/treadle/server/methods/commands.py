@@ -17,7 +17,7 @@ from typing import Final
 
 from msgspec import structs
 
-from treadle.agent.confinement import can_protect, sandbox_for
+from treadle.agent.confinement import UNPROTECTED, can_protect, request_sandbox
 from treadle.agent.event import Event
 from treadle.agent.ids import new_id, now_ms
 from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, ExecError, RpcError
@@ -120,7 +120,10 @@ class Command:
 
     async def _sandbox(self, cwd: str) -> Sandbox | None:
         policy = self.params.sandbox_policy or self._server.config.sandbox_policy()
-        return sandbox_for(policy, cwd, protect=policy.type != "workspaceWrite" or await can_protect())
+        protect = policy.type != "workspaceWrite" or await can_protect()
+        if not protect:
+            self._client.warn_once(UNPROTECTED)
+        return await request_sandbox(policy, cwd, self._server.home, protect=protect)
 
     def _environment(self, changes: Mapping[str, str | None]) -> tuple[EnvPolicy, dict[str, str]]:
         given = self._server.config.env_policy()

@@ -207,8 +207,9 @@ async def update_settings(call: Call) -> None:
         await thread.acquire()
         try:
             changes = setting_changes(params, thread.settings.cwd)
+            pins = await thread.look_at_roots(changes)
             thread.journal.write(thread.save())
             call.reply_when_kept(thread.journal, Empty())
-            thread.change_settings(changes)
+            thread.change_settings(changes, pins)
         finally:
             thread.release()

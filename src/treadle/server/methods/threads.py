@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
 
 from msgspec import structs
 
@@ -11,6 +11,7 @@ from treadle.agent.context import project_instructions, read_instructions
 from treadle.agent.event import Event
 from treadle.agent.git_info import read_git_info
 from treadle.agent.ids import new_id, now_ms
+from treadle.agent.pins import Pins, pin
 from treadle.agent.state import Settings, State, read_state, read_usage
 from treadle.agent.thread import Thread
 from treadle.agent.turn import Turn, usage_notification
@@ -45,6 +46,8 @@ from treadle.store.model import (
     ThreadRecord,
 )
 
+T = TypeVar("T")
+
 SOURCE: Final = "vscode"
 # A client that resumes gets the newest turns; the others are a page away.
 RESUMED_TURNS: Final = 100
@@ -77,21 +80,29 @@ async def start(call: Call) -> None:
     server.threads.check_open()
     settings = new_settings(server, params)
     store = server.memory if params.ephemeral else await server.store()
-    git_info, sources = await _look_around(settings.cwd, server.config_for(settings))
-    state = State(settings=settings, git_info=git_info, thread_source=params.thread_source)
+    git_info, sources, pins = await _look_around(settings, server.config_for(settings))
+    state = State(settings=settings, git_info=git_info, thread_source=params.thread_source, roots=pins.on_record())
     record = _record(call, state)
     thread = server.threads.add(Loaded(record, Counters(), 0), store, ephemeral=bool(params.ephemeral))
+    thread.adopt(pins)
     server.threads.subscribe(call.client, thread)
     thread.journal.write(record)
     _announce(call, thread, ThreadStartResponse(thread=thread.wire(), **_response(settings, sources)))
 
 
-async def _look_around(cwd: str, config: Config) -> tuple[GitInfo | None, list[InstructionFile]]:
-    """Nothing, when the file system does not answer; the first turn will say so."""
+async def _look_around(settings: Settings, config: Config) -> tuple[GitInfo | None, list[InstructionFile], Pins]:
+    """What is in the directory, and where its names lead. Refuses one whose file system does not answer."""
+    cwd = settings.cwd
+    return await _looked(
+        cwd, lambda: (read_git_info(cwd), read_instructions(cwd, config), Pins(pin(settings.sandbox, cwd)))
+    )
+
+
+async def _looked(cwd: str, function: Callable[[], T]) -> T:
     try:
-        return await look(lambda: (read_git_info(cwd), read_instructions(cwd, config)))
+        return await look(function)
     except TimeoutError:
-        return None, []
+        raise RpcError(INVALID_REQUEST, f"the file system of {cwd} does not answer; choose another cwd") from None
 
 
 def _record(call: Call, state: State, **more: Any) -> ThreadRecord:
@@ -163,11 +174,13 @@ async def _load(call: Call, thread_id: str) -> Thread:
         raise refusals.archived(thread_id)
     state = read_state(loaded.record.state)
     settings = overridden_settings(server, state.settings, call.params)
+    pins = await _pins(state, settings)
     if settings != state.settings:
         loaded = await claim_stored(store, thread_id)
         state = read_state(loaded.record.state)
         settings = overridden_settings(server, state.settings, call.params)
-        state = structs.replace(state, settings=settings)
+        pins = await _pins(state, settings)
+        state = structs.replace(state, settings=settings, roots=pins.on_record())
         record = structs.replace(
             loaded.record,
             state=state.encoded(),
@@ -177,7 +190,15 @@ async def _load(call: Call, thread_id: str) -> Thread:
         )
         loaded = structs.replace(loaded, record=record)
         await store.commit([record, Release(thread_id)])
-    return server.threads.add(loaded, store)
+    thread = server.threads.add(loaded, store)
+    thread.adopt(pins)
+    return thread
+
+
+async def _pins(state: State, settings: Settings) -> Pins:
+    """Of a stored thread that goes on with these settings: what it had keeps its meaning."""
+    fresh = await _looked(settings.cwd, lambda: pin(settings.sandbox, settings.cwd))
+    return Pins.known(state.roots).changed(settings.sandbox, settings.cwd, fresh)
 
 
 async def _recent_turns(thread: Thread) -> tuple[WireTurn, ...]:
@@ -261,7 +282,14 @@ async def fork(call: Call) -> None:
             raise RpcError(INVALID_REQUEST, f"turn not found: {params.last_turn_id}")
         last_turn, usage = found.number, read_usage(found.usage)
     settings = overridden_settings(server, state.settings, params)
-    state = State(settings=settings, usage=usage, git_info=state.git_info, thread_source=params.thread_source)
+    pins = await _pins(state, settings)
+    state = State(
+        settings=settings,
+        usage=usage,
+        git_info=state.git_info,
+        thread_source=params.thread_source,
+        roots=pins.on_record(),
+    )
     record = _record(
         call, state, name=source.name, preview=source.preview, listed=source.listed, forked_from_id=source_id
     )
@@ -273,6 +301,7 @@ async def fork(call: Call) -> None:
     assert loaded is not None
     common = await _common(server, settings)
     thread = server.threads.add(loaded, target, ephemeral=target is server.memory)
+    thread.adopt(pins)
     server.threads.subscribe(call.client, thread)
     turns = () if params.exclude_turns else await _recent_turns(thread)
     _announce(call, thread, ThreadForkResponse(thread=thread.wire(turns), **common), _news(thread))

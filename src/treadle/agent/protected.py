@@ -1,0 +1,77 @@
+"""What git and we take orders from, below the directories that commands may write.
+
+Owns the list of paths. A name that is missing is in it too: a command must not make it. Blocking.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from treadle.errors import INVALID_REQUEST, ExecError
+
+PROTECTED: Final = (".git", ".codex", ".treadle", ".agents")
+_MAX_POINTER: Final = 4096 + 64  # a path and the word before it
+
+
+def protected_paths(roots: Sequence[str], writable: Sequence[str]) -> list[str]:
+    """Canonical, for canonical roots. Raises `ExecError` for a link, which cannot be kept from being replaced."""
+    found: dict[str, None] = {}
+    for root in roots:
+        if not os.path.isdir(root):
+            continue  # nothing is granted there
+        for name in PROTECTED:
+            path = os.path.join(root, name)
+            if os.path.islink(path):
+                raise _refused(path)
+            found[path] = None
+        for directory in _git_directories(os.path.join(root, ".git")):
+            if any(within(place, directory) for place in writable) and not any(within(directory, r) for r in roots):
+                found[directory] = None
+    return list(found)
+
+
+def within(directory: str, path: str) -> bool:
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
+
+
+def _git_directories(path: str) -> Iterator[str]:
+    """The real directories behind a `.git`: of a worktree or submodule, and what several worktrees share."""
+    pointer = _text(path)
+    if pointer is not None:
+        word, _, target = pointer.partition(":")
+        if word != "gitdir":
+            return
+        path = os.path.realpath(os.path.join(os.path.dirname(path), target.strip()))
+        yield path
+    shared = _text(os.path.join(path, "commondir"))
+    if shared is not None:
+        yield os.path.realpath(os.path.join(path, shared.strip()))
+
+
+def _text(path: str) -> str | None:
+    """Of a small regular file; None for anything else."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        data = os.read(descriptor, _MAX_POINTER + 1)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return None if len(data) > _MAX_POINTER or b"\0" in data else os.fsdecode(data)
+
+
+def _refused(path: str) -> ExecError:
+    return ExecError(
+        f"sandbox: {path!a} is a symbolic link, which a command could replace by another; put a directory there (or, "
+        "for git, a file with `gitdir: …`), or run without a sandbox; the request was refused rather than run "
+        "unconfined",
+        INVALID_REQUEST,
+    )
