@@ -11,6 +11,7 @@ import pytest
 
 from system.raw_client import Json, RawClient, start_params
 from system.server_process import ServerProcess
+from treadle.transport import Address
 
 # --- environment variables; the server of these tests has SRVVAR=fromserver and SRV_API_KEY=hidden ---
 
@@ -138,7 +139,7 @@ def test_a_confined_process_has_the_network_only_when_granted(
     bash = shutil.which("bash")
     if bash is None:
         pytest.skip("bash, which can open a connection by itself, is not installed")
-    port = server.url.rpartition(":")[2]
+    port = Address.parse(server.url).port
     argv = [bash, "-c", f"exec 3<>/dev/tcp/127.0.0.1/{port} && echo connected"]
     for name, network, works in (("with", "enabled", True), ("without", "restricted", False)):
         code, output = confining.run(name, argv, root, sandbox=restricted(root, network=network))

@@ -116,6 +116,14 @@ def read_verdict(answer: Raw | RpcError, wanted: type[Any]) -> Verdict:
     return "acceptForSession" if hasattr(decision, "accept_with_execpolicy_amendment") else "decline"
 
 
+def warn_refused(turn: Turn, what: str) -> None:
+    policy = turn.thread.settings.approval_policy
+    turn.warn(
+        f"{what} was refused: it would leave the sandbox, and the approval policy "
+        f"`{policy if isinstance(policy, str) else 'granular'}` lets nobody be asked."
+    )
+
+
 def warn_unreviewed(turn: Turn, what: str) -> None:
     reviewer = turn.thread.settings.approvals_reviewer
     turn.warn(

@@ -51,7 +51,7 @@ class _Started(Struct, frozen=True):
 
 class Authority:
     def __init__(self) -> None:
-        self.epoch = 0
+        self.epoch: int = 0
         self.commands: set[Grant] = set()
         self.files: set[Location] = set()
         self._running: dict[CommandSession, _Started] = {}

@@ -60,7 +60,7 @@ class Thread:
         self.lock: asyncio.Lock = asyncio.Lock()  # requests for this thread are handled one after the other
         self.turn: Turn | None = None
         self.asks: dict[int, Ask] = {}
-        self.authority = Authority()
+        self.authority: Authority = Authority()
         self.history: History | None = None
         self.used_at: float = time.monotonic()
         self.on_rest: Callable[[Thread], None] = lambda thread: None  # called when nothing uses it any more
@@ -73,7 +73,7 @@ class Thread:
         self._warned: set[str] = set()  # texts of ours, so they are few
         self._holds = 0
         self._lingering: asyncio.TimerHandle | None = None
-        self.pins = Pins()
+        self.pins: Pins = Pins()
         self._take(loaded)
         self.journal: Journal = Journal(self.id, store, audience.tell, loaded.counters.seq)
 

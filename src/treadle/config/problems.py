@@ -53,8 +53,12 @@ class ConfigError(TreadleError):
         super().__init__("\n".join(map(str, problems)))
         self.problems = problems
         first = problems[0]
-        self.problem, self.path, self.key = first.problem, first.path, first.key
-        self.line, self.column, self.source = first.line, first.column, first.source
+        self.problem: str = first.problem
+        self.path: str | None = first.path
+        self.key: str | None = first.key
+        self.line: int | None = first.line
+        self.column: int | None = first.column
+        self.source: str | None = first.source
 
     def blames(self, source: str) -> bool:
         """Whether something from there is wrong."""

@@ -52,6 +52,7 @@ class Environment:
         files: What works with the files; the attribute `files`.
         info: What the place says of itself; the attribute `info`.
         close: What is called, and awaited if it gives something to await, to end it.
+        place: Where it is, for people.
     """
 
     def __init__(

@@ -194,7 +194,7 @@ class ModelError(TreadleError):
         self.message = message
         self.kind = kind
         self.http_status = http_status
-        self.retryable = retryable and (retry_after_s or 0.0) <= MAX_ASKED_S
+        self.retryable: bool = retryable and (retry_after_s or 0.0) <= MAX_ASKED_S
         self.retry_after_s = retry_after_s
 
     @property

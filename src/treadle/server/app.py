@@ -88,7 +88,7 @@ class AppServer:
         self._next_ask = 0
         self._relief = asyncio.Event()
         self._watches: dict[Client, dict[str, Watch]] = {}
-        self.searching = asyncio.Semaphore(MAX_SEARCHES)
+        self.searching: asyncio.Semaphore = asyncio.Semaphore(MAX_SEARCHES)
 
     # --- life ---
 

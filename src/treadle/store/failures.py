@@ -13,7 +13,7 @@ from typing import Final
 
 from treadle.store.model import StoreError, damaged
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 # How Python's binding begins to say that a column is not UTF-8.
 _NO_TEXT: Final = "Could not decode to UTF-8"

@@ -210,7 +210,12 @@ class MockModel:
         self.enqueue(replies.error_reply(status, body, headers, delay_s=delay_s, gate=gate))
 
     def enqueue_drop(self, *, delay_s: float = 0.0, gate: threading.Event | None = None) -> None:
-        """No answer: the connection is closed after the request was read. (`cut_after` closes it in the stream.)"""
+        """No answer: the connection is closed after the request was read. (`cut_after` closes it in the stream.)
+
+        Args:
+            delay_s: Seconds to wait before it is closed.
+            gate: Wait until this is set, too.
+        """
         self.enqueue(Reply(dropped=True, delay_s=delay_s, gate=gate))
 
     def enqueue(self, reply: Reply) -> None:

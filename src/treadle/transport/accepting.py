@@ -17,7 +17,7 @@ from http import HTTPStatus
 
 from treadle.transport.handshake import response
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 # So many per step of the event loop: those that were taken before are read in between.
 AT_ONCE = 16

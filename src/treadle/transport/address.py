@@ -23,7 +23,7 @@ _SHOWN = re.compile(r"(?P<scheme>\w+://)?(?:[^/?#]*@)?(?P<authority>[^/?#@]*)(?P
 def shown_url(text: str) -> str:
     """An address as it may be shown, whatever it is: a path may be a secret, except to a socket on this machine."""
     found = _SHOWN.fullmatch(text)
-    if found is None or found["scheme"] in ("unix://", "stdio://") or not found["authority"]:
+    if found is None or found["scheme"] in ("unix://", "stdio://") or (not found["scheme"] and not found["authority"]):
         return text
     hidden = "/…" if found["rest"].strip("/") else ""
     return f"{found['scheme'] or ''}{found['authority']}{hidden}"

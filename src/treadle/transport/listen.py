@@ -40,7 +40,7 @@ class Listener:
         self.gate = gate
         self.accept = accept
         self.text_only = text_only
-        self.max_connections = min(MAX_CONNECTIONS, _descriptors() // 2)
+        self.max_connections: int = min(MAX_CONNECTIONS, _descriptors() // 2)
         self.open: set[Channel] = set()
         self.half_open: HalfOpen[_Handshake] = HalfOpen()
         self._loop = asyncio.get_running_loop()

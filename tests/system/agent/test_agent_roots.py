@@ -264,7 +264,10 @@ async def test_a_patch_does_not_reach_the_home_or_a_replaced_root(tmp_path: Path
             stage.model.enqueue_calls(ToolCall("apply_patch", {"input": text}, None))
             stage.model.enqueue_assistant_message("done")
             await stage.run(thread, approvalPolicy="never")
-        assert [item["status"] for item in stage.completed("fileChange")] == ["failed", "failed"]
+        # The second is refused before it is an item: there is no directory that its name could be resolved in.
+        assert [item["status"] for item in stage.completed("fileChange")] == ["failed"]
+        *_, told = stage.model.requests()[-1].tool_outputs.values()
+        assert told.startswith("the patch was not applied: sandbox: ")
         assert not (home / "AGENTS.override.md").exists()
         assert list(stage.workspace.iterdir()) == []
 

@@ -318,7 +318,7 @@ def test_old_landlock_gets_truncate_from_the_filter(version: int, truncate: bool
 
 def granted(policy: Policy) -> set[str]:
     line = landlock_argv(policy, command("true"), version=7)
-    return {value.partition(",")[2] for option, value in pairwise(line) if option == "--grant"}
+    return {value.partition(",")[2] for option, value in pairwise(line) if option in ("--grant", "--offer")}
 
 
 def test_landlock_grants_no_terminals_and_no_disks_with_the_rest_of_the_root() -> None:

@@ -21,6 +21,7 @@ from treadle.agent.approvals import (
     refusal,
     refused_text,
     reviewer_text,
+    warn_refused,
     warn_unreviewed,
 )
 from treadle.agent.authority import CHANGED, ENDED, Grant
@@ -97,6 +98,7 @@ class Command:
             case "go":
                 return await self._execute(sandbox)
             case "refuse":
+                warn_refused(self._turn, f"`{self._arguments.cmd}`")
                 return refusal(self._settings)
             case "ask":
                 verdict = await self._ask(self._arguments.justification)

@@ -22,6 +22,7 @@ from treadle.agent.approvals import (
     refusal,
     refused_text,
     reviewer_text,
+    warn_refused,
     warn_unreviewed,
 )
 from treadle.agent.authority import file_rules
@@ -74,10 +75,17 @@ async def apply_patch(turn: Turn, call_id: str, text: str, cwd: str | None = Non
         files = await PinnedFiles.resolve(paths(patch, where), await file_policy(turn.thread))
         changes = await _plan(patch, files, where)
     except (PatchError, ExecError) as error:
-        return f"the patch was not applied: {error.message}"
+        return _not_applied(turn, error)
     if not changes:
         return "the patch was read, and changes nothing"
     return await _Patching(turn, call_id, changes, files, settings, epoch).run()
+
+
+def _not_applied(turn: Turn, error: PatchError | ExecError) -> str:
+    """For the model, and for people: the item of a patch has no place for a reason."""
+    text = f"the patch was not applied: {error.message}"
+    turn.warn(text)
+    return text
 
 
 async def file_policy(thread: Thread) -> Policy | None:
@@ -129,6 +137,7 @@ class _Patching:
                 return await self._apply()
             case "refuse":
                 self._finish("failed")
+                warn_refused(self._turn, "a patch")
                 return refusal(self._settings)
             case "ask":
                 return await self._after(await self._ask(beyond), beyond)
@@ -190,7 +199,7 @@ class _Patching:
             await apply([_resolved(change, self._files) for change in self._changes], self._files)
         except (PatchError, ExecError) as error:
             self._finish("failed")
-            return f"the patch was not applied: {error.message}"
+            return _not_applied(self._turn, error)
         self._finish("completed")
         self._tell_diff()
         return "Success. Updated the following files:\n" + "\n".join(map(_line, self._changes))

@@ -57,7 +57,7 @@ class PinnedFiles:
     """The files that `names` led to when this was made by `resolve`. By path of a location; any other is refused."""
 
     def __init__(self, targets: Iterable[Target], policy: Policy | None, run: Run) -> None:
-        self.targets = {target.name: target for target in targets}
+        self.targets: dict[str, Target] = {target.name: target for target in targets}
         self._rights = Rights(policy)
         self._lifted = False
         self._run = run

@@ -77,7 +77,7 @@ class Options:
 
     def __init__(self, arguments: list[str]) -> None:
         self.grants: list[tuple[int, str, bool]] = []
-        self.terminal_rights = 0
+        self.terminal_rights: int = 0
         self.landlock: tuple[int, int, int] | None = None
         self.filter: bytes = b""
         self.arg0: str | None = None

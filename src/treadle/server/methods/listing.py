@@ -23,7 +23,7 @@ from treadle.server.client import Call
 from treadle.server.pages import turns_with_items
 from treadle.store.model import SortKey, StoreError, ThreadCursor, ThreadQuery, ThreadRecord
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 DEFAULT_LIMIT: Final = 25
 MAX_LIMIT: Final = 100
