@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from treadle.agent.pins import Pins, pin, pinned_paths
 from treadle.agent.protected import protected_paths, within
-from treadle.errors import INVALID_REQUEST, ExecError
+from treadle.errors import ExecError
+from treadle.execution.sandbox.refusal import refused
 from treadle.execution.uris import uri_from_path
 from treadle.protocol.app.settings import (
     DangerFullAccessSandboxPolicy,
@@ -154,19 +155,16 @@ class _Home:
         """A link that a command could replace would decide what the next server takes for its home."""
         for link in self._links:
             if any(within(root, os.path.dirname(link)) for root in writable):
-                raise ExecError(
-                    f"sandbox: the home of Treadle is found through the symbolic link {link!a}, which a command could "
-                    f"replace; set TREADLE_HOME to {self._path!a}; the request was refused rather than run unconfined",
-                    INVALID_REQUEST,
+                raise refused(
+                    f"the home of Treadle is found through the symbolic link {link!a}, which a command could "
+                    f"replace; set TREADLE_HOME to {self._path!a}"
                 )
 
     def check_outside(self, cwd: str) -> None:
         if cwd == self._path:
-            raise ExecError(
-                f"sandbox: the working directory {cwd!a} is the home of Treadle itself, with its settings and its "
-                "login, which commands must not see; choose another; the request was refused rather than run "
-                "unconfined",
-                INVALID_REQUEST,
+            raise refused(
+                f"the working directory {cwd!a} is the home of Treadle itself, with its settings and its "
+                "login, which commands must not see; choose another"
             )
 
     def entries(self) -> Iterable[SandboxEntry]:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
-from treadle.errors import INVALID_REQUEST, ExecError
+from treadle.execution.sandbox.refusal import refused
 from treadle.protocol.app.settings import SandboxPolicy, WorkspaceWriteSandboxPolicy
 
 Identity: TypeAlias = tuple[int, int]
@@ -67,7 +67,7 @@ class Pins:
             self._compare(path, found)
             for link in links:
                 if any(contains(end, os.path.dirname(link)) for end in ends):
-                    raise _refused(
+                    raise refused(
                         f"{path!a} goes through the symbolic link {link!a}, which a command could replace; give the "
                         f"thread the path that it leads to ({found.canonical!a}) instead"
                     )
@@ -75,14 +75,14 @@ class Pins:
     def _compare(self, path: str, found: Pin) -> None:
         pin = self._pins[path]
         if found.canonical != pin.canonical:
-            raise _refused(
+            raise refused(
                 f"{path!a} led to {pin.canonical!a} when the thread got it and leads to {found.canonical!a} now; put "
                 "it back, or start a new thread if the change was yours"
             )
         if found.identity is None:
             return
         if pin.identity not in (None, found.identity):
-            raise _refused(
+            raise refused(
                 f"{path!a} is not the directory any more that it was when the thread got it; put that one back, or "
                 "start a new thread if the change was yours"
             )
@@ -117,7 +117,7 @@ def _look(path: str) -> tuple[Pin, tuple[str, ...]]:
     try:
         way = follow(path)
     except (OSError, ValueError) as error:
-        raise _refused(f"{path!a} cannot be resolved: {error}") from None
+        raise refused(f"{path!a} cannot be resolved: {error}") from None
     return _found(way.end), way.links
 
 
@@ -127,7 +127,3 @@ def _found(canonical: str) -> Pin:
     except (OSError, ValueError):
         return Pin(canonical, None)
     return Pin(canonical, (status.st_dev, status.st_ino))
-
-
-def _refused(reason: str) -> ExecError:
-    return ExecError(f"sandbox: {reason}; the request was refused rather than run unconfined", INVALID_REQUEST)

@@ -6,11 +6,12 @@ Owns the list of paths. A name that is missing is in it too: a command must not 
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from treadle.errors import INVALID_REQUEST, ExecError
+from treadle.errors import ExecError
+from treadle.execution.sandbox.refusal import refused
+from treadle.execution.user_files import read_regular
 
 PROTECTED: Final = (".git", ".codex", ".treadle", ".agents")
 _MAX_POINTER: Final = 4096 + 64  # a path and the word before it
@@ -53,25 +54,12 @@ def _git_directories(path: str) -> Iterator[str]:
 
 def _text(path: str) -> str | None:
     """Of a small regular file; None for anything else."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    except (OSError, ValueError):
-        return None
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
-        data = os.read(descriptor, _MAX_POINTER + 1)
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
-    return None if len(data) > _MAX_POINTER or b"\0" in data else os.fsdecode(data)
+    found = read_regular(path, _MAX_POINTER + 1)
+    return None if found is None or len(found[0]) > _MAX_POINTER or b"\0" in found[0] else os.fsdecode(found[0])
 
 
 def _refused(path: str) -> ExecError:
-    return ExecError(
-        f"sandbox: {path!a} is a symbolic link, which a command could replace by another; put a directory there (or, "
-        "for git, a file with `gitdir: …`), or run without a sandbox; the request was refused rather than run "
-        "unconfined",
-        INVALID_REQUEST,
+    return refused(
+        f"{path!a} is a symbolic link, which a command could replace by another; put a directory there (or, for git, a "
+        "file with `gitdir: …`), or run without a sandbox"
     )

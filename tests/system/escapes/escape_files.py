@@ -231,6 +231,26 @@ def make_setuid_descriptor(ground: Ground, tell: Tell) -> None:
         os.fchmod(file.fileno(), 0o4755)
 
 
+@attempt("make-setuid-open")
+def make_setuid_open(ground: Ground, tell: Tell) -> None:
+    os.umask(0)
+    os.close(os.open("mine", os.O_CREAT | os.O_WRONLY, 0o4755))
+
+
+@attempt("make-setuid-node")
+def make_setuid_node(ground: Ground, tell: Tell) -> None:
+    os.umask(0)
+    os.mknod("mine", stat.S_IFREG | 0o4755)
+
+
+@attempt("make-setuid-openat2")
+def make_setuid_openat2(ground: Ground, tell: Tell) -> None:
+    os.umask(0)
+    how = struct.pack("<3Q", os.O_CREAT | os.O_WRONLY, 0o4755, 0)
+    descriptor = checked(LIBC.syscall(437, -100, b"mine", how, len(how)))
+    os.close(descriptor)
+
+
 @attempt("file-powers", control="root", may_lack=(errno.EOPNOTSUPP,))
 def file_powers(ground: Ground, tell: Tell) -> None:
     """Powers that whoever runs the file gets, given directly or as the root of a user namespace."""

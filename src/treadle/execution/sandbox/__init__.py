@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
-from treadle.errors import INVALID_PARAMS, INVALID_REQUEST, ExecError
+from treadle.errors import INVALID_PARAMS, ExecError
 from treadle.execution.sandbox.policy import Access, Policy, Rule, policy_from_wire
+from treadle.execution.sandbox.refusal import refused
 from treadle.protocol.exec import SandboxType
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def confine(
         raise ExecError("argv must not be empty", INVALID_PARAMS)
     directory = os.path.realpath(cwd)
     if policy.access(directory) == "none":
-        raise _refused(f"the working directory {directory!a} is not readable under the policy")
+        raise refused(f"the working directory {directory!a} is not readable under the policy")
     command = Command(tuple(argv), arg0, directory, tty, split_environment(env))
     chosen = mechanism or _configured() or _best()
     return _by_bubblewrap(policy, command) if chosen == "bubblewrap" else _by_landlock(policy, command)
@@ -101,7 +102,7 @@ def _by_bubblewrap(policy: Policy, command: Command) -> Confined:
 
     found = HOST.bubblewrap()
     if isinstance(found, Unusable):
-        raise _refused(f"{found.reason}; install bubblewrap and allow unprivileged user namespaces")
+        raise refused(f"{found.reason}; install bubblewrap and allow unprivileged user namespaces")
     placeholders = Placeholders()
     try:
         line = bubblewrap_argv(placeholders.hold(policy), command, found=found)
@@ -117,7 +118,7 @@ def _by_landlock(policy: Policy, command: Command) -> Confined:
 
     version = HOST.landlock()
     if version < 1:
-        raise _refused(
+        raise refused(
             "this machine has no way to confine a process: install bubblewrap (and allow unprivileged user "
             "namespaces), or use a kernel with Landlock switched on"
         )
@@ -134,8 +135,4 @@ def _configured() -> Mechanism | None:
         case "landlock":
             return "landlock"
         case other:
-            raise _refused(f"TREADLE_SANDBOX is {other!a}; it can be bubblewrap, landlock or empty")
-
-
-def _refused(reason: str) -> ExecError:
-    return ExecError(f"sandbox: {reason}; the request was refused rather than run unconfined", INVALID_REQUEST)
+            raise refused(f"TREADLE_SANDBOX is {other!a}; it can be bubblewrap, landlock or empty")

@@ -19,11 +19,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from treadle.errors import INVALID_REQUEST, ExecError
 from treadle.execution.sandbox.command import Command
 from treadle.execution.sandbox.landlock import LAUNCHER, interpreter, launcher_argv
 from treadle.execution.sandbox.mounts import Kind, checked_argv
 from treadle.execution.sandbox.policy import Access, Policy, contains
+from treadle.execution.sandbox.refusal import refused
 
 SHELL: Final = "/bin/sh"
 ENV: Final = "/usr/bin/env"
@@ -86,7 +86,7 @@ def _inner_argv(policy: Policy, command: Command, shielded: Sequence[int]) -> li
 def _require_readable(policy: Policy, *paths: str) -> None:
     for path in paths:
         if policy.access(os.path.realpath(path)) == "none":
-            raise _refused(f"{path!a} is needed to start the command but is not readable; grant read access to it")
+            raise refused(f"{path!a} is needed to start the command but is not readable; grant read access to it")
 
 
 def _check(policy: Policy, mounts: Mapping[str, Mount]) -> list[str]:
@@ -159,7 +159,7 @@ def _mounts(policy: Policy) -> dict[str, Mount]:
 def _check_missing(path: str, access: Access, parent: Access) -> None:
     """What does not exist cannot be covered without leaving a stub in the user's files."""
     if parent == "write" and access != "write":
-        raise _refused(
+        raise refused(
             f"{path!a} shall have {access} access in a writable directory but does not exist, so it cannot be "
             'protected; create it, or send the entry with missing_path_behavior "skip"'
         )
@@ -190,7 +190,3 @@ def _top_links(policy: Policy) -> Iterator[str]:
     for link in links:
         if policy.access(os.path.realpath(link)) != "none":
             yield from ("--symlink", os.readlink(link), link)
-
-
-def _refused(reason: str) -> ExecError:
-    return ExecError(f"sandbox: {reason}; the request was refused rather than run unconfined", INVALID_REQUEST)

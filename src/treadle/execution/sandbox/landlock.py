@@ -17,9 +17,9 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from treadle.errors import INVALID_REQUEST, ExecError
 from treadle.execution.sandbox.command import Command
 from treadle.execution.sandbox.policy import Access, Policy, Rule, contains
+from treadle.execution.sandbox.refusal import refused
 from treadle.execution.sandbox.seccomp import filter_program
 
 LAUNCHER: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launcher.py")
@@ -92,10 +92,9 @@ def interpreter() -> str:
         path = os.path.realpath(found) if found else ""
         if os.path.isfile(path) and os.access(path, os.X_OK) and os.path.isfile(LAUNCHER):
             return path
-    raise ExecError(
-        "sandbox: the launcher needs a Python executable and this package as plain files; install treadle unpacked "
-        "or install bubblewrap; the request was refused rather than run unconfined",
-        INVALID_REQUEST,
+    raise refused(
+        "the launcher needs a Python executable and this package as plain files; install treadle unpacked "
+        "or install bubblewrap"
     )
 
 
@@ -103,11 +102,10 @@ def _refuse_writable_python(policy: Policy) -> None:
     """The launcher runs before it is confined: what it runs on must not be the work of an earlier command."""
     for path in (interpreter(), os.path.realpath(os.__file__)):
         if policy.access(path) == "write" and policy.access("/") != "write":
-            raise ExecError(
-                f"sandbox: {path!a} is part of the Python that sets up the sandbox, and the command could change it; "
+            raise refused(
+                f"{path!a} is part of the Python that sets up the sandbox, and the command could change it; "
                 "use a Python outside of what commands may write, or install bubblewrap (with user namespaces "
-                "allowed); the request was refused rather than run unconfined",
-                INVALID_REQUEST,
+                "allowed)"
             )
 
 
@@ -119,7 +117,7 @@ def _grants(policy: Policy) -> list[Rule]:
         if rule.path != "/":
             parent = policy.access(os.path.dirname(rule.path))
         if parent == "write" and rule.access != "write":
-            raise _refused(
+            raise refused(
                 f"Landlock cannot keep {rule.path!a} at {rule.access} below a path with write access; install "
                 "bubblewrap (with user namespaces allowed) on the server, or have it outside of what may be written"
             )
@@ -151,7 +149,7 @@ def _around(directory: str, holes: Sequence[str]) -> list[str]:
             else:
                 paths.append(name)
         if len(paths) > _MAX_AROUND:
-            raise _refused(
+            raise refused(
                 f"Landlock would need more than {_MAX_AROUND} grants around {holes[0]!a}; install bubblewrap (with "
                 "user namespaces allowed) on the server"
             )
@@ -165,10 +163,6 @@ def _names(directory: str) -> list[str]:
             return sorted(entry.path for entry in entries if not entry.is_symlink())
     except OSError:
         return []
-
-
-def _refused(reason: str) -> ExecError:
-    return ExecError(f"sandbox: {reason}; the request was refused rather than run unconfined", INVALID_REQUEST)
 
 
 def _rights(rule: Rule, files: int) -> int:

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from treadle.errors import INVALID_REQUEST, ExecError
+from treadle.errors import ExecError
+from treadle.execution.sandbox.refusal import refused
 
 Kind = Literal["read", "write", "hidden", "masked"]
 
@@ -82,7 +83,7 @@ class Table:
         """The line of a bind of `path` at `at`, else at itself. Refuses a path that is no longer canonical."""
         mount = self._mounts.get(_mount_number(path))
         if mount is None:
-            raise _refused(f"{path!a} is on a mount that is not in the table of this process")
+            raise refused(f"{path!a} is on a mount that is not in the table of this process")
         below = path[len(mount.point.rstrip("/")) :]
         root = (mount.root.rstrip("/") + below) or "/"
         return Mounted(0, mount.device, root, at or path).line
@@ -127,10 +128,10 @@ def _mount_number(path: str) -> int:
     try:
         descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        raise _refused(f"{path!a} cannot be opened: {error.strerror}") from None
+        raise refused(f"{path!a} cannot be opened: {error.strerror}") from None
     try:
         if os.readlink(f"/proc/self/fd/{descriptor}") != path or stat.S_ISLNK(os.fstat(descriptor).st_mode):
-            raise _refused(f"{path!a} was replaced while the sandbox was being set up")
+            raise refused(f"{path!a} was replaced while the sandbox was being set up")
         with open(f"/proc/self/fdinfo/{descriptor}", encoding="ascii") as file:
             return next(int(line.split()[1]) for line in file if line.startswith("mnt_id:"))
     finally:
@@ -165,7 +166,3 @@ def _plain(text: str) -> str:
     for code, character in ((r"\040", " "), (r"\011", "\t"), (r"\012", "\n"), (r"\134", "\\")):
         text = text.replace(code, character)
     return text
-
-
-def _refused(reason: str) -> ExecError:
-    return ExecError(f"sandbox: {reason}; the request was refused rather than run unconfined", INVALID_REQUEST)

@@ -18,8 +18,8 @@ import threading
 import time
 from typing import Final, Literal
 
-from treadle.errors import INVALID_REQUEST, ExecError
 from treadle.execution.sandbox.policy import Policy, Rule
+from treadle.execution.sandbox.refusal import refused
 
 _MARK_NS: Final = 987_654_320 * 10**9  # whole and even, since some file systems count in steps of two seconds
 _ROUNDS: Final = 50  # another server may remove it between our looking and our locking, again and again
@@ -105,7 +105,7 @@ def _verdict(path: str, error: OSError) -> Kept:
         return "theirs"  # something is there that is no directory
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return "theirs" if os.path.lexists(path) else "impossible"  # for the command too: it can do less than we can
-    raise _refused(f"{path!a} cannot be kept from being made: {error.strerror}") from None
+    raise refused(f"{path!a} cannot be kept from being made: {error.strerror}") from None
 
 
 def _first_missing(path: str) -> str | None:
@@ -126,7 +126,3 @@ def _is_at(path: str, descriptor: int) -> bool:
     except OSError:
         return False
     return (found.st_dev, found.st_ino) == (held.st_dev, held.st_ino)
-
-
-def _refused(reason: str) -> ExecError:
-    return ExecError(f"sandbox: {reason}; the request was refused rather than run unconfined", INVALID_REQUEST)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from treadle.errors import INVALID_REQUEST, ExecError
+from treadle.execution.sandbox.refusal import refused
 from treadle.execution.uris import path_from_uri
 from treadle.protocol.exec import Sandbox, SandboxEntry, SandboxPathValue
 
@@ -84,7 +84,7 @@ def policy_from_wire(sandbox: Sandbox | None) -> Policy | None:
     permissions = sandbox.permissions
     network = permissions.network == "enabled"
     if permissions.file_system is None:
-        raise _refused("permissions are managed but have no file_system")
+        raise refused("permissions are managed but have no file_system")
     if permissions.file_system.type == "unrestricted":
         return None if network else Policy((Rule("/", "write"),), network)
     return _restricted(sandbox, permissions.file_system.entries, network)
@@ -97,7 +97,7 @@ def _restricted(sandbox: Sandbox, entries: tuple[SandboxEntry, ...], network: bo
         label = f"entry {number}"
         access = _ACCESS.get(entry.access)
         if access is None:
-            raise _refused(f"{label} has the unknown access {_shown(entry.access)}; known are {', '.join(_ACCESS)}")
+            raise refused(f"{label} has the unknown access {_shown(entry.access)}; known are {', '.join(_ACCESS)}")
         for path in _named_paths(sandbox, entry, label):
             way = _way(path, sandbox, entry, label)
             if _says_nothing(way.end, access, entry):
@@ -106,7 +106,7 @@ def _restricted(sandbox: Sandbox, entries: tuple[SandboxEntry, ...], network: bo
                 chosen[way.end] = access
             ways.append((label, way))
             if len(ways) > MAX_RULES:
-                raise _refused(f"it has more than {MAX_RULES} paths")
+                raise refused(f"it has more than {MAX_RULES} paths")
     policy = Policy(tuple(Rule(path, chosen[path]) for path in sorted(chosen)), network)
     _refuse_movable(policy, ways)
     return policy
@@ -114,13 +114,13 @@ def _restricted(sandbox: Sandbox, entries: tuple[SandboxEntry, ...], network: bo
 
 def _way(path: str, sandbox: Sandbox, entry: SandboxEntry, label: str) -> Way:
     if entry.missing_path_behavior not in (None, "skip"):
-        raise _refused(f"{label} has the unknown missing_path_behavior {_shown(entry.missing_path_behavior)}")
+        raise refused(f"{label} has the unknown missing_path_behavior {_shown(entry.missing_path_behavior)}")
     try:
         way = follow(path)
     except (OSError, ValueError) as error:
-        raise _refused(f"{label}: {_shown(path)} cannot be resolved: {error}") from error
+        raise refused(f"{label}: {_shown(path)} cannot be resolved: {error}") from error
     if sandbox.canonical_paths is True and entry.path.type == "path" and way.links:
-        raise _refused(
+        raise refused(
             f"{_shown(path)} was a path without symbolic links when it was chosen, and now {_shown(way.links[0])} is "
             "one: it was replaced since"
         )
@@ -138,21 +138,21 @@ def _named_paths(sandbox: Sandbox, entry: SandboxEntry, label: str) -> Iterable[
     match entry.path.type:
         case "path":
             if entry.path.path is None:
-                raise _refused(f"{label} is a path without a path")
+                raise refused(f"{label} is a path without a path")
             return (path_from_uri(entry.path.path, field=f"sandbox {label}"),)
         case "special":
             if entry.path.value is None:
-                raise _refused(f"{label} is special without a value")
+                raise refused(f"{label} is special without a value")
             return _special_paths(sandbox, entry.path.value, label)
         case "glob_pattern":
-            raise _refused(f"{label} is a glob_pattern, which cannot be enforced here; list the paths instead")
+            raise refused(f"{label} is a glob_pattern, which cannot be enforced here; list the paths instead")
         case other:
-            raise _refused(f"{label} has the unknown path type {_shown(other)}")
+            raise refused(f"{label} has the unknown path type {_shown(other)}")
 
 
 def _special_paths(sandbox: Sandbox, value: SandboxPathValue, label: str) -> Iterable[str]:
     if value.subpath is not None and value.kind != "project_roots":
-        raise _refused(f"{label}: only project_roots can have a subpath, not {_shown(value.kind)}")
+        raise refused(f"{label}: only project_roots can have a subpath, not {_shown(value.kind)}")
     match value.kind:
         case "root":
             return ("/",)
@@ -165,13 +165,13 @@ def _special_paths(sandbox: Sandbox, value: SandboxPathValue, label: str) -> Ite
         case "project_roots":
             return _project_roots(sandbox, value.subpath, label)
         case other:
-            raise _refused(f"{label} has the unknown special kind {_shown(other)}")
+            raise refused(f"{label} has the unknown special kind {_shown(other)}")
 
 
 def _project_roots(sandbox: Sandbox, subpath: str | None, label: str) -> Iterator[str]:
     parts = [part for part in (subpath or "").split("/") if part not in ("", ".")]
     if subpath is not None and (subpath.startswith("/") or ".." in parts or "\0" in subpath):
-        raise _refused(f"{label}: the subpath {_shown(subpath)} leaves the project root")
+        raise refused(f"{label}: the subpath {_shown(subpath)} leaves the project root")
     for uri in sandbox.workspace_roots:
         root = path_from_uri(uri, field="sandbox workspaceRoots")
         yield os.path.join(root, *parts)
@@ -182,7 +182,7 @@ def _temporary_directories(sandbox: Sandbox, label: str) -> Iterable[str]:
         return [path_from_uri(uri, field="sandbox temporaryDirectories") for uri in sandbox.temporary_directories]
     directory = os.environ.get("TMPDIR", "")
     if directory and not os.path.isabs(directory):
-        raise _refused(f"{label} is tmpdir, but TMPDIR of the server is the relative path {_shown(directory)}")
+        raise refused(f"{label} is tmpdir, but TMPDIR of the server is the relative path {_shown(directory)}")
     return (directory,) if directory else ()
 
 
@@ -195,7 +195,7 @@ def _refuse_movable(policy: Policy, ways: list[tuple[str, Way]]) -> None:
     for label, way in ways:
         for link in way.links:
             if policy.access(os.path.dirname(link)) == "write":
-                raise _refused(
+                raise refused(
                     f"{label}: {_shown(way.start)} goes through the symbolic link {_shown(link)}, which the sandboxed "
                     "process could replace; send the path that it points to"
                 )
@@ -245,10 +245,6 @@ def _link_target(path: str) -> str | None:
 
 def _is_minimal(entry: SandboxEntry) -> bool:
     return entry.path.value is not None and entry.path.value.kind == "minimal"
-
-
-def _refused(reason: str) -> ExecError:
-    return ExecError(f"sandbox: {reason}; the request was refused rather than run unconfined", INVALID_REQUEST)
 
 
 def _shown(text: object) -> str:

@@ -18,7 +18,7 @@ import os
 import struct
 from typing import Final
 
-from treadle.errors import INVALID_REQUEST, ExecError
+from treadle.execution.sandbox.refusal import refused
 
 _LOAD: Final = 0x20  # BPF_LD | BPF_W | BPF_ABS
 _AND: Final = 0x54  # BPF_ALU | BPF_AND | BPF_K
@@ -30,6 +30,7 @@ _RETURN: Final = 0x06  # BPF_RET | BPF_K
 _ALLOW: Final = 0x7FFF0000
 _KILL_PROCESS: Final = 0x80000000
 _DENY: Final = 0x00050000 | errno.EPERM  # SECCOMP_RET_ERRNO
+_NO_SUCH_CALL: Final = 0x00050000 | errno.ENOSYS
 
 # Offsets in `struct seccomp_data`; both machines are little-endian, so the low half of an argument comes first.
 _NUMBER: Final = 0
@@ -45,6 +46,7 @@ _SOCKET_TYPE: Final = 0xF  # the rest are flags
 _SOCK_STREAM: Final = 1
 _SOCK_SEQPACKET: Final = 5
 _SETUID: Final = 0o4000
+_O_CREAT_OR_TMPFILE: Final = 0o100 | 0o20000000
 _O_TRUNC: Final = 0o1000
 _O_WRONLY_OR_RDWR: Final = 0o3
 _TIOCSTI: Final = 0x5412
@@ -64,6 +66,7 @@ CALLS: Final = {
     "bpf": (321, 280),
     "chmod": (90, _MISSING),
     "connect": (42, 203),
+    "creat": (85, _MISSING),
     "fchmod": (91, 52),
     "fchmodat": (268, 53),
     "fchmodat2": (452, 452),
@@ -72,6 +75,8 @@ CALLS: Final = {
     "io_uring_setup": (425, 425),
     "ioctl": (16, 29),
     "keyctl": (250, 219),
+    "mknod": (133, _MISSING),
+    "mknodat": (259, 33),
     "mq_open": (240, 180),
     "mq_unlink": (241, 181),
     "msgctl": (71, 187),
@@ -111,7 +116,6 @@ _SHARED_MEMORY_AND_QUEUES: Final = (
     *("shmget", "shmat", "shmctl", "semget", "semop", "semtimedop", "semctl"),
     *("msgget", "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink"),
 )
-_TRUNCATING: Final = ("truncate", "openat2")  # what the second is asked to do is not seen here
 
 
 def filter_program(*, network: bool, truncate: bool, namespaces: bool, machine: str | None = None) -> bytes:
@@ -121,14 +125,10 @@ def filter_program(*, network: bool, truncate: bool, namespaces: bool, machine: 
     """
     name = machine or os.uname().machine
     if name not in MACHINES:
-        raise ExecError(
-            f"sandbox: no system-call filter for the machine {name!r}, only for {', '.join(MACHINES)}; the request "
-            "was refused rather than run unconfined",
-            INVALID_REQUEST,
-        )
+        raise refused(f"no system-call filter for the machine {name!r}, only for {', '.join(MACHINES)}")
     audit, column = MACHINES[name]
     numbers = {call: row[column] for call, row in CALLS.items() if row[column] != _MISSING}
-    denied = [*_NEVER, *(() if namespaces else _SHARED_MEMORY_AND_QUEUES), *(() if truncate else _TRUNCATING)]
+    denied = [*_NEVER, *(() if namespaces else _SHARED_MEMORY_AND_QUEUES), *(() if truncate else ("truncate",))]
     if not network:
         denied += ("socket", "connect", "bind")
     program = [
@@ -137,9 +137,11 @@ def filter_program(*, network: bool, truncate: bool, namespaces: bool, machine: 
         *_when(numbers["socketpair"], _CONNECTED_PAIR),
         *_when(numbers["socket"], _INTERNET),
         *_when(numbers["ioctl"], _NO_TYPING),
+        # What it is asked to do is not seen here. Programs know that older kernels lack it, and do without.
+        *[(_JUMP_EQUAL, 0, 1, numbers["openat2"]), (_RETURN, 0, 0, _NO_SUCH_CALL)],
         *_deny_setuid(numbers),
+        *_check_opening(numbers, truncate=truncate),
         *(() if namespaces else _keep_limits(numbers)),
-        *(() if truncate else _keep_content(numbers)),
         (_RETURN, 0, 0, _ALLOW),
     ]
     return b"".join(struct.pack("<HBBI", *instruction) for instruction in program)
@@ -202,26 +204,36 @@ _NO_TYPING: Final[list[Instruction]] = [
 
 def _deny_setuid(numbers: Numbers) -> list[Instruction]:
     """A file that gives its owner's rights to whoever runs it, outside and later, would undo the sandbox."""
+    changing = (("chmod", 1), ("fchmod", 1), ("fchmodat", 2), ("fchmodat2", 2))
+    making = (("creat", 1), ("mknod", 1), ("mknodat", 2))
     program: list[Instruction] = []
-    for call, mode in (("chmod", 1), ("fchmod", 1), ("fchmodat", 2), ("fchmodat2", 2)):
+    for call, mode in (*changing, *making):
         if call in numbers:
-            check = [(_LOAD, 0, 0, _argument(mode)), (_JUMP_ANY_BIT, 0, 1, _SETUID), (_RETURN, 0, 0, _DENY)]
-            program += _when(numbers[call], check)
+            program += _when(numbers[call], _without_setuid(mode))
     return program
 
 
-def _keep_content(numbers: Numbers) -> list[Instruction]:
-    """A file that is opened for reading only must not lose its content by that."""
+def _without_setuid(mode: int) -> list[Instruction]:
+    return [(_LOAD, 0, 0, _argument(mode)), (_JUMP_ANY_BIT, 0, 1, _SETUID), (_RETURN, 0, 0, _DENY)]
+
+
+def _check_opening(numbers: Numbers, *, truncate: bool) -> list[Instruction]:
+    """A file that is made by opening it is not setuid either. Without `truncate`, one that is opened for reading only
+    must not lose its content by that."""
     program: list[Instruction] = []
     for call, flags in (("open", 1), ("openat", 2)):
-        if call in numbers:
-            check = [
+        if call not in numbers:
+            continue
+        mode = _without_setuid(flags + 1)
+        check = [(_LOAD, 0, 0, _argument(flags)), (_JUMP_ANY_BIT, 0, len(mode), _O_CREAT_OR_TMPFILE), *mode]
+        if not truncate:
+            check += [
                 (_LOAD, 0, 0, _argument(flags)),
                 (_JUMP_ANY_BIT, 0, 2, _O_TRUNC),
                 (_JUMP_ANY_BIT, 1, 0, _O_WRONLY_OR_RDWR),
                 (_RETURN, 0, 0, _DENY),
             ]
-            program += _when(numbers[call], check)
+        program += _when(numbers[call], check)
     return program
 
 
