@@ -27,7 +27,8 @@ async def look(function: Callable[[], T], seconds: float = LOOK_S) -> T:
     The thread then goes on by itself, so `function` must not write. It is not one of the loop's worker threads: those
     are few, and a directory that hangs must not take them from everybody else.
     """
-    if not _looks.acquire(blocking=False):
+    running = _looks
+    if not running.acquire(blocking=False):
         raise TimeoutError(f"{MAX_LOOKS} reads are waiting for a file system that does not answer")
     outcome: Future[T] = Future()
     outcome.set_running_or_notify_cancel()  # nobody can take it back from the thread
@@ -38,7 +39,7 @@ async def look(function: Callable[[], T], seconds: float = LOOK_S) -> T:
         except BaseException as error:
             outcome.set_exception(error)
         finally:
-            _looks.release()
+            running.release()
 
     threading.Thread(target=work, name="look", daemon=True).start()
     async with asyncio.timeout(seconds):

@@ -85,6 +85,7 @@ class Answer(BaseHTTPRequestHandler):
     def _stream(self, site: Site) -> None:
         self.send_response(200)
         self.send_header("Transfer-Encoding", "chunked")
+        self.send_header("Connection", "close")  # else the next request may be sent into a connection that is ending
         self.end_headers()
         self.wfile.write(b"3\r\none\r\n")
         site.gate.wait(DEADLINE)
