@@ -170,7 +170,8 @@ def _writable(policy: WorkspaceWriteSandboxPolicy, cwd: str) -> str:
         places.append("`$TMPDIR`")
     return (
         f"Commands can read files, and write below {', '.join(places)}. There, `.git`, `.codex`, `.treadle` and "
-        "`.agents` can be neither changed nor made: `git init` and `git commit` have to run outside of the sandbox."
+        "`.agents` can be neither changed nor made: `git init` and `git commit` have to run outside of the sandbox. "
+        "Where one is missing, commands see an empty directory of that name."
     )
 
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from treadle.llm.offline_view import Done, View
 
-LOOK: Final = "ls -1A"
+LOOK: Final = "ls -1"
 NOTE: Final = "treadle-offline-{}.md"
 MAX_NOTES: Final = 1000
 # Of an output, or of what the user said, in a report: the first lines are enough to recognise it.
@@ -20,8 +20,8 @@ SHOWN_CHARS: Final = 160
 _STEPS: Final = ("See which files are here", "Write a small note", "Look at the note")
 _ABOUT: Final = (
     "I am Treadle's offline model: a fixed script without a language model behind it, so I cannot work on what you"
-    " asked. To use a real model, name a provider in `$TREADLE_HOME/config.toml` (`~/.treadle/config.toml` when neither"
-    " TREADLE_HOME nor CODEX_HOME is set):\n\n"
+    " asked. To use a real model, set OPENAI_API_KEY, or name a provider in `$TREADLE_HOME/config.toml`"
+    " (`~/.treadle/config.toml` when neither TREADLE_HOME nor CODEX_HOME is set):\n\n"
     '    model = "<model>"\n'
     '    model_provider = "mine"\n\n'
     "    [model_providers.mine]\n"

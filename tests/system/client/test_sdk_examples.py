@@ -49,7 +49,7 @@ SHOWN: Final = {
     "remote": ("connected to a server on linux", "'the long job' went on: completed, 2 turns"),
     "streaming": (
         "plan     See which files are here",
-        "command  ls -1A",
+        "command  ls -1",
         "exit code 0 after",
         "treadle-offline-1.md: completed",
         "You asked: Look around and leave a note.",

@@ -181,7 +181,7 @@ def test_strange_items_are_not_seen(items: list[Json]) -> None:
 
 
 def test_outputs_in_parts() -> None:
-    call = {"type": "function_call", "call_id": "c", "name": "exec_command", "arguments": '{"cmd": "ls -1A"}'}
+    call = {"type": "function_call", "call_id": "c", "name": "exec_command", "arguments": '{"cmd": "ls -1"}'}
     parts = [{"type": "input_text", "text": "x.py"}, {"type": "input_image", "image_url": "data:"}]
     items = [user("hi"), call, {"type": "function_call_output", "call_id": "c", "output": parts}]
     events = list(play(ModelRequest(model="m", input=items, tools=[])))
