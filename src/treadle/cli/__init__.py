@@ -9,10 +9,10 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Protocol, cast
+from typing import Protocol, TextIO, cast
 
 from treadle._version import __version__
-from treadle.cli.output import finish, prepare
+from treadle.cli.output import OutputFailed, finish, prepare, say, write
 
 
 class Command(Protocol):
@@ -40,6 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return finish(_main(argv))
     except SystemExit as end:  # argparse, after its help or its complaint
         return finish(end.code if isinstance(end.code, int) else 0)
+    except OutputFailed as error:
+        say(f"treadle: {error}")
+        return 1
 
 
 def _main(argv: Sequence[str] | None) -> int:
@@ -47,7 +50,7 @@ def _main(argv: Sequence[str] | None) -> int:
     if words and words[0] in COMMANDS:
         module, summary = COMMANDS[words[0]]
         command = cast(Command, import_module(module))
-        parser = argparse.ArgumentParser(
+        parser = _Parser(
             prog=f"treadle {words[0]}", description=f"{summary[0].upper()}{summary[1:]}.", formatter_class=_formatter
         )
         parser.add_argument(
@@ -83,6 +86,15 @@ def _split_overrides(words: list[str]) -> tuple[list[str], list[str]]:
     return overrides, words
 
 
+class _Parser(argparse.ArgumentParser):
+    """Its help and its complaints are written as everything else is: what does not get out is said."""
+
+    def _print_message(self, message: str, file: object = None) -> None:
+        stream = cast("TextIO | None", file or sys.stderr)
+        if message and stream is not None:
+            write(stream, message)
+
+
 def _formatter(prog: str) -> argparse.HelpFormatter:
     # With a fixed width argparse need not load what finds out the terminal's.
     return argparse.RawDescriptionHelpFormatter(prog, width=100)
@@ -91,7 +103,7 @@ def _formatter(prog: str) -> argparse.HelpFormatter:
 def _parser() -> argparse.ArgumentParser:
     width = max(len(name) for name in COMMANDS)
     listing = "\n".join(f"  {name:{width}}  {summary}" for name, (_, summary) in COMMANDS.items())
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="treadle",
         usage="treadle COMMAND [OPTIONS]",
         description="Run coding agents, and the commands they need, from Python.",

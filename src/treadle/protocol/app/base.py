@@ -55,6 +55,10 @@ class Word(StrEnum):
         member._name_ = member._value_ = value
         return member
 
+    def __reduce_ex__(self, protocol: object) -> tuple[type[Self], tuple[str]]:
+        """By value. Python 3.11.0 to 3.11.3 take the name, which a word that is not known has not got."""
+        return type(self), (self.value,)
+
     @property
     def root(self) -> Self:
         """As structs of unions have it: some unions are of words and structs."""
