@@ -100,7 +100,7 @@ def _formatter(prog: str) -> argparse.HelpFormatter:
     return argparse.RawDescriptionHelpFormatter(prog, width=100)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> _Parser:
     width = max(len(name) for name in COMMANDS)
     listing = "\n".join(f"  {name:{width}}  {summary}" for name, (_, summary) in COMMANDS.items())
     parser = _Parser(
