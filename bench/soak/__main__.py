@@ -35,12 +35,20 @@ class Plan:
     pause_s: float
     cut_every_s: float
     seed: int
+    output: int
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     plan = Plan(
-        options.minutes * 60, options.turns, options.clients, options.threads, options.pause, options.cut, options.seed
+        seconds=options.minutes * 60,
+        turns=options.turns,
+        clients=options.clients,
+        threads=options.threads,
+        pause_s=options.pause,
+        cut_every_s=options.cut,
+        seed=options.seed,
+        output=options.output,
     )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
@@ -76,6 +84,9 @@ def _parser() -> argparse.ArgumentParser:
     compaction = parser.add_mutually_exclusive_group()
     compaction.add_argument("--compact-at", type=int, default=COMPACT_AT, metavar="TOKENS", help="default %(default)s")
     compaction.add_argument("--no-compaction", action="store_const", const=NEVER, dest="compact_at")
+    parser.add_argument(
+        "--output", type=int, default=0, metavar="BYTES", help="what a command writes (default: a line)"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every sample to FILE")
     return parser
@@ -98,7 +109,7 @@ async def _soak(plan: Plan, url: str, pid: int) -> tuple[list[Sample], Tally, li
         working = []
         for number in range(plan.threads):
             client = clients[number % len(clients)]
-            worker = Worker(client, await client.start_thread(), tally, plan.pause_s, plan.seed + number)
+            worker = Worker(client, await client.start_thread(), tally, plan.pause_s, plan.seed + number, plan.output)
             working.append(group.create_task(worker.run(stop)))
         await _until_enough(plan, tally, clients)
         stop.set()

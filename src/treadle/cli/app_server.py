@@ -136,7 +136,7 @@ async def _serve(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> i
 
     from treadle.cli.listening import announced, guard_for
     from treadle.cli.output import say, tell
-    from treadle.cli.process import exit_soon, stop_on_signals
+    from treadle.cli.process import exit_soon, share_heap, stop_on_signals
     from treadle.server.app import AppServer
     from treadle.transport.listen import listen
 
@@ -156,6 +156,7 @@ async def _serve(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> i
         with announced(listener.address, guard, str(server.home_path)) as (url, line):
             say(f"treadle app-server listens on {line}")
             tell(url)
+            share_heap()
             server.warm_up()
             await stop.wait()
             await listener.close()
