@@ -333,9 +333,7 @@ class Turn:
             try:
                 return self._stopped(error)
             finally:
-                # Its frames hold the request with the whole history, and the error itself: a circle that would wait
-                # for the garbage collector, which counts objects and not bytes.
-                error.__traceback__ = error.__context__ = None
+                _let_go(error)
         return None
 
     def _stopped(self, error: BaseException) -> StoreError | None:
@@ -507,6 +505,15 @@ class Turn:
     def snapshot(self) -> WireTurn:
         """With everything that has happened in it so far."""
         return structs.replace(self.wire(), items=(*self._done, *self.open_items()), items_view="full")
+
+
+def _let_go(error: BaseException) -> None:
+    """Of the frames that it went through. They hold the request, with the whole history, and the error itself: a circle
+    that would wait for the garbage collector, which counts objects and not bytes."""
+    before: BaseException | None = error
+    while before is not None:
+        before.__traceback__ = None
+        before.__context__, before = None, before.__context__
 
 
 def usage_notification(thread: Thread, turn_id: str) -> ThreadTokenUsageUpdatedNotification:

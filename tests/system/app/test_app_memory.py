@@ -1,0 +1,121 @@
+"""What the server lets go when a turn is over: at once, and not when the garbage collector comes by.
+
+The collector counts objects and not bytes: a few hundred turns that wait for it may hold hundreds of megabytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from treadle.agent.turn import Turn
+from treadle.testing import AppServerHarness, HarnessClient
+from treadle.tools.command.session import CommandSession
+
+pytestmark = pytest.mark.anyio
+
+
+class Watch:
+    """The turns and commands there were."""
+
+    def __init__(self) -> None:
+        self.seen: list[weakref.ref[Any]] = []
+
+    @property
+    def left(self) -> list[Any]:
+        return [found for each in self.seen if (found := each()) is not None]
+
+    async def nothing_left(self) -> None:
+        try:
+            async with asyncio.timeout(10):
+                while self.left:
+                    await asyncio.sleep(0.001)
+        except TimeoutError:
+            held = [[type(holder) for holder in gc.get_referrers(each)] for each in self.left]
+            pytest.fail(f"{self.left} are held by {held}")
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
+    watch = Watch()
+    start, read = Turn.start, CommandSession.read
+
+    def started(turn: Turn) -> None:
+        watch.seen.append(weakref.ref(turn))
+        start(turn)
+
+    async def followed(session: CommandSession) -> None:
+        watch.seen.append(weakref.ref(session))
+        await read(session)
+
+    monkeypatch.setattr(Turn, "start", started)
+    monkeypatch.setattr(CommandSession, "read", followed)
+    gc.disable()
+    yield watch
+    gc.enable()
+
+
+async def begun(client: HarnessClient, **params: Any) -> tuple[str, str]:
+    """A thread and its turn."""
+    thread = (await client.request("thread/start", params))["thread"]["id"]
+    given = {"threadId": thread, "input": [{"type": "text", "text": "hi"}]}
+    return thread, (await client.request("turn/start", given))["turn"]["id"]
+
+
+async def test_a_turn_with_a_command(harness: AppServerHarness, watch: Watch) -> None:
+    harness.model.enqueue_function_call("exec_command", {"cmd": "echo hi", "login": False})
+    harness.model.enqueue_assistant_message("Done.")
+    async with harness.connect() as client:
+        _, turn = await begun(client)
+        assert (await client.turn_end(turn))["turn"]["status"] == "completed"
+        assert len(watch.seen) == 2
+        await watch.nothing_left()
+
+
+async def test_a_command_that_outlives_its_turn(harness: AppServerHarness, watch: Watch) -> None:
+    (fifo := harness.workspace / "fifo").unlink(missing_ok=True)
+    call = {"cmd": f"mkfifo {fifo}; echo hi; cat {fifo}", "login": False, "yield_time_ms": 250}
+    harness.model.enqueue_function_call("exec_command", call)
+    harness.model.enqueue_assistant_message("It goes on.")
+    async with harness.connect() as client:
+        _, turn = await begun(client)
+        assert (await client.turn_end(turn))["turn"]["status"] == "completed"
+        assert len(watch.seen) == 2
+        assert any(isinstance(each, CommandSession) and each.running for each in watch.left)
+        await asyncio.to_thread(fifo.write_text, "the end\n")
+        await watch.nothing_left()
+
+
+async def test_a_command_of_the_user(harness: AppServerHarness, watch: Watch) -> None:
+    async with harness.connect() as client:
+        thread = (await client.request("thread/start", {}))["thread"]["id"]
+        await client.request("thread/shellCommand", {"threadId": thread, "command": "echo hi"})
+        await client.wait_for("turn/completed")
+        assert len(watch.seen) == 2
+        await watch.nothing_left()
+
+
+async def test_a_turn_that_is_interrupted(harness: AppServerHarness, watch: Watch) -> None:
+    gate = threading.Event()
+    harness.model.enqueue_assistant_message("Held.", gate=gate)
+    async with harness.connect() as client:
+        thread, turn = await begun(client)
+        await harness.model.arrived(1)
+        await client.request("turn/interrupt", {"threadId": thread, "turnId": turn})
+        assert (await client.turn_end(turn))["turn"]["status"] == "interrupted"
+        gate.set()
+        await watch.nothing_left()
+
+
+async def test_a_turn_that_fails(harness: AppServerHarness, watch: Watch) -> None:
+    harness.model.enqueue_error(400, "no such thing")
+    async with harness.connect() as client:
+        _, turn = await begun(client)
+        assert (await client.turn_end(turn))["turn"]["status"] == "failed"
+        await watch.nothing_left()
