@@ -120,9 +120,10 @@ async def _serve_stdio(opening: Opening, reader: int, writer: int, overrides: tu
 def _run_listening(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> int:
     import asyncio
 
-    from treadle.cli.process import start_logging
+    from treadle.cli.process import share_heap, start_logging
     from treadle.transport import AddressError
 
+    share_heap()
     start_logging(arguments.log_level)
     try:
         return asyncio.run(_serve(arguments, overrides))
@@ -136,7 +137,7 @@ async def _serve(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> i
 
     from treadle.cli.listening import announced, guard_for
     from treadle.cli.output import say, tell
-    from treadle.cli.process import exit_soon, share_heap, stop_on_signals
+    from treadle.cli.process import exit_soon, stop_on_signals
     from treadle.server.app import AppServer
     from treadle.transport.listen import listen
 
@@ -156,7 +157,6 @@ async def _serve(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> i
         with announced(listener.address, guard, str(server.home_path)) as (url, line):
             say(f"treadle app-server listens on {line}")
             tell(url)
-            share_heap()
             server.warm_up()
             await stop.wait()
             await listener.close()

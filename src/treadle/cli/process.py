@@ -55,7 +55,8 @@ def take_stdio() -> tuple[int, int]:
 
 def share_heap() -> None:
     """All threads allocate from one heap: glibc gives each its own, where what the others freed cannot be used again.
-    For a server that runs long; while threads take turns at running Python they do not get into each other's way."""
+    For a server that runs long, before its first thread starts. Threads that take turns at running Python do not get
+    into each other's way there."""
     import ctypes
 
     malloc = ctypes.CDLL(None)

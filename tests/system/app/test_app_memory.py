@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import platform
 import threading
 import weakref
 from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from system.app.app_client import connected
+from system.app.app_program import Program
 from treadle.agent.turn import Turn
 from treadle.testing import AppServerHarness, HarnessClient
 from treadle.tools.command.session import CommandSession
@@ -119,3 +124,20 @@ async def test_a_turn_that_fails(harness: AppServerHarness, watch: Watch) -> Non
         _, turn = await begun(client)
         assert (await client.turn_end(turn))["turn"]["status"] == "failed"
         await watch.nothing_left()
+
+
+HEAP = 64 << 20  # what glibc reserves for a heap that is not the first, at a multiple of its size
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have other heaps")
+def test_the_threads_of_a_server_for_several_share_one_heap(shared_server: Program) -> None:
+    with connected(shared_server.url) as client:
+        client.request("thread/start", {})  # by then there are threads, and they have worked
+    maps = Path(f"/proc/{shared_server.pid}/maps").read_text().splitlines()
+    areas = [([int(end, 16) for end in line.split()[0].split("-")], line.split()[1]) for line in maps]
+    reserved = [
+        start
+        for ((start, middle), rights), ((begins, end), rest) in pairwise(areas)
+        if (rights, rest) == ("rw-p", "---p") and middle == begins and start % HEAP == 0 and end - start == HEAP
+    ]
+    assert reserved == []
