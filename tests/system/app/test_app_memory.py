@@ -126,6 +126,24 @@ async def test_a_turn_that_fails(harness: AppServerHarness, watch: Watch) -> Non
         await watch.nothing_left()
 
 
+async def test_clients_of_models_are_bounded(harness: AppServerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every thread may bring a provider of its own. Those that are in use stay."""
+    monkeypatch.setattr("treadle.server.models.MAX_MODELS", 2)
+    gate = threading.Event()
+    async with harness.server() as server, harness.connect(server=server) as client:
+        harness.model.enqueue_assistant_message("Held.", gate=gate)
+        _, held = await begun(client, config={"model_providers.mock_provider.stream_idle_timeout_ms": 59_999})
+        await harness.model.arrived(1)
+        for number in range(5):
+            harness.model.enqueue_assistant_message("Hello.")
+            own = {"model_providers.mock_provider.stream_idle_timeout_ms": 60_000 + number % 4}
+            _, turn = await begun(client, config=own)
+            assert (await client.turn_end(turn))["turn"]["status"] == "completed"
+            assert len(server.models._models) <= 2
+        gate.set()
+        assert (await client.turn_end(held))["turn"]["status"] == "completed"
+
+
 HEAP = 64 << 20  # what glibc reserves for a heap that is not the first, at a multiple of its size
 
 
