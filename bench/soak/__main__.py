@@ -20,7 +20,7 @@ from bench.soak.client import SoakClient
 from bench.soak.meter import Meter, Sample
 from bench.soak.model import running_model
 from bench.soak.report import series, table
-from bench.soak.server import home_for, running
+from bench.soak.server import COMPACT_AT, NEVER, home_for, running
 from bench.soak.worker import Tally, Worker
 
 _REPORT_S: Final = 60.0
@@ -35,16 +35,28 @@ class Plan:
     pause_s: float
     cut_every_s: float
     seed: int
+    output: int
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     plan = Plan(
-        options.minutes * 60, options.turns, options.clients, options.threads, options.pause, options.cut, options.seed
+        seconds=options.minutes * 60,
+        turns=options.turns,
+        clients=options.clients,
+        threads=options.threads,
+        pause_s=options.pause,
+        cut_every_s=options.cut,
+        seed=options.seed,
+        output=options.output,
     )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        with running_model() as model_url, home_for(model_url) as home, running(home) as (url, pid):
+        with (
+            running_model() as model,
+            home_for(model, compact_at=options.compact_at) as home,
+            running(home) as (url, pid),
+        ):
             samples, tally, clients = asyncio.run(_soak(plan, url, pid))
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
@@ -69,6 +81,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--clients", type=int, default=5, metavar="N", help="connections that share them (default 5)")
     parser.add_argument("--pause", type=float, default=0.2, metavar="S", help="mean pause between turns (default 0.2)")
     parser.add_argument("--cut", type=float, default=5.0, metavar="S", help="between reconnects (default 5)")
+    compaction = parser.add_mutually_exclusive_group()
+    compaction.add_argument("--compact-at", type=int, default=COMPACT_AT, metavar="TOKENS", help="default %(default)s")
+    compaction.add_argument("--no-compaction", action="store_const", const=NEVER, dest="compact_at")
+    parser.add_argument(
+        "--output", type=int, default=0, metavar="BYTES", help="what a command writes (default: a line)"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every sample to FILE")
     return parser
@@ -91,7 +109,7 @@ async def _soak(plan: Plan, url: str, pid: int) -> tuple[list[Sample], Tally, li
         working = []
         for number in range(plan.threads):
             client = clients[number % len(clients)]
-            worker = Worker(client, await client.start_thread(), tally, plan.pause_s, plan.seed + number)
+            worker = Worker(client, await client.start_thread(), tally, plan.pause_s, plan.seed + number, plan.output)
             working.append(group.create_task(worker.run(stop)))
         await _until_enough(plan, tally, clients)
         stop.set()

@@ -1,8 +1,9 @@
 """The model of the soak, as a process of its own: the last thing said decides what it answers.
 
-`soak:command` and `soak:patch` make it call a tool, `soak:slow` makes it talk slowly, anything else gets a short answer
-at once. It reports the size of the request as tokens, so that threads are compacted as they are in the world. Started
-by `running_model`; it prints its port and ends when its input does.
+`soak:command` and `soak:patch` make it call a tool (a number after the first: so many bytes are written), `soak:slow`
+makes it talk slowly, anything else gets a short answer at once. It reports the size of the request as
+tokens, so that threads are compacted as they are in the world. Started by `running_model`; it prints its port and ends
+when its input does.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ def pieces_of(wish: str, tokens: int) -> list[bytes]:
     usage = Usage(input_tokens=tokens)
     if kind in ("command", "patch"):
         patch = _PATCH.format(word=word or "x", number=number)
-        command = {"cmd": f"echo {number}", "login": False}
+        loud = f"head -c {word} /dev/zero | tr '\\0' x" if word.isdecimal() else f"echo {number}"
+        command = {"cmd": loud, "login": False}
         call = ToolCall("apply_patch", patch, custom=True) if kind == "patch" else ToolCall("exec_command", command)
         item = call.item(f"call_{number}")
         events = stream(f"resp_{number}", list(item_events(item, 0)), [item], usage)

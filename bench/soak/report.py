@@ -54,9 +54,11 @@ def _latency(seconds: Sequence[float]) -> str:
 
 
 def series(samples: Sequence[Sample]) -> str:
-    """About ten lines: is it flat?"""
-    step = max(1, len(samples) // _STEPS)
-    shown = [*samples[::step], samples[-1]]
+    """The start, and about ten lines with as many turns between them: is it flat?"""
+    turns = samples[-1].turns
+    marks = [turns * step // _STEPS for step in range(_STEPS)]
+    shown = [next(each for each in samples if each.turns >= mark) for mark in marks]
+    shown.append(samples[-1])
     rows = [
         (f"{each.at_s:.0f}", f"{each.turns:,}", f"{each.memory:.1f}", str(each.descriptors), str(each.threads))
         for each in shown

@@ -16,16 +16,19 @@ from bench.app_server import programs
 from bench.servers import STOP_SECONDS, BenchError
 
 # Threads are compacted now and then, so that their histories have an end, as in the world.
-_MORE_CONFIG: Final = "model_auto_compact_token_limit = 40000\n"
+COMPACT_AT: Final = 40_000
+NEVER: Final = 1_000_000_000
 _KEPT: Final = ("PATH", "LANG", "PYTHONPATH", "PYTHONHOME", "TMPDIR")
 
 
 @contextmanager
-def home_for(model_url: str) -> Iterator[Path]:
+def home_for(model_url: str, *, compact_at: int = COMPACT_AT) -> Iterator[Path]:
+    """A fresh one; its threads are compacted at so many tokens."""
     with TemporaryDirectory(prefix="treadle-soak-", ignore_cleanup_errors=True) as folder:
         home = Path(folder) / "home"
         (home / "work").mkdir(parents=True)
-        (home / "config.toml").write_text(_MORE_CONFIG + programs.config_for(model_url))
+        settings = f"model_auto_compact_token_limit = {compact_at}\n"
+        (home / "config.toml").write_text(settings + programs.config_for(model_url))
         yield home
 
 

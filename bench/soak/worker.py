@@ -45,11 +45,16 @@ class Tally:
 
 
 class Worker:
-    def __init__(self, client: SoakClient, follower: Follower, tally: Tally, pause_s: float, seed: int) -> None:
+    """`output` is how many bytes each command writes; 0 is a line."""
+
+    def __init__(
+        self, client: SoakClient, follower: Follower, tally: Tally, pause_s: float, seed: int, output: int = 0
+    ) -> None:
         self._client = client
         self._follower = follower
         self._tally = tally
         self._pause_s = pause_s
+        self._output = output
         self._random = random.Random(seed)
         self._kinds = self._random.choices(list(KINDS), list(KINDS.values()), k=1000)
 
@@ -104,5 +109,6 @@ class Worker:
         return end.result()
 
     def _said(self, wish: str) -> dict[str, Any]:
-        text = f"soak:{wish} {self._follower.thread}"
+        word = self._output if wish == "command" and self._output else self._follower.thread
+        text = f"soak:{wish} {word}"
         return {"threadId": self._follower.thread, "input": [{"type": "text", "text": text}]}

@@ -79,15 +79,16 @@ async def test_a_helper_that_hangs_does_not_keep_an_environment_open(
 
 
 async def test_what_is_remembered_of_closed_processes_is_bounded(tmp_path: Path) -> None:
-    async with await Environment.connect(None) as env:
-        for number in range(70):
-            params = ExecParams(
-                process_id=str(number), argv=["head", "-c", "1000000", "/dev/zero"], cwd=tmp_path, env=PATH
-            )
-            await (await env.start(params)).wait()
-        known = [info.process_id for info in await env.processes()]
+    warden = client.Warden()
+    backend = LocalBackend(warden, rereadable=True)
+    for number in range(70):
+        params = ExecParams(process_id=str(number), argv=["head", "-c", "1000000", "/dev/zero"], cwd=tmp_path, env=PATH)
+        await (await backend.start(params)).wait()
+    known = [info.process_id for info in await backend.processes()]
     assert known[-1] == "69"
     assert 60 <= len(known) <= 67
+    await backend.close()
+    await warden.close()
 
 
 async def test_groups_are_used_again_only_after_their_owner_has_closed(

@@ -59,9 +59,13 @@ class Authority:
 
     def started(self, session: CommandSession, epoch: int, settings: Settings, *, unconfined: bool) -> None:
         """A command of the model runs, as the settings of that epoch allowed it; `unconfined` without their sandbox."""
-        self._running = {other: rights for other, rights in self._running.items() if not other.closed}
-        self._running[session] = _Started(epoch, settings, None if unconfined else _rules(settings))
+        if not session.closed:
+            self._running[session] = _Started(epoch, settings, None if unconfined else _rules(settings))
         self._ended.pop(session.id, None)
+
+    def closed(self, session: CommandSession) -> None:
+        """It has ended with all its children. To remember it would keep its output and its turn in memory."""
+        self._running.pop(session, None)
 
     def was_ended(self, session_id: int) -> bool:
         return session_id in self._ended

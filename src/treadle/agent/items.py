@@ -33,6 +33,12 @@ class OpenItem:
         self.growths: dict[tuple[str, int], Growth] = {}
         self.look: SoFar | None = None
 
+    def close(self) -> None:
+        """It is over. Both hold whoever made the item, who holds it: such a circle, with all the output in it, would
+        wait for the garbage collector, which counts objects and not bytes."""
+        self.look = None
+        self.growths.clear()
+
     def so_far(self) -> KnownItem:
         if self.look is not None:
             return self.look(self.item)

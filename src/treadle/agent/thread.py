@@ -94,7 +94,7 @@ class Thread:
         if self._sessions is None:
             from treadle.tools.command.sessions import CommandSessions
 
-            self._sessions = CommandSessions(self.services.environment)
+            self._sessions = CommandSessions(self.services.environment, self.authority.closed)
         return self._sessions
 
     # --- the right to write ---

@@ -172,7 +172,7 @@ class Turn:
 
     def complete_item(self, item: KnownItem, *writes: Write) -> None:
         """An item that was started; `item` is how it ended."""
-        opened = self._open.pop(item.id)
+        opened = self._close_item(item.id)
         started = opened.item.started_at_ms
         now = max(now_ms(), started or 0)  # the clock may have been set back meanwhile
         item = structs.replace(item, started_at_ms=started, completed_at_ms=now)
@@ -193,9 +193,13 @@ class Turn:
 
     def drop_item(self, item_id: str) -> None:
         """The model began it and will never end it."""
-        opened = self._open.pop(item_id, None)
-        if opened is not None:
-            self.thread.journal.write(DropItem(self.thread.id, opened.number))
+        if item_id in self._open:
+            self.thread.journal.write(DropItem(self.thread.id, self._close_item(item_id).number))
+
+    def _close_item(self, item_id: str) -> OpenItem:
+        opened = self._open.pop(item_id)
+        opened.close()
+        return opened
 
     def open_item(self, item_id: str) -> OpenItem | None:
         return self._open.get(item_id)
@@ -305,32 +309,7 @@ class Turn:
             after_turn(self)
 
     async def _do_work(self) -> None:
-        failure: StoreError | None = None
-        try:
-            self._begin()
-            if not self._aborting:
-                await self._work_through()
-            self.status = "interrupted" if self._aborting else "completed"
-        except asyncio.CancelledError:
-            if not self._aborting:
-                raise
-            task = asyncio.current_task()
-            assert task is not None
-            task.uncancel()
-            self.status = "interrupted"
-        except StoreError as error:
-            if self.thread.journal.failure is None:  # something could not be read; that it failed can be kept
-                self._fail(TurnError(message=f"the thread cannot be read: {error.message}", codex_error_info="other"))
-                self.pending.clear()
-            else:
-                failure = error
-        except ModelError as error:
-            self._fail(TurnError(message=error.message, codex_error_info=convert(error.info, CodexErrorInfo)))
-        except TreadleError as error:
-            self._fail(TurnError(message=str(error), codex_error_info="other"))
-        except Exception as error:
-            logger.exception("turn %s failed", self.id)
-            self._fail(TurnError(message=f"internal error: {type(error).__name__}: {error}", codex_error_info="other"))
+        failure = await self._try_work()
         self._ending = True
         for beside in self._beside:
             beside.cancel()
@@ -342,6 +321,44 @@ class Turn:
             failure = error
         if failure is not None:
             self._end_unkept(failure)
+
+    async def _try_work(self) -> StoreError | None:
+        """Until it is done or fails; the failure of a store that cannot keep how it ended."""
+        try:
+            self._begin()
+            if not self._aborting:
+                await self._work_through()
+            self.status = "interrupted" if self._aborting else "completed"
+        except BaseException as error:
+            try:
+                return self._stopped(error)
+            finally:
+                _let_go(error)
+        return None
+
+    def _stopped(self, error: BaseException) -> StoreError | None:
+        match error:
+            case asyncio.CancelledError() if self._aborting:
+                task = asyncio.current_task()
+                assert task is not None
+                task.uncancel()
+                self.status = "interrupted"
+            case StoreError() if self.thread.journal.failure is not None:
+                return error
+            case StoreError():  # something could not be read; that it failed can be kept
+                self._fail(TurnError(message=f"the thread cannot be read: {error.message}", codex_error_info="other"))
+                self.pending.clear()
+            case ModelError():
+                self._fail(TurnError(message=error.message, codex_error_info=convert(error.info, CodexErrorInfo)))
+            case TreadleError():
+                self._fail(TurnError(message=str(error), codex_error_info="other"))
+            case Exception():
+                logger.exception("turn %s failed", self.id)
+                message = f"internal error: {type(error).__name__}: {error}"
+                self._fail(TurnError(message=message, codex_error_info="other"))
+            case _:
+                raise error
+        return None
 
     async def _work_through(self) -> None:
         """A command of the user goes on when the model fails, and belongs to the turn as long as it does."""
@@ -378,7 +395,8 @@ class Turn:
             for opened in tuple(self._open.values()):  # commands that go on in the background
                 self.complete_item(opened.so_far())
         thread.journal.write(*self._leftovers())
-        self._open.clear()  # a command that goes on is nobody's news any more
+        for item_id in tuple(self._open):  # a command that goes on is nobody's news any more
+            self._close_item(item_id)
         for reply in self._replies:
             thread.journal.after(reply)
         self._stop_clock()
@@ -487,6 +505,15 @@ class Turn:
     def snapshot(self) -> WireTurn:
         """With everything that has happened in it so far."""
         return structs.replace(self.wire(), items=(*self._done, *self.open_items()), items_view="full")
+
+
+def _let_go(error: BaseException) -> None:
+    """Of the frames that it went through. They hold the request, with the whole history, and the error itself: a circle
+    that would wait for the garbage collector, which counts objects and not bytes."""
+    before: BaseException | None = error
+    while before is not None:
+        before.__traceback__ = None
+        before.__context__, before = None, before.__context__
 
 
 def usage_notification(thread: Thread, turn_id: str) -> ThreadTokenUsageUpdatedNotification:

@@ -120,9 +120,10 @@ async def _serve_stdio(opening: Opening, reader: int, writer: int, overrides: tu
 def _run_listening(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> int:
     import asyncio
 
-    from treadle.cli.process import start_logging
+    from treadle.cli.process import share_heap, start_logging
     from treadle.transport import AddressError
 
+    share_heap()
     start_logging(arguments.log_level)
     try:
         return asyncio.run(_serve(arguments, overrides))

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # Threads with settings of their own; those of threads that are not used are made again when they are.
 MAX_CONFIGS: Final = 256
+# Clients of providers, each with its connections and its TLS settings: threads may have providers of their own.
+MAX_MODELS: Final = 64
 _NOT_OFFLINE: Final = (
     "this thread uses the offline provider, which has no model `{model}`; start a thread with a provider that has it, "
     "or set model_provider in config.toml"
@@ -26,7 +28,7 @@ _NOT_OFFLINE: Final = (
 class Models:
     def __init__(self, server: AppServer) -> None:
         self._server = server
-        self._models: dict[Any, Model] = {}  # by provider id and settings: as many as are configured
+        self._models: OrderedDict[Any, Model] = OrderedDict()  # by provider id and settings, last used last
         self._configs: OrderedDict[bytes, Config] = OrderedDict()
 
     def config_for(self, settings: Settings) -> Config:
@@ -54,10 +56,24 @@ class Models:
         if provider_id == OFFLINE and settings.model != OFFLINE:
             raise ModelError(_NOT_OFFLINE.format(model=settings.model))
         key = (provider_id, None if config is None else msgspec.json.encode(config))
-        model = self._models.get(key)
+        model = self._models.pop(key, None)
         if model is None:
-            model = self._models[key] = self._make(config)
+            model = self._make(config)
+        self._models[key] = model
+        if len(self._models) > MAX_MODELS:
+            self._close_unused()
         return model
+
+    def _close_unused(self) -> None:
+        """The one that was not used for the longest time; if all are in use, they are as many as turns run."""
+        from treadle.llm.responses import ResponsesModel
+
+        *others, _ = self._models.items()
+        for key, model in others:
+            if isinstance(model, ResponsesModel) and not model.stats().busy:
+                del self._models[key]
+                self._server.spawn(model.close(), "closing connections to a model")
+                return
 
     def _make(self, config: Any) -> Model:
         if config is None:

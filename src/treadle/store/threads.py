@@ -129,6 +129,7 @@ class WriterThread:
             errors = transactions.run([work for work, _ in jobs])
             outcomes = [(done, error) for (_, done), error in zip(jobs, errors, strict=True)]
             _tell(self._loop, announce, self._loop, outcomes)
+            del jobs, errors, outcomes  # or a thread that waits would keep what it wrote last in memory
 
 
 class ReaderThreads:
@@ -172,11 +173,9 @@ class ReaderThreads:
             try:
                 # Opened with the first question: most servers that start have none.
                 connection = connection or schema.connect_reader(self._path)
-                value = query(connection)
+                _tell(self._loop, _succeed, answer, query(connection))
             except Exception as error:
                 _tell(self._loop, _fail, answer, failure(error, self._path))
-            else:
-                _tell(self._loop, _succeed, answer, value)
             del job, query, answer  # or a thread that waits would keep the last answer in memory
         if connection is not None:
             connection.close()

@@ -7,6 +7,7 @@ import errno
 import os
 import sqlite3
 import threading
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
@@ -338,3 +339,22 @@ async def test_what_was_submitted_meanwhile_becomes_one_transaction(store: Sqlit
     statements = [statement.split()[0] for statement in begun]
     assert statements.count("INSERT") == 10
     assert statements.index("COMMIT") > max(n for n, word in enumerate(statements) if word == "INSERT")
+
+
+class _Heavy:
+    """Something that can be told to be gone."""
+
+    def __call__(self, connection: sqlite3.Connection) -> None:
+        """Nothing to do."""
+
+
+async def test_threads_that_wait_hold_nothing_of_their_last_job(store: SqliteStore) -> None:
+    written, answered = _Heavy(), asyncio.Event()
+    store._write(written, lambda error: answered.set())
+    await answered.wait()
+    read = await store._read(lambda connection: _Heavy())
+    gone = [weakref.ref(written), weakref.ref(read)]
+    del written, read
+    async with asyncio.timeout(10):  # the thread lets go a moment after it has answered
+        while any(each() is not None for each in gone):
+            await asyncio.sleep(0.001)

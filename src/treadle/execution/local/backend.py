@@ -6,13 +6,15 @@ import asyncio
 import contextlib
 from collections import OrderedDict
 
+from msgspec import Struct
+
 from treadle.errors import INVALID_REQUEST, ExecError
 from treadle.execution.local.process import LocalProcess
 from treadle.execution.model import ExecParams, ProcessInfo, argv_of
 from treadle.execution.process import RETAINED_BYTES, TERMINATE_GRACE_S
 from treadle.execution.warden import Warden, WardenLost
 
-# A closed process can still be read, and its id is taken, for this long, or until there are too many of them.
+# A closed process is listed, and its id is taken, for this long, or until there are too many of them.
 REMEMBER_CLOSED_S = 30.0
 MAX_REMEMBERED = 1024
 MAX_REMEMBERED_BYTES = 64 << 20
@@ -21,16 +23,28 @@ MAX_PROCESSES = 4096
 CLOSE_PATIENCE_S = 2.0
 
 
-class LocalBackend:
-    """The processes of one owner: an `Environment`, or a session of the exec-server."""
+class _Closed(Struct):
+    info: ProcessInfo
+    timer: asyncio.TimerHandle
+    process: LocalProcess | None
+    size: int
 
-    def __init__(self, warden: Warden, *, retained_bytes: int = RETAINED_BYTES) -> None:
+
+class LocalBackend:
+    """The processes of one owner: an `Environment`, or a session of the exec-server.
+
+    With `rereadable`, `get` finds closed ones too, and what they wrote is kept for that. Without, whoever holds such a
+    process can read it, and nobody else.
+    """
+
+    def __init__(self, warden: Warden, *, retained_bytes: int = RETAINED_BYTES, rereadable: bool = False) -> None:
         self._warden = warden
         self._group = warden.new_group()
         self._retained_bytes = retained_bytes
         self._processes: dict[str, LocalProcess] = {}
         self._starting: dict[str, asyncio.Task[object] | None] = {}
-        self._remembered: OrderedDict[LocalProcess, asyncio.TimerHandle] = OrderedDict()
+        self._rereadable = rereadable
+        self._remembered: OrderedDict[str, _Closed] = OrderedDict()
         self._remembered_bytes = 0
         self._closed = False
 
@@ -39,9 +53,9 @@ class LocalBackend:
         name = params.process_id
         if self._closed:
             raise ExecError("the environment is closed", INVALID_REQUEST)
-        if name in self._processes or name in self._starting:
+        if name in self._processes or name in self._remembered or name in self._starting:
             raise ExecError(f"process {name} already exists", INVALID_REQUEST)
-        if len(self._processes) - len(self._remembered) + len(self._starting) >= MAX_PROCESSES:
+        if len(self._processes) + len(self._starting) >= MAX_PROCESSES:
             raise ExecError(f"{MAX_PROCESSES} processes are running: end some first", INVALID_REQUEST)
         process = LocalProcess(params, self._process_closed, self._retained_bytes)
         self._starting[name] = asyncio.current_task()
@@ -55,10 +69,10 @@ class LocalBackend:
             raise ExecError(f"process {name} start was cancelled", INVALID_REQUEST) from None
         finally:
             del self._starting[name]
-        if not process.closed:
-            self._processes[name] = process
-        elif name not in self._processes:
+        if process.closed:
             self._remember(process)
+        else:
+            self._processes[name] = process
         return process
 
     def cancel_start(self, process_id: str) -> bool:
@@ -71,17 +85,17 @@ class LocalBackend:
         return True
 
     def get(self, process_id: str) -> LocalProcess | None:
-        return self._processes.get(process_id)
+        closed = self._remembered.get(process_id)
+        return self._processes.get(process_id) if closed is None else closed.process
 
-    def all(self) -> tuple[LocalProcess, ...]:
+    def open_ones(self) -> tuple[LocalProcess, ...]:
         return tuple(self._processes.values())
 
     def is_starting(self, process_id: str) -> bool:
         return process_id in self._starting
 
     async def processes(self) -> list[ProcessInfo]:
-        started = [(process, process.params) for process in self._processes.values()]
-        return [process.info(argv_of(params), params.tty) for process, params in started]
+        return [closed.info for closed in self._remembered.values()] + list(map(_info, self._processes.values()))
 
     async def close(self, grace_s: float = TERMINATE_GRACE_S) -> None:
         """End everything that was ever started here, descendants and daemons included."""
@@ -90,7 +104,7 @@ class LocalBackend:
             self.cancel_start(name)
         with contextlib.suppress(WardenLost):  # then everything has been killed already
             await self._warden.end_group(self._group, grace_s)
-        open_ones = [process for process in self._processes.values() if not process.closed]
+        open_ones = self.open_ones()
         try:
             async with asyncio.timeout(CLOSE_PATIENCE_S):
                 for process in open_ones:
@@ -100,26 +114,31 @@ class LocalBackend:
             pass
         for process in open_ones:
             process._abandon("the environment was closed")
-        for timer in self._remembered.values():
-            timer.cancel()
+        for closed in self._remembered.values():
+            closed.timer.cancel()
         self._remembered.clear()
         self._processes.clear()
         self._warden.release_group(self._group)
 
     def _process_closed(self, process: LocalProcess) -> None:
         if self._processes.get(process.process_id) is process:
+            del self._processes[process.process_id]
             self._remember(process)
 
     def _remember(self, process: LocalProcess) -> None:
-        self._processes[process.process_id] = process
-        loop = asyncio.get_running_loop()
-        self._remembered[process] = loop.call_later(REMEMBER_CLOSED_S, self._forget, process)
-        self._remembered_bytes += process.log.stats().retained_bytes
+        name = process.process_id
+        timer = asyncio.get_running_loop().call_later(REMEMBER_CLOSED_S, self._forget, name)
+        size = process.log.stats().retained_bytes if self._rereadable else 0
+        self._remembered[name] = _Closed(_info(process), timer, process if self._rereadable else None, size)
+        self._remembered_bytes += size
         while len(self._remembered) > MAX_REMEMBERED or self._remembered_bytes > MAX_REMEMBERED_BYTES:
             self._forget(next(iter(self._remembered)))
 
-    def _forget(self, process: LocalProcess) -> None:
-        self._remembered.pop(process).cancel()
-        self._remembered_bytes -= process.log.stats().retained_bytes
-        if self._processes.get(process.process_id) is process:
-            del self._processes[process.process_id]
+    def _forget(self, name: str) -> None:
+        closed = self._remembered.pop(name)
+        closed.timer.cancel()
+        self._remembered_bytes -= closed.size
+
+
+def _info(process: LocalProcess) -> ProcessInfo:
+    return process.info(argv_of(process.params), process.params.tty)

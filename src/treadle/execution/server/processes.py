@@ -59,9 +59,8 @@ class ProcessMethods:
 
     def resume_pushes(self) -> None:
         """After an attach: events from now on; the client fetches by `process/read` what it missed."""
-        for process in self._session.backend.all():
-            if not process.closed:
-                self._push.add(process, process.log.last_seq)
+        for process in self._session.backend.open_ones():
+            self._push.add(process, process.log.last_seq)
 
     def started(self, params: StartParams) -> None:
         """The reply to `process/start` is on its way: events may follow."""

@@ -79,7 +79,7 @@ class Sessions:
         if resume_id is None:
             if len(self._sessions) >= MAX_SESSIONS and not self._drop_an_idle_one():
                 raise ExecError(f"{MAX_SESSIONS} sessions are open: try again later", INVALID_REQUEST)
-            session = Session(LocalBackend(self._warden))
+            session = Session(LocalBackend(self._warden, rereadable=True))
             self._sessions[session.id] = session
         else:
             session = self._resumable(resume_id)
@@ -89,8 +89,7 @@ class Sessions:
     def _drop_an_idle_one(self) -> bool:
         """Make room: the oldest detached session in which nothing runs goes before its time."""
         for session in self._sessions.values():
-            idle = all(process.closed for process in session.backend.all())
-            if session.attached is None and session.expiry is not None and idle:
+            if session.attached is None and session.expiry is not None and not session.backend.open_ones():
                 session.expiry.cancel()
                 self._expire(session)
                 return True

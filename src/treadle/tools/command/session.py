@@ -63,7 +63,7 @@ class CommandSession:
         """Why the command was lost, when its executor went away."""
         self._process: Process | None = process  # until it is closed: its log is a mebibyte
         self._tty = tty
-        self._deltas = _Deltas(on_output)
+        self._deltas: _Deltas | None = _Deltas(on_output)  # until it has ended: who listens may hold the session
         self._decoders = {stream: _decoder("replace") for stream in OutputStream}
         self._aggregated = HeadTail(MAX_AGGREGATED)
         self._untaken = HeadTail(MAX_AGGREGATED)
@@ -201,7 +201,7 @@ class CommandSession:
             return
         self._aggregated.add(text)
         self._untaken.add(text)
-        if self.running:  # a client was told of the end: nothing may follow
+        if self._deltas is not None:
             self._deltas.add(text)
 
     def _end(self) -> None:
@@ -212,6 +212,7 @@ class CommandSession:
         if self._duration is None:
             self._duration = self._loop.time() - self._started
         self._ended.set()
+        self._deltas = None  # a client was told of the end: nothing may follow
         self._call_hook()
 
     def _call_hook(self) -> None:

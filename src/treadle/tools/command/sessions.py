@@ -30,10 +30,16 @@ _NUMBERS: Final = range(10_000, 100_000)
 
 
 class CommandSessions:
-    """`environment` gives the place where commands run; it is asked for at every start."""
+    """`environment` gives the place where commands run; it is asked for at every start. `on_closed` is called when a
+    command has ended and no more output of it can come."""
 
-    def __init__(self, environment: Callable[[], Awaitable[Environment]]) -> None:
+    def __init__(
+        self,
+        environment: Callable[[], Awaitable[Environment]],
+        on_closed: Callable[[CommandSession], None] = lambda session: None,
+    ) -> None:
         self._environment = environment
+        self._on_closed = on_closed
         self._sessions: dict[int, CommandSession] = {}  # least recently used first
         self._starting: set[int] = set()
         self._forgotten: set[int] = set()
@@ -132,6 +138,7 @@ class CommandSessions:
 
     def _read(self, task: asyncio.Task[None]) -> None:
         session = self._readers.pop(task)
+        self._on_closed(session)
         if session.id in self._forgotten and self._sessions.get(session.id) is session:
             self._forgotten.discard(session.id)
             del self._sessions[session.id]
