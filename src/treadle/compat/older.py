@@ -42,10 +42,10 @@ class Usage(ThreadTokenUsage, frozen=True, kw_only=True, eq=False):
     """`ThreadTokenUsage` that is dumped with the members of its time: programs compare what they get, or store it."""
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ThreadTokenUsage) and self.__rich_repr__() == other.__rich_repr__()
+        return isinstance(other, ThreadTokenUsage) and msgspec.structs.asdict(self) == msgspec.structs.asdict(other)
 
     def __hash__(self) -> int:
-        return hash((self.last, self.total))
+        return hash(ThreadTokenUsage(**msgspec.structs.asdict(self)))
 
     def model_dump(self, *, by_alias: bool = False, mode: str = "python", exclude_none: bool = False) -> dict[str, Any]:
         dumped = super().model_dump(by_alias=by_alias, mode=mode, exclude_none=exclude_none)

@@ -225,7 +225,7 @@ def test_tokens_are_counted_with_the_members_of_the_time(client: Any, sdk: str) 
     expected = {"cachedInputTokens": 3, "inputTokens": 11, "outputTokens": 7, "reasoningOutputTokens": 5}
     assert found.model_dump(by_alias=True, mode="json")["last"] == {**expected, "totalTokens": 18}
     assert found.model_dump()["total"].keys() == set(count.__struct_fields__) - {"cache_write_input_tokens"}
-    assert (found, usage) == (usage, found)
+    assert (found, usage, {found}) == (usage, found, {usage})
     assert found.total.cache_write_input_tokens == 2
 
 
