@@ -39,6 +39,9 @@ LATER_RULES: Final = (
     (r" +(ApprovalsReviewer|AskForApproval),\n", ""),
     (r"(from treadle\.client\.metadata)", r"from treadle.client.modes import ApprovalMode, approval_settings\n\1"),
 )
+SETTINGS: Final = (
+    "from treadle.compat.older import approval_mode_settings as _approval_mode_settings  # noqa: F401 - also from here"
+)
 ASYNC_NAMES: Final = "AsyncCodex, AsyncThread, AsyncTurnHandle"
 
 
@@ -73,6 +76,8 @@ def _blocking(text: str, name: str) -> str:
     text = re.sub(r'(?s)\A""".*?"""\n', head, text)
     others = ", ".join(f"{one} as {one}" for one in ASYNC_NAMES.split(", "))
     below = "from treadle.compat.older"
+    if name == LATER:  # tests took it from there
+        text = text.replace(below, f"{SETTINGS}\n{below}", 1)
     return text.replace(below, f"from treadle.compat.{name}.async_api import {others}\n{below}", 1)
 
 

@@ -46,3 +46,45 @@ async def test_a_handle_gives_the_bare_turn_and_run_the_answer(stage: Stage, rel
     assert methods_of(seen)[-1] == "turn/completed"
     assert (read.thread.name, len(read.thread.turns)) == ("counting", 3)
     assert (resumed.id == thread.id, forked.id == thread.id) == (True, False)
+
+
+@only("in process")
+async def test_the_low_level_stream_leaves_room_for_other_calls(stage: Stage, release: str) -> None:
+    stage.model.enqueue_assistant_message("one two", deltas=["one ", "two"])
+    codex = await _codex(stage, release)
+    try:
+        thread = await stage.call(codex.thread_start)
+        reading = stage.read(codex._client.stream_text(thread.id, "count"))
+        await reading.next()
+        models = await stage.call(codex.models)
+        pieces = await reading.rest()
+    finally:
+        await stage.call(codex.close)
+    assert [piece.delta for piece in pieces] == ["one ", "two"]
+    assert models.data
+
+
+@only("in process")
+async def test_a_handler_that_is_put_into_the_client_decides(stage: Stage, release: str) -> None:
+    """Those releases had no other way to decide about approvals."""
+    stage.configure(approval_policy="on-request", sandbox_mode="read-only")
+    call = {"cmd": "touch made", "sandbox_permissions": "require_escalated", "justification": "because"}
+    stage.model.enqueue_function_call("exec_command", call, call_id="c1")
+    stage.model.enqueue_assistant_message("so be it")
+    asked: list[str] = []
+
+    def decide(method: str, params: object) -> dict[str, str]:
+        asked.append(method)
+        return {"decision": "accept"}
+
+    codex = await _codex(stage, release)
+    getattr(codex._client, "_sync", codex._client)._approval_handler = decide
+    reviewed_by_us = {"approvals_reviewer": "user"} if release == "codex_app_server" else {"approval_mode": None}
+    try:
+        thread = await stage.call(codex.thread_start, **reviewed_by_us)
+        result = await stage.call(thread.run, "make it")
+    finally:
+        await stage.call(codex.close)
+    assert asked == ["item/commandExecution/requestApproval"]
+    assert (stage.workspace / "made").exists()
+    assert result.final_response == "so be it"

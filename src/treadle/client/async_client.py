@@ -71,7 +71,7 @@ class AsyncAppServerClient(AsyncCalls):
             function("approval_handler", approval_handler, "a method and its params")
         self.config: CodexConfig = config or CodexConfig()
         self.handlers: Handlers = Handlers(approval_handler)
-        self._router = Router()
+        self._router = self._new_router()
         self._connection: AsyncConnection | None = None
         self._news: asyncio.Event | None = None
         self._opening: asyncio.Lock | None = None
@@ -104,9 +104,13 @@ class AsyncAppServerClient(AsyncCalls):
             self._owner = LoopOwner("this client")
         async with self._opening:
             if self._connection is None:
-                self._router = Router()
+                self._router = self._new_router()
                 self._news = None  # it belongs to the loop that it was used on, as the lock does
                 self._connection = await open_connection(self.config, self)
+
+    def _new_router(self) -> Router:
+        """For one conversation."""
+        return Router()
 
     async def initialize(self) -> InitializeResponse:
         """Shake hands."""

@@ -86,7 +86,7 @@ class AppServerClient(Calls):
         self.config: CodexConfig = config or CodexConfig()
         self.handlers: Handlers = Handlers(approval_handler)
         self._lock = threading.Lock()
-        self._router = Router()
+        self._router = self._new_router()
         self._news = threading.Condition(self._lock)  # for whoever reads the backlog
         self._connection: Connection | None = None
         self._opening = threading.Lock()
@@ -117,11 +117,15 @@ class AppServerClient(Calls):
             with self._lock:
                 if self._connection is not None:
                     return
-                self._router = Router()
+                self._router = self._new_router()
             connection = open_connection(self.config, self)
             with self._lock:
                 self._connection = connection
                 self._pid = os.getpid()
+
+    def _new_router(self) -> Router:
+        """For one conversation."""
+        return Router()
 
     def initialize(self) -> InitializeResponse:
         """Shake hands."""

@@ -1,4 +1,4 @@
-"""What both earlier shapes have in common: their config, their clients and their results."""
+"""What both earlier shapes have in common: their config and their results. Their clients are in `clients`."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from treadle.client.async_client import AsyncAppServerClient as NewAsyncClient
-from treadle.client.client import AppServerClient as NewClient
 from treadle.client.config import CodexConfig
 from treadle.client.errors import CodexError
 from treadle.client.exchange import wire_object
+from treadle.client.modes import ApprovalMode, approval_settings
+from treadle.client.notification import Notification, turn_of
 from treadle.client.result import Collector
+from treadle.errors import ArgumentValueError
+from treadle.protocol.app.threads import ThreadTokenUsage
 
 if TYPE_CHECKING:
-    from treadle.client.notification import Notification
-    from treadle.client.router import Stream
     from treadle.protocol.app.items import ThreadItem
-    from treadle.protocol.app.threads import ThreadTokenUsage
     from treadle.protocol.app.turns import Turn
 
 
@@ -39,13 +38,30 @@ class RunResult:
     usage: ThreadTokenUsage | None
 
 
+class Usage(ThreadTokenUsage, frozen=True, kw_only=True, eq=False):
+    """`ThreadTokenUsage` that is dumped with the members of its time: programs compare what they get, or store it."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ThreadTokenUsage) and msgspec.structs.asdict(self) == msgspec.structs.asdict(other)
+
+    def __hash__(self) -> int:
+        return hash(ThreadTokenUsage(**msgspec.structs.asdict(self)))
+
+    def model_dump(self, *, by_alias: bool = False, mode: str = "python", exclude_none: bool = False) -> dict[str, Any]:
+        dumped = super().model_dump(by_alias=by_alias, mode=mode, exclude_none=exclude_none)
+        for count in (dumped["last"], dumped["total"]):
+            count.pop("cacheWriteInputTokens" if by_alias else "cache_write_input_tokens")
+        return dumped
+
+
 class RunCollector(Collector):
     """Takes the events of one turn."""
 
     def run_result(self) -> RunResult:
         """Raises `TurnFailed`, a `RuntimeError`, for a turn that failed."""
-        whole = self.result()
-        return RunResult(whole.final_response, self._items, whole.usage)
+        whole, used = self.result(), self._usage
+        usage = None if used is None else Usage(**msgspec.structs.asdict(used))
+        return RunResult(whole.final_response, self._items, usage)
 
 
 def completed_turn(last: Notification | None, turn_id: str) -> Turn:
@@ -61,51 +77,16 @@ def params_dict(params: Any) -> dict[str, Any]:
     return wire_object(params) or {}
 
 
-class AppServerClient(NewClient):
-    """The blocking client, with the calls that a turn's stream was made of."""
-
-    def __init__(self, config: CodexConfig | None = None, approval_handler: Any = None) -> None:
-        super().__init__(config, approval_handler)
-        self._registered: dict[str, Stream] = {}
-
-    def register_turn_notifications(self, turn_id: str) -> None:
-        """Say that somebody reads a turn."""
-        if turn_id not in self._registered:
-            self._registered[turn_id] = self.open_turn(turn_id)
-
-    def unregister_turn_notifications(self, turn_id: str) -> None:
-        """The reader of a turn has gone."""
-        stream = self._registered.pop(turn_id, None)
-        if stream is not None:
-            self.close_turn(stream)
-
-    def next_turn_notification(  # one id then, two now: both come here
-        self, *ids: str, timeout: float | None = None
-    ) -> Notification:
-        """The next event of a turn, which the last of the ids names; waits for it."""
-        return super().next_turn_notification("", ids[-1], timeout=timeout)
+def notification_turn_id(payload: Any) -> str | None:
+    """The id of the turn that the payload of a notification is about."""
+    return turn_of(Notification("", payload))
 
 
-class AsyncAppServerClient(NewAsyncClient):
-    """The same for asyncio."""
-
-    def __init__(self, config: CodexConfig | None = None, approval_handler: Any = None) -> None:
-        super().__init__(config, approval_handler)
-        self._registered: dict[str, Stream] = {}
-
-    def register_turn_notifications(self, turn_id: str) -> None:
-        """Say that somebody reads a turn."""
-        if turn_id not in self._registered:
-            self._registered[turn_id] = self.open_turn(turn_id)
-
-    def unregister_turn_notifications(self, turn_id: str) -> None:
-        """The reader of a turn has gone."""
-        stream = self._registered.pop(turn_id, None)
-        if stream is not None:
-            self.close_turn(stream)
-
-    async def next_turn_notification(  # one id then, two now: both come here
-        self, *ids: str, timeout: float | None = None
-    ) -> Notification:
-        """The next event of a turn, which the last of the ids names; waits for it."""
-        return await super().next_turn_notification("", ids[-1], timeout=timeout)
+def approval_mode_settings(mode: ApprovalMode) -> tuple[Any, Any]:
+    """The policy and the reviewer that a mode stands for."""
+    if not isinstance(mode, ApprovalMode):
+        known = ", ".join(each.value for each in ApprovalMode)
+        told = f"approval_mode must be a member of ApprovalMode ({known}), not {mode!r}"
+        raise ArgumentValueError("approval_mode", told)
+    settings = approval_settings(mode)
+    return settings["approval_policy"], settings.get("approvals_reviewer")

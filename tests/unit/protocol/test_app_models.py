@@ -40,6 +40,13 @@ def test_dump_and_validate_are_inverse(model: type[Wire]) -> None:
         assert model.model_validate(sample) is sample
 
 
+def test_a_class_tells_its_members() -> None:
+    members = ThreadListParams.model_fields
+    assert list(members) == list(ThreadListParams.__struct_fields__)
+    assert members["search_term"].encode_name == "searchTerm"
+    assert TextUserInput(text="x").model_fields.keys() == TextUserInput.model_fields.keys()
+
+
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
 def test_a_full_dump_says_what_the_wire_says(model: type[Wire]) -> None:
     for sample in samples(model)[1:2]:

@@ -1,5 +1,5 @@
 """`AsyncAppServerClient`, where `codex_app_server` had it."""
 
-from treadle.compat.older import AsyncAppServerClient
+from treadle.compat.clients import AsyncAppServerClient
 
 __all__ = ["AsyncAppServerClient"]

@@ -17,6 +17,7 @@ from treadle.client.modes import ApprovalMode, approval_settings
 from treadle.client.opening import Opening
 from treadle.client.params import list_params
 from treadle.compat.older import RunCollector, RunResult, completed_turn
+from treadle.compat.older import approval_mode_settings as _approval_mode_settings  # noqa: F401 - also from here
 from treadle.compat.openai_codex_0_131.async_api import AsyncCodex as AsyncCodex
 from treadle.compat.openai_codex_0_131.async_api import AsyncThread as AsyncThread
 from treadle.compat.openai_codex_0_131.async_api import AsyncTurnHandle as AsyncTurnHandle

@@ -70,6 +70,13 @@ class Word(StrEnum):
         return cls(cast(str, obj))
 
 
+class _Fields:
+    """The members of a struct by their names in Python, asked of its class."""
+
+    def __get__(self, instance: object, owner: type[Struct]) -> dict[str, msgspec.structs.FieldInfo]:
+        return {field.name: field for field in msgspec.structs.fields(owner)}
+
+
 class Wire(Struct, rename="camel", kw_only=True, frozen=True):
     """Base of everything on the wire: unknown members are ignored, members without a value are sent as null.
 
@@ -78,6 +85,7 @@ class Wire(Struct, rename="camel", kw_only=True, frozen=True):
     """
 
     _hidden: ClassVar[tuple[str, ...]] = ()
+    model_fields: ClassVar[_Fields] = _Fields()
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         names = self.__struct_fields__
