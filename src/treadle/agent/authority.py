@@ -57,10 +57,10 @@ class Authority:
         self._running: dict[CommandSession, _Started] = {}
         self._ended: OrderedDict[int, None] = OrderedDict()
 
-    def started(self, session: CommandSession, epoch: int, settings: Settings, *, unconfined: bool) -> None:
-        """A command of the model runs, as the settings of that epoch allowed it; `unconfined` without their sandbox."""
+    def started(self, session: CommandSession, epoch: int, settings: Settings, rules: Policy | None) -> None:
+        """A command of the model runs, as the settings of that epoch allowed it. `rules` are those of `rules_of`."""
         if not session.closed:
-            self._running[session] = _Started(epoch, settings, None if unconfined else _rules(settings))
+            self._running[session] = _Started(epoch, settings, rules)
         self._ended.pop(session.id, None)
 
     def closed(self, session: CommandSession) -> None:
@@ -125,9 +125,10 @@ def file_rules(sandbox: Sandbox | None) -> Policy | None:
     return policy_from_wire(structs.replace(sandbox, permissions=permissions))
 
 
-def _rules(settings: Settings) -> Policy | None:
+def rules_of(sandbox: Sandbox | None) -> Policy | None:
+    """What a command in this sandbox may do; None is everything. Blocking."""
     try:
-        return file_rules(confined_to(settings))
+        return file_rules(sandbox)
     except ExecError:  # then it counts as one that may do everything
         return None
 

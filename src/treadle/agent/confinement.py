@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 
 from treadle.agent.pins import Pins, pin, pinned_paths
 from treadle.agent.protected import protected_paths, within
-from treadle.errors import ExecError
 from treadle.execution.sandbox.refusal import refused
 from treadle.execution.uris import uri_from_path
 from treadle.protocol.app.settings import (
@@ -193,16 +192,3 @@ def _has_bubblewrap() -> bool:
     from treadle.execution.sandbox.host import HOST
 
     return os.environ.get("TREADLE_SANDBOX") != "landlock" and isinstance(HOST.bubblewrap(), Installation)
-
-
-def may_write(sandbox: Sandbox | None, path: str) -> bool:
-    """Whether a file may be written under the sandbox; symbolic links are followed first. Fails closed."""
-    if sandbox is None:
-        return True
-    from treadle.execution.sandbox import policy_from_wire
-
-    try:
-        policy = policy_from_wire(sandbox)
-        return policy is None or policy.access(os.path.realpath(path)) == "write"
-    except (ExecError, OSError, ValueError):
-        return False

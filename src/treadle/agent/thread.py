@@ -40,6 +40,7 @@ from treadle.store.model import Counters, HistoryRecord, Loaded, Release, Store,
 if TYPE_CHECKING:
     from treadle.agent.turn import Turn
     from treadle.config import InstructionFile
+    from treadle.execution.sandbox.policy import Policy
     from treadle.protocol.app.turns import Turn as WireTurn
     from treadle.tools.command.sessions import CommandSession, CommandSessions
 
@@ -254,9 +255,9 @@ class Thread:
         if not same_authority(before, settings):
             self._end_authority()
 
-    def command_started(self, session: CommandSession, epoch: int, settings: Settings, *, unconfined: bool) -> None:
+    def command_started(self, session: CommandSession, epoch: int, settings: Settings, rules: Policy | None) -> None:
         """The model has a command running. The settings may have changed while it was started."""
-        self.authority.started(session, epoch, settings, unconfined=unconfined)
+        self.authority.started(session, epoch, settings, rules)
         self._end_commands(self.authority.over(self.settings))
 
     def _end_authority(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from treadle.agent.authority import Authority, Grant, same_authority
+from treadle.agent.authority import Authority, Grant, confined_to, rules_of, same_authority
 from treadle.agent.state import Settings
 from treadle.protocol.app.settings import (
     DangerFullAccessSandboxPolicy,
@@ -36,7 +36,7 @@ class Running:
 
 def _goes_on(before: Settings, after: Settings, *, unconfined: bool = False) -> bool:
     authority, session = Authority(), cast(CommandSession, Running())
-    authority.started(session, 0, before, unconfined=unconfined or isinstance(before.sandbox, type(FULL)))
+    authority.started(session, 0, before, None if unconfined else rules_of(confined_to(before)))
     assert authority.over(after) == [], "nothing has changed yet"
     authority.forget()
     over = authority.over(after)
@@ -83,7 +83,8 @@ def test_what_it_may_do_is_what_it_could_when_it_was_started(tmp_path: Path) -> 
     for directory in (old, new):
         directory.mkdir()
     authority, session = Authority(), cast(CommandSession, Running())
-    authority.started(session, 0, settings(cwd=str(old), sandbox=WORKSPACE), unconfined=False)
+    before = settings(cwd=str(old), sandbox=WORKSPACE)
+    authority.started(session, 0, before, rules_of(confined_to(before)))
     old.rename(tmp_path / "away")
     old.symlink_to(new)
     authority.forget()
@@ -107,7 +108,7 @@ def test_what_would_have_been_asked_for_ends() -> None:
 def test_one_that_was_allowed_after_the_change_goes_on(tmp_path: Path) -> None:
     authority, confined = Authority(), settings(cwd=str(tmp_path), sandbox=READ_ONLY)
     authority.forget()
-    authority.started(cast(CommandSession, Running()), authority.epoch, confined, unconfined=True)
+    authority.started(cast(CommandSession, Running()), authority.epoch, confined, None)
     assert authority.over(confined) == []
 
 
@@ -115,24 +116,24 @@ def test_one_that_was_started_during_the_change_does_not(tmp_path: Path) -> None
     authority, confined = Authority(), settings(cwd=str(tmp_path), sandbox=READ_ONLY)
     authority.forget()
     session = cast(CommandSession, Running())
-    authority.started(session, authority.epoch - 1, settings(), unconfined=True)
+    authority.started(session, authority.epoch - 1, settings(), None)
     assert authority.over(confined) == [session]
 
 
 def test_a_number_is_the_one_of_the_latest_command() -> None:
     authority = Authority()
-    authority.started(cast(CommandSession, Running()), 0, settings(), unconfined=True)
+    authority.started(cast(CommandSession, Running()), 0, settings(), None)
     authority.forget()
     authority.over(settings(sandbox=READ_ONLY))
     assert authority.was_ended(1)
-    authority.started(cast(CommandSession, Running()), 1, settings(), unconfined=True)
+    authority.started(cast(CommandSession, Running()), 1, settings(), None)
     assert not authority.was_ended(1)
 
 
 def test_not_all_that_ever_ended_is_remembered() -> None:
     authority = Authority()
     for number in range(100):
-        authority.started(cast(CommandSession, Running(number)), 0, settings(), unconfined=True)
+        authority.started(cast(CommandSession, Running(number)), 0, settings(), None)
     authority.forget()
     assert len(authority.over(settings(sandbox=READ_ONLY))) == 100
     assert [number for number in range(100) if authority.was_ended(number)] == list(range(36, 100))

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from treadle.agent.confinement import may_write, sandbox_for
+from treadle.agent.authority import file_rules
+from treadle.agent.confinement import sandbox_for
 from treadle.agent.protected import PROTECTED
+from treadle.errors import ExecError
 from treadle.protocol.app.settings import (
     DangerFullAccessSandboxPolicy,
     ReadOnlySandboxPolicy,
@@ -15,6 +17,12 @@ from treadle.protocol.app.settings import (
 from treadle.protocol.exec import FileSystemPermissions, Permissions, Sandbox, SandboxEntry, SandboxPath
 
 CLOSED = WorkspaceWriteSandboxPolicy(exclude_slash_tmp=True, exclude_tmpdir_env_var=True)
+
+
+def may_write(sandbox: Sandbox | None, path: str) -> bool:
+    """As far as the rules say; symbolic links are followed first."""
+    policy = file_rules(sandbox)
+    return policy is None or policy.access(os.path.realpath(path)) == "write"
 
 
 def _can(policy: WorkspaceWriteSandboxPolicy | ReadOnlySandboxPolicy, cwd: Path, path: Path) -> bool:
@@ -75,12 +83,12 @@ def test_links_are_followed_first(tmp_path: Path) -> None:
     assert _can(CLOSED, tmp_path / "door", ws / "a")
 
 
-def test_what_cannot_be_understood_is_no(tmp_path: Path) -> None:
+def test_what_cannot_be_understood_is_refused(tmp_path: Path) -> None:
     entry = SandboxEntry(path=SandboxPath(type="odd"), access="write")
     files = FileSystemPermissions(type="restricted", entries=(entry,))
     sandbox = Sandbox(permissions=Permissions(type="managed", network="restricted", file_system=files))
-    assert not may_write(sandbox, str(tmp_path))
-    assert not _can(CLOSED, tmp_path, tmp_path / "a\0b")
+    with pytest.raises(ExecError, match="unknown path type"):
+        file_rules(sandbox)
 
 
 def test_the_network_is_closed_unless_it_is_opened(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from treadle.agent.approvals import (
     warn_refused,
     warn_unreviewed,
 )
-from treadle.agent.authority import CHANGED, ENDED, Grant
+from treadle.agent.authority import CHANGED, ENDED, Grant, rules_of
 from treadle.agent.confinement import UNPROTECTED, can_protect, thread_sandbox
 from treadle.agent.event import Growth
 from treadle.agent.items import OpenItem
@@ -197,10 +197,11 @@ class Command:
             tty=arguments.tty,
             sandbox=sandbox,
         )
+        rules = None if sandbox is None else await asyncio.to_thread(rules_of, sandbox)
         session = self._session = await self._thread.sessions.start(spec, self._grow)
         self._item = structs.replace(self._item, process_id=session.process_id, source="unifiedExecStartup")
         self._open().look = self._so_far
-        self._thread.command_started(session, self._epoch, self._settings, unconfined=sandbox is None)
+        self._thread.command_started(session, self._epoch, self._settings, rules)
         return session
 
     async def _not_started(self, error: ExecError, *, confined: bool) -> str:
