@@ -146,6 +146,7 @@ async def test_deltas_are_cut_and_end_but_the_aggregate_goes_on(play: Play) -> N
 
 
 async def test_very_many_deltas_end_too(play: Play) -> None:
+    assert play.session._deltas is not None
     play.session._deltas._count_left = 3
     for _ in range(5):
         play.process.say(b"x")
@@ -161,6 +162,7 @@ async def test_a_listener_that_fails_is_not_called_again_and_breaks_nothing(play
         calls.append(text)
         raise RuntimeError("no")
 
+    assert play.session._deltas is not None
     play.session._deltas._on_output = fail
     for chunk in (b"a", b"b"):
         play.process.say(chunk)
