@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import linear_regression
 from typing import Final
 
 from bench.soak.client import SoakClient
@@ -27,6 +28,7 @@ def table(samples: Sequence[Sample], tally: Tally, clients: Sequence[SoakClient]
         ("doubled events", f"{sum(each.doubled for each in followers):,}"),
         ("texts whose deltas are not the text", f"{sum(each.torn for each in followers):,}"),
         *_held(samples),
+        ("memory per 10,000 turns, over the second half", f"{slope(samples) * 10_000:+.2f} MB"),
         ("latency of a plain turn: p50, p99, max", _latency(tally.seconds)),
     ]
     return _markdown(("what", "value"), rows)
@@ -51,6 +53,13 @@ def _latency(seconds: Sequence[float]) -> str:
     ordered = sorted(seconds)
     chosen = (ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100], ordered[-1])
     return ", ".join(f"{value * 1e3:.1f}" for value in chosen) + " ms"
+
+
+def slope(samples: Sequence[Sample]) -> float:
+    """MB per turn, since half of the turns were done: the straight line that fits best."""
+    later = [each for each in samples if each.turns >= samples[-1].turns / 2]
+    turns, memory = [each.turns for each in later], [each.memory for each in later]
+    return linear_regression(turns, memory).slope if len(set(turns)) > 1 else 0.0
 
 
 def series(samples: Sequence[Sample]) -> str:

@@ -14,7 +14,7 @@ from bench.soak.follower import Follower, Message, read_message, read_params
 from bench.soak.kills import Keeper
 from bench.soak.meter import Sample
 from bench.soak.model import SLOW_PIECES, pieces_of, wish_of
-from bench.soak.report import series, table
+from bench.soak.report import series, slope, table
 from bench.soak.worker import Tally
 
 pytestmark = pytest.mark.anyio
@@ -79,6 +79,7 @@ def test_the_model_does_what_was_said_last() -> None:
     assert wish_of(body({**said, "content": "soak:patch"})) == ""
     assert b"apply_patch" in pieces_of("patch t", 5)[0]
     assert b"exec_command" in pieces_of("command t", 5)[0]
+    assert b"head -c 1000 /dev/zero" in pieces_of("command 1000", 5)[0]
     assert len(pieces_of("slow t", 5)) > SLOW_PIECES
     head, _, rest = b"".join(pieces_of("slow t", 5)).partition(b"\r\n\r\n")
     assert f"content-length: {len(rest)}".encode() in head
@@ -92,7 +93,16 @@ def test_the_tables() -> None:
     assert "| turns | 1,000 in 0 threads (1,000 plain) |" in shown
     assert "| memory at the start, when warm, at the end, peak | 25.0, 35.0, 124.0, 124.0 MB |" in shown
     assert "| latency of a plain turn: p50, p99, max | 51.0, 100.0, 100.0 ms |" in shown
+    assert "| memory per 10,000 turns, over the second half | +1000.00 MB |" in shown
     assert len(series(samples).splitlines()) == 2 + 10 + 1
+
+
+def test_the_series_goes_by_turns() -> None:
+    """Also when nothing happened for most of the time."""
+    samples = [Sample(float(at), max(0, at - 90) * 10, 25.0, 7, 1) for at in range(101)]
+    turns = [line.split("|")[2].strip() for line in series(samples).splitlines()[2:]]
+    assert turns == [str(number) for number in range(0, 101, 10)]
+    assert slope(samples[:50]) == 0.0
 
 
 def test_no_mutation_acts_on_the_machine() -> None:
