@@ -88,18 +88,19 @@ def load(connection: sqlite3.Connection, thread_id: str) -> Loaded | None:
 
 def history(connection: sqlite3.Connection, thread_id: str) -> list[HistoryRecord]:
     rows = connection.execute(
-        "SELECT thread_id, number, turn, data FROM history WHERE thread_id = ?1 AND number >= coalesce("
-        "(SELECT start FROM compactions WHERE thread_id = ?1 ORDER BY turn DESC LIMIT 1), 0) ORDER BY number",
-        (thread_id,),
+        "SELECT thread_id, number, turn, data FROM history WHERE thread_id = :thread AND number >= coalesce("
+        "(SELECT start FROM compactions WHERE thread_id = :thread ORDER BY turn DESC LIMIT 1), 0) ORDER BY number",
+        {"thread": thread_id},
     )
     return [HistoryRecord(row[0], row[1], row[2], _sound(row[3], "the model's history", row[0])) for row in rows]
 
 
 # Still one range of the key: the numbers that the turns begin and end with narrow it.
 _ITEMS_OF_TURNS: Final = """
-turn BETWEEN ?5 AND ?6 AND number BETWEEN
-    max(?2, (SELECT number FROM items WHERE thread_id = ?1 AND turn >= ?5 ORDER BY turn, number LIMIT 1)) AND
-    min(?3, (SELECT number FROM items WHERE thread_id = ?1 AND turn <= ?6 ORDER BY turn DESC, number DESC LIMIT 1))
+turn BETWEEN :first AND :last AND number BETWEEN
+    max(:low, (SELECT number FROM items WHERE thread_id = :thread AND turn >= :first ORDER BY turn, number LIMIT 1)) AND
+    min(:high,
+        (SELECT number FROM items WHERE thread_id = :thread AND turn <= :last ORDER BY turn DESC, number DESC LIMIT 1))
 """
 
 
@@ -111,11 +112,13 @@ def items(
     limit: int | None,
     descending: bool,
 ) -> list[ItemRecord]:
-    place = (thread_id, *_range(after, descending), _limit(limit), *(turns or ()))
-    span = "number BETWEEN ?2 AND ?3" if turns is None else _ITEMS_OF_TURNS
+    low, high = _range(after, descending)
+    first, last = turns or (0, 0)
+    place = {"thread": thread_id, "low": low, "high": high, "first": first, "last": last, "limit": _limit(limit)}
+    span = "number BETWEEN :low AND :high" if turns is None else _ITEMS_OF_TURNS
     rows = connection.execute(
-        f"SELECT {_ITEM} FROM items INDEXED BY sqlite_autoindex_items_1 WHERE thread_id = ?1 AND {span} "
-        f"ORDER BY number {_order(descending)} LIMIT ?4",
+        f"SELECT {_ITEM} FROM items INDEXED BY sqlite_autoindex_items_1 WHERE thread_id = :thread AND {span} "
+        f"ORDER BY number {_order(descending)} LIMIT :limit",
         place,
     )
     return [_item(row) for row in rows]
@@ -124,9 +127,9 @@ def items(
 def events(connection: sqlite3.Connection, thread_id: str, after_seq: int, limit: int) -> EventPage:
     with _snapshot(connection):
         first, last = connection.execute(
-            "SELECT coalesce((SELECT min(seq) FROM events WHERE thread_id = ?1), 0),"
-            " coalesce((SELECT max(seq) FROM events WHERE thread_id = ?1), 0)",
-            (thread_id,),
+            "SELECT coalesce((SELECT min(seq) FROM events WHERE thread_id = :thread), 0),"
+            " coalesce((SELECT max(seq) FROM events WHERE thread_id = :thread), 0)",
+            {"thread": thread_id},
         ).fetchone()
         rows = connection.execute(
             "SELECT thread_id, seq, frame FROM events WHERE thread_id = ? AND seq > ? ORDER BY seq LIMIT ?",
