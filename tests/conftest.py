@@ -4,12 +4,17 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from schema_proof import judged, listen_in
 
 # What the machine of whoever runs the tests has set must not decide which model answers, here and in children.
 for _name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "TREADLE_MODEL", "TREADLE_MODEL_PROVIDER"):
     os.environ.pop(_name, None)
+
+# How long an example takes says how busy the machine is, not whether the code is right.
+settings.register_profile("treadle", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("treadle")
 
 
 @pytest.fixture(scope="session")
