@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
@@ -249,16 +250,16 @@ def test_threads_that_close_at_the_same_time(face: Face, fake: MakeFake) -> None
 def test_a_handler_may_close_the_client(face: Face, fake: MakeFake) -> None:
     """Whoever is asked may have had enough."""
     server = fake("deaf")
-    closed: list[bool] = []
+    closed = threading.Event()  # the handler's own call comes back when everything has ended, which takes a moment
 
     async def close_async(_: object) -> bool:
         await codex.close()
-        closed.append(True)
+        closed.set()
         return False
 
     def close_sync(_: object) -> bool:
         codex.close()
-        closed.append(True)
+        closed.set()
         return False
 
     codex = face.open(server.config, approval_handler=close_async if face.name == "async" else close_sync)
@@ -266,6 +267,7 @@ def test_a_handler_may_close_the_client(face: Face, fake: MakeFake) -> None:
     face.notify(codex, "test/ask", count=1)
     assert isinstance(waiting.exception(DEADLINE_S), TransportClosedError)
     assert processes_left(server.marker) == []
+    assert closed.wait(DEADLINE_S)
     face.close(codex)
 
 
