@@ -26,6 +26,7 @@ from treadle.protocol.app.files import FsChangedNotification
 COLLECT_S: Final = 0.2
 # Names in one notice. When more have changed the notice names the watched path alone: look at it anew.
 MAX_NAMES: Final = 1000
+_ATTEMPTS: Final = 8
 
 _MODIFY: Final = 0x2
 _ATTRIB: Final = 0x4
@@ -168,10 +169,16 @@ class FileWatches:
         return itself is not None
 
     def _look(self, watch: _Watch) -> None:
-        exists, was_inside = os.path.lexists(watch.path), watch.inside
+        was_inside = watch.inside
         # Where the system has no watches left, what is armed stays: better than nothing.
         with contextlib.suppress(OSError):
-            self._arm(watch)
+            for _ in range(_ATTEMPTS):
+                way = list(lookups(watch.path))
+                self._arm(watch)
+                # What was made between looking and watching went unseen; then the second look differs.
+                if list(lookups(watch.path)) == way:
+                    break
+        exists = os.path.lexists(watch.path)  # now that nothing goes unseen any more
         if exists != watch.existed or watch.inside != was_inside:
             self._notice(watch, watch.path)
         watch.existed = exists
