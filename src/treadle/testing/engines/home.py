@@ -55,7 +55,7 @@ class EngineHome:
         home = self.home
         own: Mapping[EngineName, dict[str, str]] = {
             "codex": {"CODEX_HOME": str(home / ".codex"), "MOCK_API_KEY": _KEY},
-            "treadle": {"TREADLE_HOME": str(home / ".treadle"), "MOCK_API_KEY": _KEY},
+            "treadle": {"TREADLE_HOME": str(home / ".treadle")},
             "claude": {
                 "CLAUDE_CONFIG_DIR": str(home / ".claude"),
                 "ANTHROPIC_BASE_URL": self.model.root_url,
@@ -92,16 +92,16 @@ class EngineHome:
         url = self.model.base_url
         pi = {"defaultProvider": "mock", "defaultModel": _MODEL}
         return {
-            ".codex/config.toml": _toml(url, _CODEX_MODEL) + "\n[analytics]\nenabled = false\n",
-            ".treadle/config.toml": _toml(url, _CODEX_MODEL),
+            ".codex/config.toml": _toml(url, 'env_key = "MOCK_API_KEY"', "", "[analytics]", "enabled = false"),
+            ".treadle/config.toml": _toml(url),
             ".config/opencode/opencode.json": json.dumps(_opencode(url), indent=1),
             ".pi/agent/models.json": json.dumps({"providers": {"mock": _pi_provider(url)}}, indent=1),
             ".pi/agent/settings.json": json.dumps(pi, indent=1),
         }
 
 
-def _toml(url: str, model: str) -> str:
-    return f"""model = "{model}"
+def _toml(url: str, *more: str) -> str:
+    return f"""model = "{_CODEX_MODEL}"
 model_provider = "mock"
 approval_policy = "never"
 sandbox_mode = "danger-full-access"
@@ -111,11 +111,10 @@ check_for_update_on_startup = false
 name = "mock"
 base_url = "{url}"
 wire_api = "responses"
-env_key = "MOCK_API_KEY"
 request_max_retries = 0
 stream_max_retries = 3
 stream_idle_timeout_ms = 15000
-"""
+""" + "".join(f"{line}\n" for line in more)
 
 
 def _opencode(url: str) -> dict[str, Any]:
