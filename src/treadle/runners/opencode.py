@@ -11,10 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import msgspec
-
 from treadle.runners.engine import Approve, Ending, Engine, GiveUp, Output, RunRequest, Timeouts
 from treadle.runners.events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent
+from treadle.runners.json_line import read_object
 from treadle.runners.notes import Notes, end_by_code
 from treadle.runners.resume import ResumeLine
 from treadle.runners.runner import Runner
@@ -28,7 +27,6 @@ MAX_CIRCLES: Final = 5
 _OWN: Final = frozenset(
     {"--format", "--session", "-s", "--continue", "-c", "--fork", "--attach", "--interactive", "-i"}
 )
-_decode = msgspec.json.Decoder().decode
 
 
 @dataclass(slots=True)
@@ -73,11 +71,8 @@ def new_state(request: RunRequest) -> OpenCodeState:
 
 
 def translate(state: OpenCodeState, line: bytes) -> Iterable[Output]:
-    try:
-        message = _decode(line)
-    except msgspec.DecodeError:
-        return ()  # a warning of a library, printed on the wrong stream
-    if not isinstance(message, dict):
+    message = read_object(line)
+    if message is None:
         return ()
     outputs = _translate(state, message)
     session = message.get("sessionID")

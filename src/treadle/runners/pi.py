@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import msgspec
+from msgspec import structs
 
 from treadle.runners.engine import Approve, Ending, Engine, Output, RunRequest, Timeouts
 from treadle.runners.events import (
@@ -27,6 +27,7 @@ from treadle.runners.events import (
     StartedEvent,
     TextDelta,
 )
+from treadle.runners.json_line import read_object
 from treadle.runners.notes import Notes, end_by_code
 from treadle.runners.resume import UUID, ResumeLine
 from treadle.runners.runner import Runner
@@ -43,9 +44,8 @@ _OWN: Final = frozenset(
 _KIND: Final = re.compile(rb'\{"type":"(\w+)"')
 _TEXT: Final = re.compile(
     rb'\{"type":"message_update","assistantMessageEvent":\{"type":"text_delta","contentIndex":\d+,'
-    rb'"delta":("[^"\\]*(?:\\.[^"\\]*)*")'
+    rb'("delta":"[^"\\]*(?:\\.[^"\\]*)*")'
 )
-_decode = msgspec.json.Decoder().decode
 
 
 @dataclass(slots=True)
@@ -121,11 +121,8 @@ def _why_nothing(state: PiState, ending: Ending) -> str:
 
 
 def _decoded(state: PiState, line: bytes) -> Iterable[Output]:
-    try:
-        message = _decode(line)
-    except msgspec.DecodeError:
-        return ()  # a warning of a library, printed on the wrong stream
-    if not isinstance(message, dict):
+    message = read_object(line)
+    if message is None:
         return ()
     match message.get("type"):
         case "session":
@@ -171,7 +168,8 @@ def _turn_started(state: PiState) -> ActionEvent:
 
 def _text(line: bytes) -> Iterable[TextDelta]:
     found = _TEXT.match(line)
-    return () if found is None or found[1] == b'""' else (TextDelta(NAME, _decode(found[1])),)
+    piece = found and read_object(b"{%b}" % found[1])
+    return (TextDelta(NAME, piece["delta"]),) if piece and piece["delta"] else ()
 
 
 def _message(state: PiState, message: object) -> Iterator[Output]:
@@ -241,7 +239,7 @@ def _tool(state: PiState, kind: str, message: dict[str, Any]) -> Iterator[Action
     output = _output(message.get("result" if ended else "partialResult"))
     action = state.running.get(id) or tool_action(id, tool, message.get("args"), state.cwd)
     if output:
-        action = msgspec.structs.replace(action, detail={**action.detail, "output": short_output(output)})
+        action = structs.replace(action, detail={**action.detail, "output": short_output(output)})
     if ended:
         state.running.pop(id, None)
         yield ActionEvent(NAME, action, "completed", ok=not message.get("isError"))
