@@ -126,7 +126,7 @@ def translate(state: ClaudeState, line: bytes) -> Iterable[Output]:
 def finish(state: ClaudeState, ending: Ending, completed: CompletedEvent | None) -> Iterable[Event]:
     cut_off = completed is None and state.started and ending.exit_code == 0 and ending.stopped is None
     if cut_off:
-        error = "claude ended without a result: what it printed was cut off."
+        error = "claude ended without a result."
         return [CompletedEvent(NAME, ok=False, answer=state.text or "", error=error)]
     return end_by_code(NAME, NAME, ending, state.notes, answer=state.text or "", completed=completed, ok=False)
 
