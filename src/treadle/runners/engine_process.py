@@ -10,7 +10,6 @@ import asyncio
 import logging
 import os
 import time
-import weakref
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
 from typing import Any, Final
@@ -18,7 +17,6 @@ from typing import Any, Final
 from treadle.errors import ExecError
 from treadle.execution.local import LocalBackend, LocalProcess
 from treadle.execution.model import Evicted, ExecParams, Exited, Failed, Output, OutputStream, ProcessEvent
-from treadle.execution.warden import Warden
 from treadle.runners.engine import (
     ApprovalAnswer,
     ApprovalAsk,
@@ -34,6 +32,7 @@ from treadle.runners.engine import (
 from treadle.runners.events import CompletedEvent, Event
 from treadle.runners.reading import Reading
 from treadle.runners.session_lock import SessionRecord, birth_of
+from treadle.runners.shared_warden import shared_warden
 
 logger: Final = logging.getLogger(__name__)
 
@@ -102,7 +101,7 @@ class EngineProcess:
         if problem is not None:
             yield self._reading.failed(problem)
             return
-        backend = LocalBackend(_borrow_warden())
+        backend = LocalBackend(await shared_warden())
         try:
             error = await self._start(backend)
             if error is None:
@@ -318,7 +317,6 @@ class EngineProcess:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         # Its tools may be in sessions of their own, and outlive it.
         await backend.close(grace_s=0.0)
-        await _return_warden()
 
     async def _ask_to_end(self, process: LocalProcess) -> None:
         await process.signal("terminate" if self._reading.said_all else self._engine.first_signal)
@@ -363,30 +361,3 @@ async def _finish(work: Any) -> None:
 def _duration(seconds: float | None) -> str:
     number = seconds or 0
     return f"{number:g} s" if number < 120 else f"{number / 60:g} min"
-
-
-# --- one helper process for all runs of a loop ---
-
-
-class _Shared:
-    def __init__(self) -> None:
-        self.warden = Warden()
-        self.users = 0
-
-
-_shared: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Shared] = weakref.WeakKeyDictionary()
-
-
-def _borrow_warden() -> Warden:
-    shared = _shared.setdefault(asyncio.get_running_loop(), _Shared())
-    shared.users += 1
-    return shared.warden
-
-
-async def _return_warden() -> None:
-    loop = asyncio.get_running_loop()
-    shared = _shared[loop]
-    shared.users -= 1
-    if shared.users == 0:
-        del _shared[loop]
-        await shared.warden.close()
