@@ -258,7 +258,7 @@ def test_an_answer_that_was_cut_off_says_so() -> None:
 
 def test_a_retry_that_worked_is_one_note_and_the_run_is_good() -> None:
     worked = {"type": "auto_retry_end", "success": True, "attempt": 2}
-    first = [HEADER, TURN, failed(), END, retry(1), TURN, failed(), END, retry(2)]
+    first: list[dict[str, Any]] = [HEADER, TURN, failed(), END, retry(1), TURN, failed(), END, retry(2)]
     outputs = read(*first, TURN, message(text("yes")), worked, END)
     assert actions(outputs) == [
         ("pi.retry", "retry 1/3 in 2.5 s: 500 x", "started", None),
