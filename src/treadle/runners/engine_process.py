@@ -151,7 +151,8 @@ class EngineProcess:
             process_id="engine",
             argv=[*self._command, *engine.arguments(self._request)],
             cwd=self._request.cwd,
-            env={**engine.env, **inherited, **(options.env or {})},
+            # Some engines believe the variable and not the system; ours says where this program was started.
+            env={**engine.env, **inherited, "PWD": self._request.cwd, **(options.env or {})},
             pipe_stdin=True,
         )
         try:
