@@ -44,7 +44,7 @@ _OURS: Final = frozenset(
         "--",
     }
 )
-_META: Final = ("cwd", "model", "permissionMode", "apiKeySource", "claude_code_version", "tools", "mcp_servers")
+_META: Final[tuple[str, ...]] = ("cwd", "model", "permissionMode", "apiKeySource", "claude_code_version", "tools", "mcp_servers")
 # claude's names for one model's share of a run, and for the main conversation's.
 _USED: Final = {
     "input_tokens": ("inputTokens", "input_tokens"),
