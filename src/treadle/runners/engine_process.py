@@ -269,7 +269,8 @@ class EngineProcess:
         if ask.id in self._asks:
             return  # the answer to the first is the answer to both
         if len(self._asks) >= MAX_ASKS:
-            self._spawn(self._answer(ask, ApprovalAnswer(allow=False, message="too many questions at once")))
+            refusal = ApprovalAnswer(allow=False, message="too many questions at once")
+            self._spawn(self._write(self._written(ask, refusal)))
         else:
             self._asks[ask.id] = task = self._spawn(self._decide(ask))
             task.add_done_callback(lambda _: self._asks.pop(ask.id, None))
@@ -285,14 +286,15 @@ class EngineProcess:
             approve = self._request.options.approve
             said = False if approve is None else await approve(ask)
             answer = said if isinstance(said, ApprovalAnswer) else ApprovalAnswer(allow=said is True)
+            data = self._written(ask, answer)
         except Exception:
             logger.exception("the approval callback failed: %s was refused the tool %s", self._engine.name, ask.tool)
-            answer = ApprovalAnswer(allow=False, message="nobody could be asked")
-        await self._answer(ask, answer)
+            data = self._written(ask, ApprovalAnswer(allow=False, message="nobody could be asked"))
+        await self._write(data)
 
-    async def _answer(self, ask: ApprovalAsk, answer: ApprovalAnswer) -> None:
+    def _written(self, ask: ApprovalAsk, answer: ApprovalAnswer) -> bytes:
         assert self._engine.answer is not None
-        await self._write(self._engine.answer(ask, answer))
+        return self._engine.answer(ask, answer)
 
     async def _write(self, data: bytes) -> None:
         assert self._process is not None
