@@ -70,7 +70,8 @@ async def test_what_the_program_gets(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("FROM_OUTSIDE", "1")
     script = """
     start()
-    answer(json.dumps([sys.argv[1:], os.getcwd(), [os.environ.get(n) for n in ("FROM_OUTSIDE", "MINE", "RUNS")]]))
+    names = ("FROM_OUTSIDE", "MINE", "RUNS", "PWD")
+    answer(json.dumps([sys.argv[1:], os.getcwd(), [os.environ.get(name) for name in names]]))
     done()
     """
     (tmp_path / "work").mkdir()
@@ -78,7 +79,8 @@ async def test_what_the_program_gets(tmp_path: Path, monkeypatch: pytest.MonkeyP
     options = RunOptions(model="m", cwd=tmp_path / "work", env={"RUNS": "3"})
     answer = (await drain(made.run("x", TOKEN, options)))[-1].answer
     args = ["-c", "a=b", "--model", "m", "exec", "--json", "--skip-git-repo-check", "--color=never"]
-    assert json.loads(answer) == [[*args, "resume", SESSION, "-"], str(tmp_path / "work"), ["1", "2", "3"]]
+    work = str(tmp_path / "work")
+    assert json.loads(answer) == [[*args, "resume", SESSION, "-"], work, ["1", "2", "3", work]]
 
 
 # --- programs that cannot be run, or do not want to be told ---
