@@ -440,13 +440,15 @@ async def test_usage_of_a_session_is_counted_from_run_to_run(tmp_path: Path) -> 
 
 async def test_what_a_dead_program_left_behind_is_waited_for(tmp_path: Path) -> None:
     left = await asyncio.create_subprocess_exec("sleep", "1000")
-    SessionRecord(left.pid, birth_of(left.pid)).keep(TOKEN)
-    made = runner(tmp_path, "mark('ran'); start(); answer('x'); done()")
-    waiting = asyncio.ensure_future(drain(made.run("x", TOKEN)))
-    await asyncio.sleep(0.2)
-    assert not (tmp_path / "ran").exists()
-    left.kill()
-    await left.wait()
+    try:
+        SessionRecord(left.pid, birth_of(left.pid)).keep(TOKEN)
+        made = runner(tmp_path, "mark('ran'); start(); answer('x'); done()")
+        waiting = asyncio.ensure_future(drain(made.run("x", TOKEN)))
+        await asyncio.sleep(0.2)
+        assert not (tmp_path / "ran").exists()
+    finally:
+        left.kill()
+        await left.wait()
     assert (await waiting)[-1].ok
 
 
