@@ -68,7 +68,7 @@ async def test_a_tool(stage: EngineHome, command: str, ok: bool) -> None:
         ("HTTP:500", "500 mock error 500"),
         ("CUT", "terminated"),
         ("DROP", "pi gave no answer: the model's stream ended before it said anything."),
-        (" ", "pi ended without an answer: it was asked nothing."),
+        (" ", "pi ended without an answer: the model was asked nothing."),
     ],
 )
 async def test_a_model_that_fails(stage: EngineHome, prompt: str, error: str) -> None:
