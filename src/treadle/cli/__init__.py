@@ -16,7 +16,7 @@ from treadle.cli.output import OutputFailed, finish, prepare, say, write
 
 
 class Command(Protocol):
-    """What a command module offers."""
+    """What a command module offers. It may also have a `parse`, which reads the words in its own way."""
 
     add_arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
@@ -71,7 +71,8 @@ def _main(argv: Sequence[str] | None) -> int:
             help="a setting that goes before those of config.toml; may be given again, also before the command",
         )
         command.add_arguments(parser)
-        return command.run(parser.parse_intermixed_args(words[1:]))
+        parse = getattr(command, "parse", argparse.ArgumentParser.parse_args)
+        return command.run(parse(parser, words[1:]))
     parser = _parser()
     parser.parse_args(words)
     parser.print_help()

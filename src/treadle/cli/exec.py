@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-from treadle.cli.exec_arguments import ExecRequest, add_arguments, more_roots, overrides, read_request, warnings
+from treadle.cli.exec_arguments import ExecRequest, add_arguments, more_roots, overrides, parse, read_request, warnings
 from treadle.cli.exec_turn import ExecTurn, Shown, UnknownThread
 from treadle.cli.output import OutputFailed, say, write, write_bytes
 from treadle.cli.paint import wants_color
@@ -28,7 +28,7 @@ from treadle.config.settings import OPENAI_KEY_VARIABLE, RUN_KEY_VARIABLE
 from treadle.errors import RpcError, TreadleError
 from treadle.server.app import AppServer
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["add_arguments", "parse", "run"]
 
 _NAME = "exec"
 
