@@ -248,8 +248,10 @@ def test_thoughts() -> None:
 
 
 def test_a_declined_patch_has_failed() -> None:
-    kinds = (UpdatePatchChangeKind(), DeletePatchChangeKind())
-    changes = tuple(FileUpdateChange(path=f"/{n}", diff="", kind=kind) for n, kind in enumerate(kinds))
+    changes = (
+        FileUpdateChange(path="/0", diff="", kind=UpdatePatchChangeKind()),
+        FileUpdateChange(path="/1", diff="", kind=DeletePatchChangeKind()),
+    )
     [event] = events_of(over(FileChangeThreadItem(id="p", changes=changes, status="declined")))
     assert event["item"] == {
         "id": "item_0",
