@@ -28,12 +28,10 @@ class Stage(AppServerHarness):
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI", "CODEX"))}
         return {**kept, "TREADLE_HOME": str(self.home)}
 
-    def run(
-        self, *words: str, stdin: str = "", cwd: Path | None = None, **environ: str
-    ) -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str, stdin: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "treadle", *words],
-            cwd=cwd or self.workspace,
+            cwd=self.workspace,
             env={**self.environ(), **environ},
             input=stdin,
             capture_output=True,
@@ -42,7 +40,7 @@ class Stage(AppServerHarness):
             check=False,
         )
 
-    def events(self, *words: str, stdin: str = "", **environ: str) -> list[Any]:
+    def events(self, *words: str, stdin: str = "", **environ: Any) -> list[Any]:
         done = self.run(*words, stdin=stdin, **environ)
         assert (done.returncode, done.stderr) == (0, ""), done
         return [json.loads(line) for line in done.stdout.splitlines()]
