@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
@@ -25,7 +26,10 @@ JSON = ("exec", "--json", "--skip-git-repo-check", "--color=never")
 
 class Stage(AppServerHarness):
     def environ(self) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI", "CODEX"))}
+        """With streams as Python usually has them."""
+        kept = {
+            name: value for name, value in os.environ.items() if not name.startswith(("OPENAI", "CODEX", "PYTHONUN"))
+        }
         return {**kept, "TREADLE_HOME": str(self.home)}
 
     def run(self, *words: str, stdin: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
@@ -95,6 +99,12 @@ def test_a_run_as_the_typescript_sdk_makes_it(stage: Stage) -> None:
     kinds = [part["type"] for part in request.input[-1]["content"]]
     assert kinds == ["input_text", "input_image", "input_text", "input_text"]
     assert request.last_user_text == "a title, please"
+    assert asyncio.run(source_of(stage, events[0]["thread_id"])) == "mine"
+
+
+async def source_of(stage: Stage, thread_id: str) -> Any:
+    async with stage.connect() as client:
+        return (await client.request("thread/read", {"threadId": thread_id}))["thread"]["threadSource"]
 
 
 def test_folders_that_are_added_can_be_written(stage: Stage, tmp_path: Path) -> None:
@@ -249,11 +259,12 @@ def read_until(child: subprocess.Popen[bytes], wanted: bytes) -> bytes:
 def test_a_signal_ends_it_as_it_ends_codex(stage: Stage, number: signal.Signals, code: int) -> None:
     """Nothing more is said, the command is dead, and the turn is kept as interrupted."""
     pid_file = stage.workspace / "pid"
+    stage.model.enqueue_function_call("update_plan", {"plan": [{"step": "wait", "status": "in_progress"}]})
     stage.model.enqueue_function_call("exec_command", {"cmd": f"echo $$ > {pid_file}; exec sleep 1000"})
     with stage.spawn("hi", "--yolo") as child:
         assert child.stdout is not None
         assert child.stderr is not None
-        seen = read_until(child, b"item.started")
+        seen = read_until(child, b"command_execution")
         while not pid_file.exists() or not pid_file.read_text().strip():
             assert child.poll() is None
         child.send_signal(number)
