@@ -89,7 +89,7 @@ def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Nam
     words = list(words)
     end = words.index("--") if "--" in words else len(words)
     arguments = parser.parse_intermixed_args(words[:end])
-    arguments.words += words[end + 1 :]
+    arguments.words = [*(arguments.words or ()), *words[end + 1 :]]
     return arguments
 
 
