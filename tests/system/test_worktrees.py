@@ -117,6 +117,7 @@ async def test_a_local_branch_is_before_that_of_origin_and_that_before_a_new_one
     git(clone, "checkout", "-q", "-b", "both", "origin/both")
     ours = commit(clone, "ours")
     git(clone, "checkout", "-q", "-b", "here", "origin/main")
+    git(clone, "branch", "-q", "-D", "theirs")
     git(clone, "tag", "theirs", "HEAD")  # the name of a tag is not the name of a branch
     worktrees = Worktrees(Project(alias="clone", path=str(clone)), environment)
 

@@ -131,8 +131,10 @@ class Router:
             text: What was written.
             reply_text: The text that it replies to.
         """
-        resume = self._session(text) or self._session(reply_text or "")
-        directives, prompt = self._directives(self._without_sessions(text))
+        directives, rest = self._directives(self._without_sessions(text))
+        # Behind directives there may be one more, which then stands alone.
+        resume = self._session(text) or self._session(rest) or self._session(reply_text or "")
+        prompt = self._without_sessions(rest)
         if not prompt.strip():
             if resume is None:
                 raise RouteError("there is nothing to do yet: write what should be done", "empty")

@@ -160,7 +160,7 @@ class Worktrees:
             return (branch,)
         if await self._commit(f"refs/remotes/origin/{branch}"):
             return ("--track", "-b", branch, f"refs/remotes/origin/{branch}")
-        return ("--no-track", "-b", branch, await self._base(branch))
+        return ("-b", branch, await self._base(branch))
 
     async def _base(self, branch: str) -> str:
         configured = self._project.base

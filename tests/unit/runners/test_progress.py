@@ -138,8 +138,9 @@ def test_many_events_take_no_more_room_than_some() -> None:
     now = progress.snapshot()
     # As much as is kept was made anew meanwhile, and that is all.
     assert grown < 500_000
-    assert (now.seen, now.running, now.done) == (2_000, KEEP_RUNNING, 1_333)
-    assert len(now.steps) == KEEP_RUNNING + 10
+    assert (now.seen, now.done) == (2_000, 1_333)
+    assert KEEP_RUNNING - 1 <= now.running <= KEEP_RUNNING
+    assert len(now.steps) == now.running + 10
     assert now.text == "x" * KEEP_TEXT
 
 
