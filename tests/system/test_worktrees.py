@@ -291,6 +291,26 @@ async def test_one_that_was_left_half_made_is_told_and_not_used(worktrees: Workt
     assert (await worktrees.open("x")).path == made.path
 
 
+async def test_whoever_is_cancelled_leaves_nothing_half_made(
+    worktrees: Worktrees, repository: Path, tmp_path: Path
+) -> None:
+    """A filter that waits stands for a checkout that takes long."""
+    (repository / ".gitattributes").write_text("file filter=slow\n")
+    commit(repository, "second")
+    began = tmp_path / "began"
+    os.mkfifo(began)
+    git(repository, "config", "filter.slow.smudge", f"echo > {began}; sleep 60; cat")
+    opening = asyncio.create_task(worktrees.open("x"))
+    async with asyncio.timeout(DEADLINE_S):
+        await asyncio.to_thread(began.read_text)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    git(repository, "config", "--unset", "filter.slow.smudge")
+    assert (await worktrees.open("x")).path == str(repository / ".worktrees/x")
+    assert git(repository / ".worktrees/x", "status", "--porcelain") == ""
+
+
 # --- removed ---------------------------------------------------------------------------------------------------------
 
 
