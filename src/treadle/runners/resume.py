@@ -57,6 +57,14 @@ class ResumeLine:
                 found = ResumeToken(self.engine, value)
         return found
 
+    def find(self, text: str) -> list[tuple[int, int, ResumeToken]]:
+        """All such lines: where each begins, where it ends (without its line end), and the session that it names."""
+        return [
+            (match.start(), match.end(), ResumeToken(self.engine, match["value"]))
+            for match in self._line.finditer(text)
+            if self.fits(match["value"])
+        ]
+
     def strip(self, text: str) -> str:
         """The text without such lines."""
         return self._line.sub("", text).strip() if self._line.search(text) else text
