@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
 from treadle.runners.events import CompletedEvent, ResumeToken, StartedEvent
-from treadle.runners.jobs import Job, JobHandle, Run, Runs
+from treadle.runners.jobs import Job, JobHandle, RunLike, RunnerLike
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Attempt:
             self.why_stopped = why
             self._stop.set()
 
-    async def run(self, runner_for: Callable[[Job], Runs]) -> CompletedEvent:
+    async def run(self, runner_for: Callable[[Job], RunnerLike]) -> CompletedEvent:
         """Returns how it ended; never raises, whatever the runner does."""
         job = self._handle.job
         try:
@@ -66,7 +66,7 @@ class Attempt:
         logger.error("job %s was told to stop, and its runner does not end", job.id)
         return failed(self._handle, f"{self.why_stopped}, but its runner has not ended after {2 * self._stop_s:g} s")
 
-    async def _read(self, run: Run) -> CompletedEvent:
+    async def _read(self, run: RunLike) -> CompletedEvent:
         completed: CompletedEvent | None = None
         try:
             async with aclosing(run) as events:
@@ -86,7 +86,7 @@ class Attempt:
             return failed(self._handle, f"the runner of {self._handle.job.engine} ended without saying how it went")
         return completed
 
-    async def _halt(self, run: Run, reading: asyncio.Future[CompletedEvent]) -> None:
+    async def _halt(self, run: RunLike, reading: asyncio.Future[CompletedEvent]) -> None:
         """In order, if the run knows how; else, or if that takes too long, by cancelling who reads it."""
         ask = getattr(run, "cancel", None)
         if ask is not None:

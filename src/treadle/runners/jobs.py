@@ -50,14 +50,16 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"Job(id={self.id!r}, engine={self.engine!r}, resume={self.resume!r})"
 
     @property
-    def options(self) -> RunOptions:
-        return RunOptions(model=self.model, effort=self.effort, cwd=self.cwd, timeouts=self.timeouts)
+    def options(self) -> RunOptions | None:
+        """What is different in its run, if anything."""
+        options = RunOptions(model=self.model, effort=self.effort, cwd=self.cwd, timeouts=self.timeouts)
+        return None if options == RunOptions() else options
 
 
 OnEvent: TypeAlias = Callable[[Job, Event], None]
 
 
-class Run(Protocol):
+class RunLike(Protocol):
     """Events of one run, to be closed. It may also have a method `cancel()`, which asks the engine to stop in order:
     the events then still end with a `CompletedEvent`."""
 
@@ -66,10 +68,10 @@ class Run(Protocol):
     def aclose(self) -> Awaitable[object]: ...
 
 
-class Runs(Protocol):
+class RunnerLike(Protocol):
     """What a scheduler needs of a runner."""
 
-    def run(self, prompt: str, resume: ResumeToken | None = None, *, options: RunOptions | None = None) -> Run: ...
+    def run(self, prompt: str, resume: ResumeToken | None = None, *, options: RunOptions | None = None) -> RunLike: ...
 
 
 # The log of a job forgets its oldest events beyond this: a chatty run of hours must not fill the memory.

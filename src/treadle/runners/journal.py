@@ -217,11 +217,11 @@ class Journal:
             raise
 
     async def write(self, *lines: Line) -> None:
-        """Return when the lines are safe. Raises `JournalError`."""
+        """Return when the lines are safe. Raises `JournalError`. They are written even if nobody waits any more."""
         futures: list[Future[None]] = [Future() for _ in lines]
         self._pending.extend(zip(lines, futures, strict=True))
         self._thread.submit(self._flush)
-        results = await asyncio.gather(*map(asyncio.wrap_future, futures), return_exceptions=True)
+        results = await asyncio.shield(asyncio.gather(*map(asyncio.wrap_future, futures), return_exceptions=True))
         for result in results:
             if result is not None:
                 raise result

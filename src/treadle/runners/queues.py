@@ -72,6 +72,9 @@ class SessionQueues(Generic[K]):
         self._running: dict[K, list[ResumeToken]] = {}
         self._held: Counter[ResumeToken] = Counter()
 
+    def __contains__(self, key: K) -> bool:
+        return key in self._waiting or key in self._running
+
     def add(
         self, key: K, *, session: ResumeToken | None = None, after: K | None = None, force: bool = False
     ) -> K | None:

@@ -18,7 +18,7 @@ import msgspec
 from treadle.errors import ArgumentValueError, TreadleError
 from treadle.runners.attempt import Attempt, failed
 from treadle.runners.events import CompletedEvent, Event, ResumeToken
-from treadle.runners.jobs import Job, JobHandle, OnEvent, Runs
+from treadle.runners.jobs import Job, JobHandle, OnEvent, RunnerLike
 from treadle.runners.journal import CLOSE_S, Journal, JournalError, NoJournal, journal_path
 from treadle.runners.ledger import Done, Entry, Queued, Running, Session, encode
 from treadle.runners.queues import Limits, QueueFull, SessionQueues
@@ -47,7 +47,7 @@ class SchedulerStats(NamedTuple):
 
 
 class Scheduler:
-    """Runs jobs; to be used as `async with Scheduler(…) as scheduler`.
+    """RunnerLike jobs; to be used as `async with Scheduler(…) as scheduler`.
 
     Args:
         runner_for: Gives the runner for a job, whenever one is about to run.
@@ -61,7 +61,7 @@ class Scheduler:
 
     def __init__(
         self,
-        runner_for: Callable[[Job], Runs],
+        runner_for: Callable[[Job], RunnerLike],
         *,
         home: str | os.PathLike[str] | None = None,
         durable: bool = True,
@@ -120,7 +120,7 @@ class Scheduler:
         if after is not None:
             job = _within(job, after.session)
         handle = JobHandle(job, self._cancel, _listener(job, on_event))
-        if after is not None and after.session is None and after.state == "done":
+        if after is not None and after.session is None and after not in self._queues:
             self._complete(handle, failed(handle, ORPHANED))
             return handle
         behind = self._enqueue(handle, after)
@@ -144,6 +144,8 @@ class Scheduler:
             raise ArgumentValueError("job", f"there is a job {job.id!r} already: give this one another id, or none")
         if after is not None and job.resume is not None:
             raise ArgumentValueError("after", "a job with `resume` has a session already: leave out one of the two")
+        if after is not None and after.state != "done" and self.find(after.id) is not after:
+            raise ArgumentValueError("after", "that job is not one of this scheduler: submit both to the same one")
         engine = after.job.engine if after is not None else job.resume.engine if job.resume else job.engine
         if engine != job.engine:
             raise ArgumentValueError("job", f"a session of {engine} cannot be continued by {job.engine}")
