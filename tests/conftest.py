@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,15 @@ from schema_proof import judged, listen_in
 # What the machine of whoever runs the tests has set must not decide which model answers, here and in children.
 for _name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "TREADLE_MODEL", "TREADLE_MODEL_PROVIDER"):
     os.environ.pop(_name, None)
+
+# Whoever runs the tests in the background (`nohup`, `&`) ignores these signals, and so would every child.
+for _number, _handler in (
+    (signal.SIGHUP, signal.SIG_DFL),
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGQUIT, signal.SIG_DFL),
+):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _handler)
 
 # How long an example takes says how busy the machine is, not whether the code is right.
 settings.register_profile("treadle", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -1,1 +1,106 @@
-"""Drive agent programs headless, all in the same way: start or resume, watch, cancel, queue."""
+"""Drive agent programs headless, all in the same way: start or resume, watch, cancel, queue.
+
+from treadle.runners import CodexRunner
+
+async for event in CodexRunner().run("explain what this project does"):
+    print(event)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from treadle.runners.codex import CodexRunner
+    from treadle.runners.engine import (
+        ApprovalAnswer,
+        ApprovalAsk,
+        CloseInput,
+        Ending,
+        Engine,
+        GiveUp,
+        RunOptions,
+        RunRequest,
+        Timeouts,
+    )
+    from treadle.runners.events import (
+        Action,
+        ActionEvent,
+        CompletedEvent,
+        Event,
+        ResumeToken,
+        StartedEvent,
+        TextDelta,
+    )
+    from treadle.runners.native import TreadleRunner
+    from treadle.runners.registry import UnknownEngine, engine_names, find_engine, make_runner
+    from treadle.runners.resume import ResumeLine
+    from treadle.runners.runner import Run, Runner
+
+# Loaded when first used: a program that drives one engine does not pay for the others.
+_HOME = {
+    "Action": "events",
+    "ActionEvent": "events",
+    "ApprovalAnswer": "engine",
+    "ApprovalAsk": "engine",
+    "CloseInput": "engine",
+    "CodexRunner": "codex",
+    "CompletedEvent": "events",
+    "Ending": "engine",
+    "Engine": "engine",
+    "Event": "events",
+    "GiveUp": "engine",
+    "ResumeLine": "resume",
+    "ResumeToken": "events",
+    "Run": "runner",
+    "RunOptions": "engine",
+    "RunRequest": "engine",
+    "Runner": "runner",
+    "StartedEvent": "events",
+    "TextDelta": "events",
+    "Timeouts": "engine",
+    "TreadleRunner": "native",
+    "UnknownEngine": "registry",
+    "engine_names": "registry",
+    "find_engine": "registry",
+    "make_runner": "registry",
+}
+
+__all__ = [
+    "Action",
+    "ActionEvent",
+    "ApprovalAnswer",
+    "ApprovalAsk",
+    "CloseInput",
+    "CodexRunner",
+    "CompletedEvent",
+    "Ending",
+    "Engine",
+    "Event",
+    "GiveUp",
+    "ResumeLine",
+    "ResumeToken",
+    "Run",
+    "RunOptions",
+    "RunRequest",
+    "Runner",
+    "StartedEvent",
+    "TextDelta",
+    "Timeouts",
+    "TreadleRunner",
+    "UnknownEngine",
+    "engine_names",
+    "find_engine",
+    "make_runner",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOME:
+        return getattr(import_module(f"treadle.runners.{_HOME[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

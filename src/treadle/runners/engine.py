@@ -139,7 +139,7 @@ class Ending:
 
     Args:
         exit_code: Its code; 128 + n for death by signal n, None when it was lost.
-        stopped: Why it was stopped from here (a deadline, a cancellation), if it was.
+        stopped: Why it was stopped from here before it was done (a deadline, a cancellation), if it was.
         lines: How many lines it printed.
     """
 
@@ -153,7 +153,14 @@ class CloseInput:
     """The engine has been told all: its standard input can be closed."""
 
 
-Output: TypeAlias = Event | ApprovalAsk | CloseInput
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """The engine goes round in circles: it is stopped, and the run has failed for this reason."""
+
+    reason: str
+
+
+Output: TypeAlias = Event | ApprovalAsk | CloseInput | GiveUp
 
 
 def plain_prompt(request: RunRequest) -> bytes:
@@ -175,10 +182,6 @@ def nothing_carried(state: object) -> None:
     """Nothing is remembered from run to run."""
 
 
-def cannot_answer(ask: ApprovalAsk, answer: ApprovalAnswer) -> bytes:
-    raise NotImplementedError("this engine never asks")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine(Generic[S]):
     """A program that can run a turn.
@@ -198,7 +201,7 @@ class Engine(Generic[S]):
         timeouts: What is usual for it.
         prompt: What is written to its standard input first.
         keeps_input_open: Whether more is written after that, until `translate` gives `CloseInput`.
-        answer: What is written to answer a question.
+        answer: What is written to answer a question; None for an engine that cannot ask.
         refused_argument: Why words of the user cannot be added to the command line, if so.
         carry: What the session's next run gets as `RunRequest.carried`; plain JSON values.
         env: Variables that it needs, under those of the user.
@@ -218,7 +221,7 @@ class Engine(Generic[S]):
     timeouts: Timeouts = Timeouts()
     prompt: Callable[[RunRequest], bytes] = plain_prompt
     keeps_input_open: Callable[[RunRequest], bool] = input_ends
-    answer: Callable[[ApprovalAsk, ApprovalAnswer], bytes] = cannot_answer
+    answer: Callable[[ApprovalAsk, ApprovalAnswer], bytes] | None = None
     refused_argument: Callable[[Sequence[str]], str | None] = no_problem
     carry: Callable[[S], Mapping[str, Any] | None] = nothing_carried
     env: Mapping[str, str] = field(default_factory=dict)

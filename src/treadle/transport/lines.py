@@ -41,6 +41,12 @@ class LineFramer:
             self._line.clear()
         return not self.ended
 
+    def rest(self) -> bytes:
+        """What came after the last line end, and no longer is there."""
+        rest = bytes(self._line).strip(b"\r \t")
+        self._line.clear()
+        return rest
+
     def receive_eof(self) -> None:
         if not self.ended:
             self.ended = True

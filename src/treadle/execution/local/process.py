@@ -58,6 +58,11 @@ class LocalProcess(Process):
         self._unconfine: Callable[[], None] = _nothing
         self.log.on_progress = self._on_progress
 
+    @property
+    def pid(self) -> int:
+        """Its number on this machine; 0 when it has ended and all of its output was read."""
+        return self._child.pid if self._child is not None else 0
+
     # --- starting ---
 
     async def _start(self, warden: Warden, group: int) -> None:

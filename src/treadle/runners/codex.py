@@ -1,0 +1,332 @@
+"""The engine `codex`: what `codex exec --json` takes and what its lines mean. Pure, but for the class at the end."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from treadle.runners.engine import Approve, Ending, Engine, Output, RunRequest, Timeouts
+from treadle.runners.events import (
+    Action,
+    ActionEvent,
+    ActionKind,
+    CompletedEvent,
+    Event,
+    Phase,
+    ResumeToken,
+    StartedEvent,
+)
+from treadle.runners.notes import Notes, end_by_code
+from treadle.runners.resume import ResumeLine
+from treadle.runners.runner import Runner
+from treadle.runners.titles import command_title, cut, files_title, short_output
+
+NAME: Final = "codex"
+USAGE: Final = (
+    "input_tokens",
+    "cached_input_tokens",
+    "cache_write_input_tokens",
+    "output_tokens",
+    "reasoning_output_tokens",
+)
+_RECONNECTING: Final = re.compile(r"Reconnecting\.\.\. (\d+)/\d+")
+# They belong behind the word `exec`, where the runner puts its own; before it codex does not know them.
+_EXEC_ONLY: Final = frozenset(
+    {
+        "--skip-git-repo-check",
+        "--json",
+        "--experimental-json",
+        "--output-schema",
+        "--output-last-message",
+        "--color",
+        "-o",
+        "--ephemeral",
+        "--ignore-user-config",
+        "--ignore-rules",
+        "--thread-source",
+        "--cyber-access-program",
+    }
+)
+_decode = msgspec.json.Decoder().decode
+
+
+def find_exec_only_flag(args: Sequence[str]) -> str | None:
+    """The first word that cannot go before `exec`, as it was given."""
+    for word in args:
+        if word.partition("=")[0] in _EXEC_ONLY:
+            return word
+    return None
+
+
+@dataclass(slots=True)
+class CodexState:
+    """What is remembered during a run."""
+
+    engine: str
+    label: str
+    cwd: str
+    used_before: Mapping[str, int] | None  # by the session until this run; None when nobody knows
+    notes: Notes
+    started: bool = False
+    turns: int = 0
+    in_turn: bool = False
+    final: str | None = None
+    plain: str | None = None
+    used: dict[str, int] = field(default_factory=dict)
+    error: str | None = None  # told by codex, and not yet by us: the failure of the turn repeats it
+    reconnecting: bool = False
+
+    @property
+    def answer(self) -> str:
+        """What counts: the message that says it is final, else the last one that says nothing about itself."""
+        return self.final if self.final is not None else self.plain or ""
+
+
+def arguments(request: RunRequest) -> list[str]:
+    words = [*request.extra_args]
+    if request.options.model is not None:
+        words += ["--model", request.options.model]
+    if request.options.effort is not None:
+        words += ["-c", f"model_reasoning_effort={request.options.effort}"]
+    words += ["exec", "--json", "--skip-git-repo-check", "--color=never"]
+    if request.resume is not None:
+        words += ["resume", request.resume.value]
+    return [*words, "-"]
+
+
+def refused_argument(extra_args: Sequence[str]) -> str | None:
+    flag = find_exec_only_flag(extra_args)
+    return (
+        flag and f"{flag} cannot be added to the arguments of codex: it belongs behind `exec`, and the runner sets it"
+    )
+
+
+def new_state(request: RunRequest, engine: str = NAME, label: str = "codex exec") -> CodexState:
+    before: Mapping[str, int] | None = {}
+    if request.resume is not None:
+        before = (request.carried or {}).get("usage")
+    return CodexState(engine, label, request.cwd, before, Notes(engine))
+
+
+def translate(state: CodexState, line: bytes) -> Iterable[Output]:
+    try:
+        message = _decode(line)
+    except msgspec.DecodeError:
+        return ()  # a warning of a library, printed on the wrong stream
+    if not isinstance(message, dict):
+        return ()
+    kind = message.get("type")
+    held, state.error = state.error, None
+    if held is not None and not (kind == "turn.failed" and _failure(message) == held):
+        return [state.notes.warning(held), *_translate(state, kind, message)]
+    return _translate(state, kind, message)
+
+
+def finish(state: CodexState, ending: Ending, completed: CompletedEvent | None) -> Iterable[Event]:
+    held = [] if state.error is None else [state.notes.warning(state.error)]
+    last = end_by_code(
+        state.engine, state.label, ending, state.notes, answer=state.answer, completed=completed, ok=state.started
+    )
+    return [*held, *last]
+
+
+def carry(state: CodexState) -> Mapping[str, Any] | None:
+    """codex counts for the whole session; the next run must know where it begins."""
+    return {"usage": state.used} if state.used else None
+
+
+def _translate(state: CodexState, kind: object, message: dict[str, Any]) -> Iterable[Output]:
+    match kind:
+        case "thread.started":
+            state.started = True
+            return [StartedEvent(state.engine, ResumeToken(state.engine, message["thread_id"]))]
+        case "turn.started":
+            return [_turn_started(state)]
+        case "turn.completed":
+            return [_turn_completed(state, message.get("usage"))]
+        case "turn.failed":
+            return [CompletedEvent(state.engine, ok=False, answer=state.answer, error=_failure(message))]
+        case "error":
+            return _error(state, str(message.get("message") or "codex reported an error"))
+        case "item.started" | "item.updated" | "item.completed":
+            phase: Phase = kind.removeprefix("item.")  # type: ignore[assignment]
+            return _item(state, phase, message["item"])
+    return ()
+
+
+def _failure(message: dict[str, Any]) -> str:
+    error = message.get("error")
+    return str(error.get("message") if isinstance(error, dict) else error or "the turn failed")
+
+
+def _turn_started(state: CodexState) -> ActionEvent:
+    state.turns += 1
+    state.in_turn = True
+    state.final = state.plain = None
+    return ActionEvent(state.engine, Action(f"turn_{state.turns}", "turn", f"turn {state.turns}"), "started")
+
+
+def _turn_completed(state: CodexState, usage: object) -> CompletedEvent:
+    state.in_turn = False
+    return CompletedEvent(state.engine, ok=True, answer=state.answer, usage=_usage(state, usage))
+
+
+def _usage(state: CodexState, usage: object) -> dict[str, Any] | None:
+    if not isinstance(usage, dict):
+        return None
+    state.used = {name: usage[name] for name in USAGE if isinstance(usage.get(name), int)}
+    if state.used_before is None:
+        return {**state.used, "scope": "session"}
+    return {name: max(0, number - state.used_before.get(name, 0)) for name, number in state.used.items()}
+
+
+def _error(state: CodexState, text: str) -> Iterable[Output]:
+    attempt = _RECONNECTING.match(text)
+    if attempt is not None:
+        first = not state.reconnecting
+        state.reconnecting = True
+        action = Action(f"{state.engine}.reconnect", "note", text)
+        return [ActionEvent(state.engine, action, "started" if first else "updated")]
+    if state.in_turn:
+        state.error = text
+        return ()
+    return [state.notes.warning(text)]
+
+
+# --- items ---
+
+
+def _item(state: CodexState, phase: Phase, item: dict[str, Any]) -> Iterator[Output]:
+    match item.get("type"):
+        case "agent_message":
+            if phase == "completed":
+                yield from _message(state, item)
+        case "command_execution":
+            yield _command(state, phase, item)
+        case "file_change":
+            yield _file_change(state, phase, item)
+        case "mcp_tool_call":
+            title = f"{item.get('server')}.{item.get('tool')}"
+            detail = {name: item.get(name) for name in ("server", "tool", "arguments", "error") if item.get(name)}
+            yield _action(state, phase, item, "tool", title, detail)
+        case "web_search":
+            yield _action(state, phase, item, "web_search", str(item.get("query") or "web search"), {}, ok=True)
+        case "todo_list":
+            yield _action(state, phase, item, "note", _todo_title(item), {"items": item.get("items")}, ok=True)
+        case "reasoning":
+            if item.get("text"):
+                yield _action(state, phase, item, "note", cut(str(item["text"])), {}, ok=True, message=item["text"])
+        case "error":
+            yield state.notes.warning(str(item.get("message") or "codex reported an error"))
+
+
+def _message(state: CodexState, item: dict[str, Any]) -> Iterator[Output]:
+    text = str(item.get("text") or "")
+    if item.get("phase") == "commentary":
+        yield state.notes.note(cut(text), message=text)
+    elif item.get("phase") == "final_answer":
+        state.final = text
+    else:
+        state.plain = text
+
+
+def _command(state: CodexState, phase: Phase, item: dict[str, Any]) -> ActionEvent:
+    command, code = str(item.get("command") or ""), item.get("exit_code")
+    detail: dict[str, Any] = {"command": command, "status": item.get("status")}
+    if code is not None:
+        detail["exit_code"] = code
+    if item.get("aggregated_output"):
+        detail["output"] = short_output(str(item["aggregated_output"]))
+    ok = item.get("status") == "completed" and code in (0, None)
+    return _action(state, phase, item, "command", command_title(command, state.cwd), detail, ok=ok)
+
+
+def _file_change(state: CodexState, phase: Phase, item: dict[str, Any]) -> ActionEvent:
+    changes = [change for change in item.get("changes") or () if isinstance(change, dict)]
+    title = files_title([(change.get("kind"), change.get("path")) for change in changes], state.cwd)
+    return _action(state, phase, item, "file_change", title, {"changes": changes, "status": item.get("status")})
+
+
+def _todo_title(item: dict[str, Any]) -> str:
+    todos = [todo for todo in item.get("items") or () if isinstance(todo, dict)]
+    left = [str(todo.get("text")) for todo in todos if not todo.get("completed")]
+    title = f"todo {len(todos) - len(left)}/{len(todos)}"
+    return f"{title}: {left[0]}" if left else title
+
+
+def _action(
+    state: CodexState,
+    phase: Phase,
+    item: dict[str, Any],
+    kind: ActionKind,
+    title: str,
+    detail: dict[str, Any],
+    *,
+    ok: bool | None = None,
+    message: str | None = None,
+) -> ActionEvent:
+    if phase != "completed":
+        ok = None
+    elif ok is None:
+        ok = item.get("status") != "failed"
+    return ActionEvent(state.engine, Action(str(item.get("id")), kind, title, detail), phase, ok=ok, message=message)
+
+
+ENGINE: Final[Engine[CodexState]] = Engine(
+    name=NAME,
+    program="codex",
+    install="npm install -g @openai/codex",
+    arguments=arguments,
+    start=new_state,
+    translate=translate,
+    finish=finish,
+    resume=ResumeLine(NAME, "codex resume {}", "codex resume"),
+    refused_argument=refused_argument,
+    carry=carry,
+)
+
+
+class CodexRunner(Runner):
+    """Runs `codex exec --json`.
+
+    Args:
+        codex_cmd: The program, or a command line that the arguments are added to.
+        extra_args: Words before `exec`, such as `["-c", "key=value"]`.
+        env: Environment variables on top of the inherited ones.
+        cwd: Where it works; else where this program is.
+        model: The model; else what codex is configured to use.
+        effort: How hard it thinks: `low`, `medium`, `high`, …
+        timeouts: How long a run may take, where the defaults do not fit.
+        approve: codex cannot ask when it runs headless: leave it out.
+    """
+
+    def __init__(
+        self,
+        codex_cmd: str | Sequence[str] = "codex",
+        extra_args: Sequence[str] = (),
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        model: str | None = None,
+        effort: str | None = None,
+        timeouts: Timeouts | None = None,
+        approve: Approve | None = None,
+    ) -> None:
+        super().__init__(
+            ENGINE,
+            codex_cmd,
+            extra_args,
+            env=env,
+            cwd=cwd,
+            model=model,
+            effort=effort,
+            timeouts=timeouts,
+            approve=approve,
+        )
+
+    find_exec_only_flag = staticmethod(find_exec_only_flag)

@@ -1,0 +1,348 @@
+"""`EngineProcess`: one run of an engine as a process of this machine, from its start until nothing of it is left.
+
+Owns the process and its family, its standard input, the deadlines and the way to stop it. What it prints goes to a
+`Reading`, which says what it means. Nothing here knows one engine from another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any, Final
+
+from treadle.errors import ExecError
+from treadle.execution.local import LocalBackend, LocalProcess
+from treadle.execution.model import Evicted, ExecParams, Exited, Failed, Output, OutputStream, ProcessEvent
+from treadle.runners.engine import (
+    ApprovalAnswer,
+    ApprovalAsk,
+    CloseInput,
+    Ending,
+    Engine,
+    GiveUp,
+    RunRequest,
+    Timeouts,
+)
+from treadle.runners.events import CompletedEvent, Event
+from treadle.runners.reading import Reading
+from treadle.runners.session_lock import SessionRecord, birth_of
+from treadle.runners.shared_warden import shared_warden
+
+logger: Final = logging.getLogger(__name__)
+
+STDERR_TAIL: Final = 16 << 10
+"""How much of what the engine said beside its lines is kept, for those who ask."""
+DEFAULTS: Final = Timeouts(total=4 * 3600, idle=1800, linger=2, grace=3)
+CANCELLED: Final = "cancelled"
+# How long what a program that died had started may take to be gone.
+LEFTOVER_S: Final = 10.0
+MAX_ASKS: Final = 64
+"""Questions that wait for their answers at once; more are refused."""
+
+
+class EngineProcess:
+    """An async iterator over the events of one run; the last one is its `CompletedEvent`.
+
+    `cancel` asks the engine to stop, and the events go on to their end; `aclose` stops it and waits until it is gone.
+
+    Args:
+        engine: What is run.
+        command: The program, and words that go before the engine's own arguments.
+        request: What is asked.
+    """
+
+    def __init__(self, engine: Engine[Any], command: list[str], request: RunRequest) -> None:
+        self._engine = engine
+        self._command = command
+        self._request = request
+        self._limits = (request.options.timeouts or Timeouts()).over(engine.timeouts).over(DEFAULTS)
+        self._reading = Reading(engine, request)
+        self._wait: asyncio.Timeout | None = None
+        self._stopped: str | None = None  # why it is being stopped before it is done
+        self._process: LocalProcess | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._asking = 0
+        self._exit_code: int | None = None
+        self._stderr = bytearray()
+        self._stream = self._run()
+
+    def __aiter__(self) -> EngineProcess:
+        return self
+
+    async def __anext__(self) -> Event:
+        return await self._stream.__anext__()
+
+    async def aclose(self) -> None:
+        """Stop it, and wait until it and all that it started are gone."""
+        await self._stream.aclose()
+
+    def cancel(self) -> None:
+        """Ask it to stop. The events go on until it has."""
+        if self._stopped is None and not self._reading.said_all:
+            self._stopped = CANCELLED
+            if self._wait is not None and not self._wait.expired():
+                self._wait.reschedule(asyncio.get_running_loop().time())
+
+    @property
+    def stderr(self) -> str:
+        """The last of what it wrote to its standard error. It may hold secrets: for eyes, not for logs."""
+        return self._stderr.decode("utf-8", "replace")
+
+    # --- the run ---
+
+    async def _run(self) -> AsyncGenerator[Event, None]:
+        problem = await self._problem()
+        if problem is not None:
+            yield self._reading.failed(problem)
+            return
+        backend = LocalBackend(await shared_warden())
+        try:
+            error = await self._start(backend)
+            if error is None:
+                async with aclosing(self._read()) as events:
+                    async for event in events:
+                        yield event
+        finally:
+            await _finish(self._clean_up(backend))
+        if error is not None:
+            yield self._reading.failed(error)
+            return
+        for event in self._reading.end(
+            Ending(exit_code=self._exit_code, stopped=self._stopped, lines=self._reading.lines)
+        ):
+            if isinstance(event, CompletedEvent):
+                self._keep_record()
+            yield event
+
+    async def _problem(self) -> str | None:
+        """Why it cannot even be started."""
+        token, name = self._request.resume, self._engine.name
+        if token is not None and not self._engine.resume.fits(token.value):
+            return f"{token.value!r} is no session of {name}: pass the full id, as in {self._engine.resume.written}"
+        if self._request.options.approve is not None and self._engine.answer is None:
+            return f"{name} cannot ask for approval when it runs headless: leave `approve` out"
+        if not await asyncio.to_thread(os.path.isdir, self._request.cwd):
+            return f"{name} cannot work in {self._request.cwd}: there is no such folder"
+        if token is not None:
+            return await self._wait_for_leftover(SessionRecord.load(token))
+        return None
+
+    async def _wait_for_leftover(self, record: SessionRecord) -> str | None:
+        deadline = time.monotonic() + LEFTOVER_S
+        while record.still_runs:
+            if time.monotonic() > deadline:
+                return (
+                    f"the session is in use by process {record.pid}, which a program that died has left behind: "
+                    f"end it with `kill {record.pid}`"
+                )
+            await asyncio.sleep(0.05)
+        return None
+
+    async def _start(self, backend: LocalBackend) -> str | None:
+        engine, options = self._engine, self._request.options
+        inherited = {name: value for name, value in os.environ.items() if name not in engine.drop_env}
+        params = ExecParams(
+            process_id="engine",
+            argv=[*self._command, *engine.arguments(self._request)],
+            cwd=self._request.cwd,
+            env={**engine.env, **inherited, **(options.env or {})},
+            pipe_stdin=True,
+        )
+        try:
+            self._process = process = await backend.start(params)
+        except ExecError as error:
+            return self._why_not_started(error)
+        self._spawn(self._feed(process, engine.prompt(self._request)))
+        if self._request.resume is not None:
+            self._record_process()
+        return None
+
+    def _why_not_started(self, error: ExecError) -> str:
+        program = self._command[0]
+        if "os error 2)" in error.message or "os error 20)" in error.message:
+            where = "is not there" if "/" in program else "was not found on the PATH"
+            return f"{self._engine.name} is not installed: {program} {where}. Install it with: {self._engine.install}"
+        return f"{self._engine.name} could not be started: {error.message}"
+
+    # --- reading ---
+
+    async def _read(self) -> AsyncGenerator[Event, None]:
+        """The events until the process has ended, or until it must be ended by force."""
+        assert self._process is not None
+        clock = asyncio.get_running_loop().time
+        started = heard = clock()
+        kill_at: float | None = None
+        # When nobody reads any more, the process runs free: it is not held up on its way to its end.
+        async with aclosing(self._process.events()) as stream:
+            while True:
+                if self._stopped is not None and kill_at is None:
+                    kill_at = clock() + (self._limits.grace or 0)
+                    await self._process.signal(self._engine.first_signal)
+                limit, reason = self._next_limit(started, heard, kill_at)
+                try:
+                    async with asyncio.timeout_at(limit) as self._wait:
+                        event = await stream.__anext__()
+                except TimeoutError:
+                    if kill_at is not None or (self._stopped is None and reason is None):
+                        return  # it was asked to end and did not, or it has said all and lingers
+                    self._stopped = self._stopped or reason
+                    continue
+                finally:
+                    self._wait = None
+                if isinstance(event, Output):
+                    for out in self._take(event):
+                        yield out
+                    heard = clock()  # after the reader is done: its time is not the engine's silence
+                elif not self._goes_on(event):
+                    return
+
+    def _goes_on(self, event: ProcessEvent) -> bool:
+        if isinstance(event, Exited):
+            # What it wrote before its end is numbered before this. Who else holds its output is not waited for.
+            self._exit_code = event.exit_code
+        elif isinstance(event, Failed):
+            self._stopped = self._stopped or f"{self._engine.name} was lost: {event.message}"
+        elif isinstance(event, Evicted):
+            logger.error("%s: output was lost", self._engine.name)
+            return True
+        return False
+
+    def _next_limit(self, started: float, heard: float, kill_at: float | None) -> tuple[float | None, str | None]:
+        """When to stop waiting, and why the run has then failed; without a reason it has not."""
+        if kill_at is not None:
+            return kill_at, None
+        limits, name = self._limits, self._engine.name
+        total_at = started + (limits.total or 0)
+        total = f"{name} did not end within {_duration(limits.total)}: stopped"
+        if self._reading.said_all:
+            return min(heard + (limits.linger or 0), total_at), None
+        idle_at = heard + (limits.idle or 0)
+        if self._asking or total_at <= idle_at:
+            return total_at, total
+        return idle_at, f"{name} gave no sign of life for {_duration(limits.idle)}: stopped"
+
+    def _take(self, output: Output) -> list[Event]:
+        if output.stream is OutputStream.STDERR:
+            self._stderr += output.chunk
+            del self._stderr[:-STDERR_TAIL]
+            return []
+        events: list[Event] = []
+        had_session = self._reading.session is not None
+        for out in self._reading.receive(output.chunk):
+            if isinstance(out, ApprovalAsk):
+                self._ask(out)
+            elif isinstance(out, CloseInput):
+                assert self._process is not None
+                self._spawn(self._process.close_stdin())
+            elif isinstance(out, GiveUp):
+                self._stopped = self._stopped or out.reason
+            else:
+                events.append(out)
+        if self._reading.session is not None and not had_session:
+            self._record_process()
+        return events
+
+    # --- standard input ---
+
+    async def _feed(self, process: LocalProcess, data: bytes) -> None:
+        """Beside the reading: a child may write more than a pipe holds before it reads."""
+        try:
+            await process.write(data)
+            if not self._engine.keeps_input_open(self._request):
+                await process.close_stdin()
+        except ExecError:  # it ended without reading everything: its end is told by its exit
+            logger.debug("%s did not read all of its input", self._engine.name)
+
+    def _ask(self, ask: ApprovalAsk) -> None:
+        if self._asking >= MAX_ASKS:
+            self._spawn(self._answer(ask, ApprovalAnswer(allow=False, message="too many questions at once")))
+        else:
+            self._spawn(self._decide(ask))
+
+    async def _decide(self, ask: ApprovalAsk) -> None:
+        """The caller's answer. What fails is a no."""
+        self._asking += 1
+        try:
+            approve = self._request.options.approve
+            said = False if approve is None else await approve(ask)
+            answer = said if isinstance(said, ApprovalAnswer) else ApprovalAnswer(allow=said is True)
+        except Exception:
+            logger.exception("the approval callback failed: %s was refused the tool %s", self._engine.name, ask.tool)
+            answer = ApprovalAnswer(allow=False, message="nobody could be asked")
+        finally:
+            self._asking -= 1
+        await self._answer(ask, answer)
+
+    async def _answer(self, ask: ApprovalAsk, answer: ApprovalAnswer) -> None:
+        assert self._engine.answer is not None
+        assert self._process is not None
+        try:
+            await self._process.write(self._engine.answer(ask, answer))
+        except ExecError:
+            logger.debug("%s ended before it got an answer", self._engine.name)
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # --- the end ---
+
+    async def _clean_up(self, backend: LocalBackend) -> None:
+        for task in tuple(self._tasks):
+            task.cancel()
+        process = self._process
+        if process is not None and not process.exited and self._stopped is None:
+            # It lingers after its last word, or somebody stopped reading in the middle: it gets a signal and a moment.
+            await self._ask_to_end(process)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        # Its tools may be in sessions of their own, and outlive it.
+        await backend.close(grace_s=0.0)
+
+    async def _ask_to_end(self, process: LocalProcess) -> None:
+        await process.signal("terminate" if self._reading.said_all else self._engine.first_signal)
+        try:
+            async with asyncio.timeout(self._limits.grace):
+                while not process.exited:
+                    await process.changed(process.log.last_seq)
+        except TimeoutError:
+            logger.debug("%s did not end in time and is killed", self._engine.name)
+
+    def _record_process(self) -> None:
+        token, process = self._reading.session or self._request.resume, self._process
+        if token is not None and process is not None and process.pid:
+            SessionRecord(process.pid, birth_of(process.pid), self._carried_before()).keep(token)
+
+    def _carried_before(self) -> dict[str, Any] | None:
+        carried = self._request.carried
+        return None if carried is None else dict(carried)
+
+    def _keep_record(self) -> None:
+        token = self._reading.session or self._request.resume
+        if token is not None:
+            SessionRecord(carried=self._reading.carry() or self._carried_before()).keep(token)
+
+
+async def _finish(work: Any) -> None:
+    """To its end, also when the caller is cancelled meanwhile: what it cleans up must not stay."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            if task.cancelled():
+                raise
+            cancelled = error
+    task.result()
+    if cancelled is not None:
+        raise cancelled
+
+
+def _duration(seconds: float | None) -> str:
+    number = seconds or 0
+    return f"{number:g} s" if number < 120 else f"{number / 60:g} min"

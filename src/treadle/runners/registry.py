@@ -1,0 +1,96 @@
+"""Which engines there are: those of this package, and those that other packages offer as entry points.
+
+An entry point of the group `treadle.engines` has the engine's name and leads to an `Engine`. It comes through the same
+door as ours; what cannot be loaded is told, and breaks nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final
+
+from treadle.errors import TreadleError
+from treadle.runners.engine import Engine
+from treadle.runners.runner import Runner
+
+GROUP: Final = "treadle.engines"
+BUILT_IN: Final[Mapping[str, str]] = {
+    "codex": "treadle.runners.codex",
+    "claude": "treadle.runners.claude",
+    "opencode": "treadle.runners.opencode",
+    "pi": "treadle.runners.pi",
+    "treadle": "treadle.runners.native",
+}
+_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+
+
+class UnknownEngine(TreadleError):
+    """There is no such engine, or it cannot be loaded: `name` and `reason`."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(reason)
+        self.name = name
+        self.reason = reason
+
+
+def engine_names() -> list[str]:
+    """All engines, ours first."""
+    return [*BUILT_IN, *sorted(name for name in _offered() if name not in BUILT_IN)]
+
+
+def find_engine(name: str) -> Engine[Any]:
+    """The engine of this name. Raises `UnknownEngine`.
+
+    Args:
+        name: Such as `codex`.
+    """
+    if name in BUILT_IN:
+        engine: Engine[Any] = import_module(BUILT_IN[name]).ENGINE
+        return engine
+    points = _offered().get(name, [])
+    if not points:
+        raise UnknownEngine(name, f"there is no engine {name!r}; there are {', '.join(engine_names())}")
+    if len(points) > 1:
+        packages = ", ".join(sorted(_package(point) for point in points))
+        raise UnknownEngine(name, f"the engine {name!r} is offered by more than one package: {packages}")
+    return _load(name, points[0])
+
+
+def make_runner(name: str, command: str | None = None, **choices: Any) -> Runner:
+    """A runner for the engine of this name. Raises `UnknownEngine`.
+
+    Args:
+        name: Such as `codex`.
+        command: The program; the engine's own without it.
+        **choices: What `Runner` takes.
+    """
+    if name == "treadle" and command is None:
+        from treadle.runners.native import TreadleRunner
+
+        return TreadleRunner(**choices)
+    return Runner(find_engine(name), command, **choices)
+
+
+def _offered() -> dict[str, list[EntryPoint]]:
+    found: dict[str, list[EntryPoint]] = {}
+    for point in entry_points(group=GROUP):
+        if _NAME.fullmatch(point.name):
+            found.setdefault(point.name, []).append(point)
+    return found
+
+
+def _load(name: str, point: EntryPoint) -> Engine[Any]:
+    try:
+        engine = point.load()
+    except Exception as error:
+        raise UnknownEngine(name, f"the engine {name!r} of {_package(point)} cannot be loaded: {error!r}") from error
+    if not isinstance(engine, Engine) or engine.name != name:
+        raise UnknownEngine(name, f"{point.value} of {_package(point)} is not the Engine {name!r}")
+    return engine
+
+
+def _package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else point.value
