@@ -33,10 +33,15 @@ if TYPE_CHECKING:
         StartedEvent,
         TextDelta,
     )
+    from treadle.runners.jobs import Job, JobHandle
+    from treadle.runners.journal import JournalError, JournalInUse
     from treadle.runners.native import TreadleRunner
+    from treadle.runners.queues import Limits, QueueFull
+    from treadle.runners.recovery import Interrupted, Recovery
     from treadle.runners.registry import UnknownEngine, engine_names, find_engine, make_runner
     from treadle.runners.resume import ResumeLine
     from treadle.runners.runner import Run, Runner
+    from treadle.runners.scheduler import Scheduler, SchedulerStats
 
 # Loaded when first used: a program that drives one engine does not pay for the others.
 _HOME = {
@@ -51,12 +56,22 @@ _HOME = {
     "Engine": "engine",
     "Event": "events",
     "GiveUp": "engine",
+    "Interrupted": "recovery",
+    "Job": "jobs",
+    "JobHandle": "jobs",
+    "JournalError": "journal",
+    "JournalInUse": "journal",
+    "Limits": "queues",
+    "QueueFull": "queues",
+    "Recovery": "recovery",
     "ResumeLine": "resume",
     "ResumeToken": "events",
     "Run": "runner",
     "RunOptions": "engine",
     "RunRequest": "engine",
     "Runner": "runner",
+    "Scheduler": "scheduler",
+    "SchedulerStats": "scheduler",
     "StartedEvent": "events",
     "TextDelta": "events",
     "Timeouts": "engine",
@@ -79,12 +94,22 @@ __all__ = [
     "Engine",
     "Event",
     "GiveUp",
+    "Interrupted",
+    "Job",
+    "JobHandle",
+    "JournalError",
+    "JournalInUse",
+    "Limits",
+    "QueueFull",
+    "Recovery",
     "ResumeLine",
     "ResumeToken",
     "Run",
     "RunOptions",
     "RunRequest",
     "Runner",
+    "Scheduler",
+    "SchedulerStats",
     "StartedEvent",
     "TextDelta",
     "Timeouts",

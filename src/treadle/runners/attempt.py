@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
+from treadle.errors import TreadleError
 from treadle.runners.events import CompletedEvent, ResumeToken, StartedEvent
 from treadle.runners.jobs import Job, JobHandle, RunLike, RunnerLike
 
@@ -50,6 +51,8 @@ class Attempt:
         job = self._handle.job
         try:
             run = runner_for(job).run(job.prompt, self._handle.session, options=job.options)
+        except TreadleError as error:  # made for people: there is no such engine, for example
+            return failed(self._handle, str(error))
         except Exception as error:
             return self._broken(error)
         reading = asyncio.ensure_future(self._read(run))

@@ -23,6 +23,7 @@ from treadle.runners.journal import CLOSE_S, Journal, JournalError, NoJournal, j
 from treadle.runners.ledger import Done, Entry, Queued, Running, Session, encode
 from treadle.runners.queues import Limits, QueueFull, SessionQueues
 from treadle.runners.recovery import Policy, Recovery, plan_recovery
+from treadle.runners.registry import make_runner
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -47,10 +48,10 @@ class SchedulerStats(NamedTuple):
 
 
 class Scheduler:
-    """RunnerLike jobs; to be used as `async with Scheduler(…) as scheduler`.
+    """Runs jobs; to be used as `async with Scheduler(…) as scheduler`.
 
     Args:
-        runner_for: Gives the runner for a job, whenever one is about to run.
+        runner_for: Gives the runner for a job, whenever one is about to run; else the job's engine is run as it is.
         home: Where the journal is (`runs/journal`). Without it: `$TREADLE_HOME`, `$CODEX_HOME` or `~/.treadle`.
         durable: Whether there is a journal. Without one, everything is forgotten at the end.
         limits: How many jobs may run and wait.
@@ -61,7 +62,7 @@ class Scheduler:
 
     def __init__(
         self,
-        runner_for: Callable[[Job], RunnerLike],
+        runner_for: Callable[[Job], RunnerLike] | None = None,
         *,
         home: str | os.PathLike[str] | None = None,
         durable: bool = True,
@@ -69,7 +70,7 @@ class Scheduler:
         at_exit: AtExit = "keep",
         stop_s: float = 10.0,
     ) -> None:
-        self._runner_for = runner_for
+        self._runner_for = runner_for or _plain_runner
         self._journal = Journal(journal_path(home)) if durable else NoJournal()
         self._keeps = durable and at_exit == "keep"
         self._stop_s = stop_s
@@ -117,8 +118,7 @@ class Scheduler:
         Raises `QueueFull`, `JournalError` and `ArgumentValueError`; then nothing was taken on.
         """
         self._check(job, after)
-        if after is not None:
-            job = _within(job, after.session)
+        job = _placed(job if after is None else _within(job, after.session))
         handle = JobHandle(job, self._cancel, _listener(job, on_event))
         if after is not None and after.session is None and after not in self._queues:
             self._complete(handle, failed(handle, ORPHANED))
@@ -137,7 +137,7 @@ class Scheduler:
         self._check_open()
         if self._found:
             raise TreadleError(
-                f"{len(self._found)} jobs of an earlier scheduler are in the journal: "
+                f"in the journal are jobs of an earlier scheduler ({len(self._found)}): "
                 'first call `await scheduler.recover("continue")` or `recover("drop")`'
             )
         if job.id in self._jobs:
@@ -302,8 +302,19 @@ class Scheduler:
         await self._journal.close()
 
 
+def _plain_runner(job: Job) -> RunnerLike:
+    return make_runner(job.engine)
+
+
 def _within(job: Job, session: ResumeToken | None) -> Job:
     return job if session is None else msgspec.structs.replace(job, resume=session)
+
+
+def _placed(job: Job) -> Job:
+    """With an absolute directory: whoever runs it after a restart may be somewhere else."""
+    if job.cwd is None:
+        return job
+    return msgspec.structs.replace(job, cwd=os.path.abspath(os.path.expanduser(job.cwd)))
 
 
 def _listener(job: Job, on_event: OnEvent | None) -> Callable[[Event], None]:

@@ -253,6 +253,13 @@ async def test_a_runner_that_cannot_be_made_completes_the_job() -> None:
         assert "LookupError" in completed.error
 
 
+async def test_an_engine_that_is_not_there_is_said_in_plain_words() -> None:
+    async with Scheduler(durable=False) as scheduler:
+        completed = await (await scheduler.submit(Job(engine="nobody", prompt="x"))).wait()
+        assert completed.error is not None
+        assert completed.error.startswith("there is no engine 'nobody'")
+
+
 async def test_a_runner_that_ends_without_a_word_completes_the_job(caplog: pytest.LogCaptureFixture) -> None:
     runner = ScriptedRunner()
     async with memory(runner) as scheduler:
