@@ -171,7 +171,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         hit = [name for name, state in others.items() if state == "running" and self.handles[name].state != state]
         assert not hit, "another one was hit"
 
-    @precondition(lambda self: [name for name in self.live() if name not in self.told])
+    @precondition(lambda self: any(name not in self.told for name in self.live()))
     @rule(data=st.data(), session=SESSIONS)
     def start(self, data: st.DataObject, session: str) -> None:
         name = data.draw(st.sampled_from([name for name in self.live() if name not in self.told]))
