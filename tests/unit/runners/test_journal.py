@@ -94,10 +94,15 @@ def test_the_home_says_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_nobody_else_can_read_the_prompts(path: Path) -> None:
     path.parent.mkdir(mode=0o755)
     path.touch(mode=0o644)
-    write(path, queued("a"))
+    journal = JournalFile(str(path))
+    journal.open()
+    journal.write([queued("a")])
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     for file in path.parent.iterdir():
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    journal.close()
+    assert ids(read(path)) == ["a"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_a_second_writer_is_refused_until_the_first_is_gone(path: Path) -> None:

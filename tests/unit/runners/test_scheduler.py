@@ -14,7 +14,7 @@ from treadle.errors import ArgumentValueError, TreadleError
 from treadle.runners.engine import RunOptions, Timeouts
 from treadle.runners.events import Action, ActionEvent, CompletedEvent, Event, StartedEvent, TextDelta
 from treadle.runners.jobs import LOG_BYTES, Job
-from treadle.runners.queues import Limits, QueueFull
+from treadle.runners.queues import Limits, QueueFull, SessionQueues
 from treadle.runners.scheduler import Scheduler
 from unit.runners.scripted_runner import ENGINE, DeafRun, PoliteRun, ScriptedRunner, StuckRun, done, token
 
@@ -389,6 +389,18 @@ async def test_whoever_waits_can_be_cancelled_without_harm() -> None:
 # --- limits and refusals ---
 
 
+async def test_whoever_came_first_is_not_overtaken_while_it_is_being_written_down() -> None:
+    queues: SessionQueues[str] = SessionQueues(Limits())
+    for name in ("first", "second"):
+        queues.add(name, session=token("s"))
+    queues.add("other", session=token("t"))
+    queues.confirm("second")
+    queues.confirm("other")
+    assert (queues.take(), queues.take()) == ("other", None)
+    queues.confirm("first")
+    assert (queues.take(), queues.take()) == ("first", None)
+
+
 async def test_what_does_not_fit_is_refused_and_counted() -> None:
     runner = ScriptedRunner()
     limits = Limits(running=2, queued=3, depth=2)
@@ -452,6 +464,17 @@ async def test_at_the_end_everything_that_is_left_is_stopped_and_told(tmp_path: 
     for handle in (queued, follower):
         assert (await handle.wait()).error == "the scheduler was stopped before it started"
     assert runner.order == ["running"]
+
+
+async def test_at_the_end_follow_ups_of_what_waits_are_told_too() -> None:
+    runner = ScriptedRunner(PoliteRun)
+    async with memory(runner, limits=Limits(running=1)) as scheduler:
+        await scheduler.submit(job("running"))
+        queued = await scheduler.submit(job("queued"))
+        follower = await scheduler.submit(job("follower"), after=queued)
+        await runner.begun("running")
+    for handle in (queued, follower):
+        assert (await handle.wait()).error == "the scheduler was stopped before it started"
 
 
 async def test_the_end_is_in_time_even_if_a_run_is_stuck() -> None:

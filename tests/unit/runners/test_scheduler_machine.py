@@ -83,6 +83,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.submissions: dict[str, asyncio.Task[JobHandle]] = {}
         self.handles: dict[str, JobHandle] = {}  # in the order of submission
         self.ends: Counter[str] = Counter()
+        self.wrong: list[str] = []
         self.begun: dict[str, ResumeToken | None] = {}
         self.told: dict[str, ResumeToken] = {}
         self.cancelled_early: set[str] = set()
@@ -97,17 +98,21 @@ class SchedulerMachine(RuleBasedStateMachine):
     # --- what can be seen ---
 
     def begins(self, prompt: str, resume: ResumeToken | None) -> None:
-        assert prompt not in self.begun, "run twice"
-        assert prompt not in self.cancelled_early
-        assert self.journal.ledger()[prompt].running, "the journal must know before it runs"
+        # The scheduler would take an exception here for one of the runner's.
         handle = self.scheduler.find(prompt)
-        assert handle is not None
-        assert handle.session == resume
-        if resume is not None:
-            assert resume not in self.held(), "two of a session at once"
-            ids = list(self.handles)
-            earlier = [self.handles[name] for name in ids[: ids.index(prompt)]]
-            assert not any(other.state == "queued" and other.session == resume for other in earlier), "overtaken"
+        ids = list(self.handles)
+        before = ids[: ids.index(prompt)] if prompt in ids else []
+        earlier = [self.handles[name] for name in before if name not in self.cancelled_early]
+        problems = {
+            "run twice": prompt in self.begun,
+            "run after it was cancelled": prompt in self.cancelled_early,
+            "the journal does not know that it runs": not self.journal.ledger()[prompt].running,
+            "another session than its handle's": handle is None or handle.session != resume,
+            "two of a session at once": resume in self.held(),
+            "has overtaken another": resume is not None
+            and any(other.state == "queued" and other.session == resume for other in earlier),
+        }
+        self.wrong += [f"{prompt}: {problem}" for problem, there in problems.items() if there]
         self.begun[prompt] = resume
 
     def live(self) -> list[str]:
@@ -118,12 +123,16 @@ class SchedulerMachine(RuleBasedStateMachine):
         return {session for pair in both for session in pair if session is not None}
 
     def on_event(self, job: Job, event: Event) -> None:
-        assert not self.ends[job.id], "nothing comes after the end"
-        if isinstance(event, StartedEvent):
-            assert self.journal.ledger()[job.id].session == event.resume
+        # A listener that raises is only logged: what is wrong is kept for the invariant.
+        ledger = self.journal.ledger()
+        if self.ends[job.id]:
+            self.wrong.append(f"{job.id}: {event.type} after the end")
+        if isinstance(event, StartedEvent) and ledger[job.id].session != event.resume:
+            self.wrong.append(f"{job.id}: the journal does not know its session")
         if isinstance(event, CompletedEvent):
             self.ends[job.id] += 1
-            assert job.id not in self.journal.ledger(), "the journal must know before it is told"
+            if job.id in ledger:
+                self.wrong.append(f"{job.id}: the journal does not know that it has ended")
 
     # --- what can happen ---
 
@@ -175,8 +184,9 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(data=st.data(), session=SESSIONS)
     def start(self, data: st.DataObject, session: str) -> None:
         name = data.draw(st.sampled_from([name for name in self.live() if name not in self.told]))
-        free = token(session) not in self.held() or self.begun[name] == token(session)
-        # Two runs of one session never both tell it: that is the runners' lock.
+        # A session that another job has is not told as a new one: that is for the engines and the runners' lock.
+        taken = {other.session for other in self.handles.values() if other.state == "running" and other.id != name}
+        free = token(session) not in self.held() | taken or self.begun[name] == token(session)
         told = token(session) if free else token(f"session of {name}")
         self.told[name] = told
         self.runner.runs[name].say(StartedEvent(ENGINE, told))
@@ -192,6 +202,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_was_announced_is_safe(self) -> None:
+        assert not self.wrong
         ledger = self.journal.ledger()
         for name, handle in self.handles.items():
             submission = self.submissions[name]
@@ -223,6 +234,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.settle()
             after = (len(self.journal.lines), sum(self.ends.values()), len(self.begun))
             assert after != before or self.journal.pending, "stuck"
+        assert not self.wrong
         assert set(self.ends.values()) <= {1}
         assert not self.journal.ledger()
         assert self.scheduler.stats()[:3] == (0, 0, 0)
