@@ -1,4 +1,4 @@
-"""The scheduler with real runners and real programs: the next job of a session starts when nothing is left of the last."""
+"""The scheduler with real runners and programs: the next job of a session starts when nothing is left of the last."""
 
 from __future__ import annotations
 
