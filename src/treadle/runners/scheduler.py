@@ -23,7 +23,6 @@ from treadle.runners.journal import CLOSE_S, Journal, JournalError, NoJournal, j
 from treadle.runners.ledger import Done, Entry, Queued, Running, Session, encode
 from treadle.runners.queues import Limits, QueueFull, SessionQueues
 from treadle.runners.recovery import Policy, Recovery, plan_recovery
-from treadle.runners.registry import make_runner
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -303,6 +302,9 @@ class Scheduler:
 
 
 def _plain_runner(job: Job) -> RunnerLike:
+    # Looking for engines of other packages costs time that a caller with runners of their own need not spend.
+    from treadle.runners.registry import make_runner
+
     return make_runner(job.engine)
 
 
