@@ -36,12 +36,17 @@ if TYPE_CHECKING:
         StartedEvent,
         TextDelta,
     )
+    from treadle.runners.jobs import Job, JobHandle
+    from treadle.runners.journal import JournalError, JournalInUse
     from treadle.runners.native import TreadleRunner
     from treadle.runners.opencode import OpenCodeRunner
     from treadle.runners.pi import PiRunner
+    from treadle.runners.queues import Limits, QueueFull
+    from treadle.runners.recovery import Interrupted, Recovery
     from treadle.runners.registry import UnknownEngine, engine_names, find_engine, make_runner
     from treadle.runners.resume import ResumeLine
     from treadle.runners.runner import Run, Runner
+    from treadle.runners.scheduler import Scheduler, SchedulerStats
 
 # Loaded when first used: a program that drives one engine does not pay for the others.
 _HOME = {
@@ -60,12 +65,22 @@ _HOME = {
     "OpenCodeRunner": "opencode",
     "PiRunner": "pi",
     "Reply": "engine",
+    "Interrupted": "recovery",
+    "Job": "jobs",
+    "JobHandle": "jobs",
+    "JournalError": "journal",
+    "JournalInUse": "journal",
+    "Limits": "queues",
+    "QueueFull": "queues",
+    "Recovery": "recovery",
     "ResumeLine": "resume",
     "ResumeToken": "events",
     "Run": "runner",
     "RunOptions": "engine",
     "RunRequest": "engine",
     "Runner": "runner",
+    "Scheduler": "scheduler",
+    "SchedulerStats": "scheduler",
     "StartedEvent": "events",
     "TextDelta": "events",
     "Timeouts": "engine",
@@ -90,8 +105,16 @@ __all__ = [
     "Engine",
     "Event",
     "GiveUp",
+    "Interrupted",
+    "Job",
+    "JobHandle",
+    "JournalError",
+    "JournalInUse",
+    "Limits",
     "OpenCodeRunner",
     "PiRunner",
+    "QueueFull",
+    "Recovery",
     "Reply",
     "ResumeLine",
     "ResumeToken",
@@ -99,6 +122,8 @@ __all__ = [
     "RunOptions",
     "RunRequest",
     "Runner",
+    "Scheduler",
+    "SchedulerStats",
     "StartedEvent",
     "TextDelta",
     "Timeouts",
