@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from treadle.runners.checkouts import Worktree, WorktreeError
     from treadle.runners.claude import ClaudeRunner
     from treadle.runners.codex import CodexRunner
     from treadle.runners.engine import (
@@ -27,26 +28,22 @@ if TYPE_CHECKING:
         Timeouts,
         Withdrawn,
     )
-    from treadle.runners.events import (
-        Action,
-        ActionEvent,
-        CompletedEvent,
-        Event,
-        ResumeToken,
-        StartedEvent,
-        TextDelta,
-    )
+    from treadle.runners.events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent, TextDelta
     from treadle.runners.jobs import Job, JobHandle
     from treadle.runners.journal import JournalError, JournalInUse
     from treadle.runners.native import TreadleRunner
     from treadle.runners.opencode import OpenCodeRunner
     from treadle.runners.pi import PiRunner
+    from treadle.runners.progress import Progress, Snapshot, Step
+    from treadle.runners.projects import Project, ProjectError, Projects
     from treadle.runners.queues import Limits, QueueFull
     from treadle.runners.recovery import Interrupted, Recovery
     from treadle.runners.registry import UnknownEngine, engine_names, find_engine, make_runner
     from treadle.runners.resume import ResumeLine
+    from treadle.runners.router import EngineEntry, Route, RouteError, Router
     from treadle.runners.runner import Run, Runner
     from treadle.runners.scheduler import Scheduler, SchedulerStats
+    from treadle.runners.worktrees import Worktrees
 
 # Loaded when first used: a program that drives one engine does not pay for the others.
 _HOME = {
@@ -60,33 +57,46 @@ _HOME = {
     "CompletedEvent": "events",
     "Ending": "engine",
     "Engine": "engine",
+    "EngineEntry": "router",
     "Event": "events",
     "GiveUp": "engine",
-    "OpenCodeRunner": "opencode",
-    "PiRunner": "pi",
-    "Reply": "engine",
     "Interrupted": "recovery",
     "Job": "jobs",
     "JobHandle": "jobs",
     "JournalError": "journal",
     "JournalInUse": "journal",
     "Limits": "queues",
+    "OpenCodeRunner": "opencode",
+    "PiRunner": "pi",
+    "Progress": "progress",
+    "Project": "projects",
+    "ProjectError": "projects",
+    "Projects": "projects",
     "QueueFull": "queues",
     "Recovery": "recovery",
+    "Reply": "engine",
     "ResumeLine": "resume",
     "ResumeToken": "events",
+    "Route": "router",
+    "RouteError": "router",
+    "Router": "router",
     "Run": "runner",
     "RunOptions": "engine",
     "RunRequest": "engine",
     "Runner": "runner",
     "Scheduler": "scheduler",
     "SchedulerStats": "scheduler",
+    "Snapshot": "progress",
     "StartedEvent": "events",
+    "Step": "progress",
     "TextDelta": "events",
     "Timeouts": "engine",
     "TreadleRunner": "native",
     "UnknownEngine": "registry",
     "Withdrawn": "engine",
+    "Worktree": "checkouts",
+    "WorktreeError": "checkouts",
+    "Worktrees": "worktrees",
     "engine_names": "registry",
     "find_engine": "registry",
     "make_runner": "registry",
@@ -103,6 +113,7 @@ __all__ = [
     "CompletedEvent",
     "Ending",
     "Engine",
+    "EngineEntry",
     "Event",
     "GiveUp",
     "Interrupted",
@@ -113,23 +124,35 @@ __all__ = [
     "Limits",
     "OpenCodeRunner",
     "PiRunner",
+    "Progress",
+    "Project",
+    "ProjectError",
+    "Projects",
     "QueueFull",
     "Recovery",
     "Reply",
     "ResumeLine",
     "ResumeToken",
+    "Route",
+    "RouteError",
+    "Router",
     "Run",
     "RunOptions",
     "RunRequest",
     "Runner",
     "Scheduler",
     "SchedulerStats",
+    "Snapshot",
     "StartedEvent",
+    "Step",
     "TextDelta",
     "Timeouts",
     "TreadleRunner",
     "UnknownEngine",
     "Withdrawn",
+    "Worktree",
+    "WorktreeError",
+    "Worktrees",
     "engine_names",
     "find_engine",
     "make_runner",
