@@ -35,6 +35,13 @@ def runner(request: pytest.FixtureRequest, stage: EngineHome) -> Runner:
     return CodexRunner([sys.executable, "-m", "treadle"], env=stage.env("treadle"), cwd=stage.project)
 
 
+@pytest.fixture
+def real(request: pytest.FixtureRequest) -> bool:
+    """Whether it is the real codex: that one tells the model of its surroundings in the name of the user, and tries
+    again when its key is refused."""
+    return bool(request.node.callspec.params["runner"] == "codex")
+
+
 def shapes(events: list[Any]) -> list[tuple[str, ...]]:
     return [
         (event.type, event.action.kind, event.phase) if isinstance(event, ActionEvent) else (event.type,)
@@ -42,14 +49,14 @@ def shapes(events: list[Any]) -> list[tuple[str, ...]]:
     ]
 
 
-async def test_an_answer_and_the_same_session_again(runner: Runner, stage: EngineHome) -> None:
+async def test_an_answer_and_the_same_session_again(runner: Runner, stage: EngineHome, real: bool) -> None:
     prompt = "--not-an-option ✓\n" + "x" * 1_000_000 + "\nlast line"
     first = await drain(runner.run(prompt))
     assert shapes(first) == [("started",), ("action", "turn", "started"), ("completed",)]
     assert (first[-1].ok, first[-1].answer) == (True, "pong: last line")
     assert any(prompt in seen for seen in stage.model.prompts())  # all of it, unchanged
     again = await drain(runner.run("USERS?", first[-1].resume))
-    assert (again[-1].answer, again[-1].resume) == ("users=3", first[-1].resume)
+    assert (again[-1].answer, again[-1].resume) == (f"users={2 + real}", first[-1].resume)
     assert again[-1].usage == first[-1].usage  # of each run alone, though codex counts for the session
     assert runner.extract_resume(runner.format_resume(again[-1].resume)) == first[-1].resume
 
@@ -76,15 +83,16 @@ async def test_a_patch(runner: Runner, stage: EngineHome) -> None:
     ("prompt", "words"),
     [("HTTP:401", "401 Unauthorized"), ("HTTP:500", "500"), ("DROP", "stream"), ("CUT", "stream")],
 )
-async def test_a_model_that_fails(runner: Runner, prompt: str, words: str) -> None:
+async def test_a_model_that_fails(runner: Runner, prompt: str, words: str, real: bool) -> None:
     events = await drain(runner.run(prompt))
     completed = events[-1]
     assert (completed.ok, completed.answer) == (False, "")
     assert words in completed.error or (prompt == "HTTP:500" and "high demand" in completed.error)
     assert completed.resume is not None
     told = [event for event in events if isinstance(event, ActionEvent) and event.action.kind != "turn"]
-    assert {event.action.id for event in told} == {f"{runner.engine.name}.reconnect"}  # nothing is said twice
-    assert [event.phase for event in told] == ["started", "updated", "updated"]
+    assert {event.action.id for event in told} <= {f"{runner.engine.name}.reconnect"}  # nothing is said twice
+    tries = ["started", "updated", "updated"] if real or prompt != "HTTP:401" else []
+    assert [event.phase for event in told] == tries
 
 
 async def test_a_model_that_fails_twice(runner: Runner) -> None:
@@ -113,10 +121,10 @@ async def test_cancel_in_the_middle_of_a_tool_leaves_nothing(runner: Runner, sta
     assert again[-1].ok
 
 
-async def test_two_resumes_at_once_lose_no_turn(runner: Runner, stage: EngineHome) -> None:
+async def test_two_resumes_at_once_lose_no_turn(runner: Runner, stage: EngineHome, real: bool) -> None:
     token = (await drain(runner.run("one")))[-1].resume
     both = [asyncio.ensure_future(drain(runner.run(f"{word} GATE:{word}", token))) for word in ("two", "three")]
     stage.model.open_gate("two")
     stage.model.open_gate("three")
     assert [(await events)[-1].ok for events in both] == [True, True]
-    assert (await drain(runner.run("USERS?", token)))[-1].answer == "users=5"
+    assert (await drain(runner.run("USERS?", token)))[-1].answer == f"users={4 + real}"
