@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from treadle.runners.claude import ClaudeRunner
     from treadle.runners.codex import CodexRunner
     from treadle.runners.engine import (
         ApprovalAnswer,
@@ -20,9 +21,11 @@ if TYPE_CHECKING:
         Ending,
         Engine,
         GiveUp,
+        Reply,
         RunOptions,
         RunRequest,
         Timeouts,
+        Withdrawn,
     )
     from treadle.runners.events import (
         Action,
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
     from treadle.runners.jobs import Job, JobHandle
     from treadle.runners.journal import JournalError, JournalInUse
     from treadle.runners.native import TreadleRunner
+    from treadle.runners.opencode import OpenCodeRunner
+    from treadle.runners.pi import PiRunner
     from treadle.runners.queues import Limits, QueueFull
     from treadle.runners.recovery import Interrupted, Recovery
     from treadle.runners.registry import UnknownEngine, engine_names, find_engine, make_runner
@@ -49,6 +54,7 @@ _HOME = {
     "ActionEvent": "events",
     "ApprovalAnswer": "engine",
     "ApprovalAsk": "engine",
+    "ClaudeRunner": "claude",
     "CloseInput": "engine",
     "CodexRunner": "codex",
     "CompletedEvent": "events",
@@ -62,8 +68,11 @@ _HOME = {
     "JournalError": "journal",
     "JournalInUse": "journal",
     "Limits": "queues",
+    "OpenCodeRunner": "opencode",
+    "PiRunner": "pi",
     "QueueFull": "queues",
     "Recovery": "recovery",
+    "Reply": "engine",
     "ResumeLine": "resume",
     "ResumeToken": "events",
     "Run": "runner",
@@ -77,6 +86,7 @@ _HOME = {
     "Timeouts": "engine",
     "TreadleRunner": "native",
     "UnknownEngine": "registry",
+    "Withdrawn": "engine",
     "engine_names": "registry",
     "find_engine": "registry",
     "make_runner": "registry",
@@ -87,6 +97,7 @@ __all__ = [
     "ActionEvent",
     "ApprovalAnswer",
     "ApprovalAsk",
+    "ClaudeRunner",
     "CloseInput",
     "CodexRunner",
     "CompletedEvent",
@@ -100,8 +111,11 @@ __all__ = [
     "JournalError",
     "JournalInUse",
     "Limits",
+    "OpenCodeRunner",
+    "PiRunner",
     "QueueFull",
     "Recovery",
+    "Reply",
     "ResumeLine",
     "ResumeToken",
     "Run",
@@ -115,6 +129,7 @@ __all__ = [
     "Timeouts",
     "TreadleRunner",
     "UnknownEngine",
+    "Withdrawn",
     "engine_names",
     "find_engine",
     "make_runner",

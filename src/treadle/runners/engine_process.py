@@ -7,10 +7,11 @@ Owns the process and its family, its standard input, the deadlines and the way t
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -24,10 +25,12 @@ from treadle.runners.engine import (
     Ending,
     Engine,
     GiveUp,
+    Reply,
     RunRequest,
     Timeouts,
+    Withdrawn,
 )
-from treadle.runners.events import CompletedEvent, Event
+from treadle.runners.events import Event
 from treadle.runners.reading import Reading
 from treadle.runners.session_lock import SessionRecord, birth_of
 from treadle.runners.shared_warden import shared_warden
@@ -65,7 +68,7 @@ class EngineProcess:
         self._stopped: str | None = None  # why it is being stopped before it is done
         self._process: LocalProcess | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._asking = 0
+        self._asks: dict[str, asyncio.Task[None]] = {}  # questions that wait for the caller's answer
         self._exit_code: int | None = None
         self._stderr = bytearray()
         self._stream = self._run()
@@ -99,23 +102,24 @@ class EngineProcess:
         if problem is not None:
             yield self._reading.failed(problem)
             return
-        backend = LocalBackend(await shared_warden())
         try:
-            error = await self._start(backend)
-            if error is None:
+            backend = LocalBackend(await shared_warden())
+        except ExecError as error:
+            yield self._reading.failed(f"{self._engine.name} could not be started: {error.message}")
+            return
+        try:
+            problem = await self._start(backend)
+            if problem is None:
                 async with aclosing(self._read()) as events:
                     async for event in events:
                         yield event
         finally:
             await _finish(self._clean_up(backend))
-        if error is not None:
-            yield self._reading.failed(error)
-            return
-        for event in self._reading.end(
-            Ending(exit_code=self._exit_code, stopped=self._stopped, lines=self._reading.lines)
-        ):
-            if isinstance(event, CompletedEvent):
-                self._keep_record()
+            last = self._reading.end(
+                Ending(exit_code=self._exit_code, stopped=self._stopped, lines=self._reading.lines)
+            )
+            self._keep_record()
+        for event in last if problem is None else [self._reading.failed(problem)]:
             yield event
 
     async def _problem(self) -> str | None:
@@ -149,7 +153,8 @@ class EngineProcess:
             process_id="engine",
             argv=[*self._command, *engine.arguments(self._request)],
             cwd=self._request.cwd,
-            env={**engine.env, **inherited, **(options.env or {})},
+            # Some engines believe the variable and not the system; ours says where this program was started.
+            env={**engine.env, **inherited, "PWD": self._request.cwd, **(options.env or {})},
             pipe_stdin=True,
         )
         try:
@@ -163,7 +168,7 @@ class EngineProcess:
 
     def _why_not_started(self, error: ExecError) -> str:
         program = self._command[0]
-        if "os error 2)" in error.message or "os error 20)" in error.message:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
             where = "is not there" if "/" in program else "was not found on the PATH"
             return f"{self._engine.name} is not installed: {program} {where}. Install it with: {self._engine.install}"
         return f"{self._engine.name} could not be started: {error.message}"
@@ -221,7 +226,7 @@ class EngineProcess:
         if self._reading.said_all:
             return min(heard + (limits.linger or 0), total_at), None
         idle_at = heard + (limits.idle or 0)
-        if self._asking or total_at <= idle_at:
+        if self._asks or total_at <= idle_at:
             return total_at, total
         return idle_at, f"{name} gave no sign of life for {_duration(limits.idle)}: stopped"
 
@@ -235,6 +240,10 @@ class EngineProcess:
         for out in self._reading.receive(output.chunk):
             if isinstance(out, ApprovalAsk):
                 self._ask(out)
+            elif isinstance(out, Withdrawn):
+                self._withdraw(out.id)
+            elif isinstance(out, Reply):
+                self._spawn(self._write(out.data))
             elif isinstance(out, CloseInput):
                 assert self._process is not None
                 self._spawn(self._process.close_stdin())
@@ -258,37 +267,48 @@ class EngineProcess:
             logger.debug("%s did not read all of its input", self._engine.name)
 
     def _ask(self, ask: ApprovalAsk) -> None:
-        if self._asking >= MAX_ASKS:
-            self._spawn(self._answer(ask, ApprovalAnswer(allow=False, message="too many questions at once")))
+        if ask.id in self._asks:
+            return  # the answer to the first is the answer to both
+        if len(self._asks) >= MAX_ASKS:
+            refusal = ApprovalAnswer(allow=False, message="too many questions at once")
+            self._spawn(self._write(self._written(ask, refusal)))
         else:
-            self._spawn(self._decide(ask))
+            self._asks[ask.id] = task = self._spawn(self._decide(ask))
+            task.add_done_callback(lambda _: self._asks.pop(ask.id, None))
+
+    def _withdraw(self, id: str) -> None:
+        task = self._asks.get(id)
+        if task is not None:
+            task.cancel()
 
     async def _decide(self, ask: ApprovalAsk) -> None:
         """The caller's answer. What fails is a no."""
-        self._asking += 1
         try:
             approve = self._request.options.approve
             said = False if approve is None else await approve(ask)
             answer = said if isinstance(said, ApprovalAnswer) else ApprovalAnswer(allow=said is True)
+            data = self._written(ask, answer)
         except Exception:
             logger.exception("the approval callback failed: %s was refused the tool %s", self._engine.name, ask.tool)
-            answer = ApprovalAnswer(allow=False, message="nobody could be asked")
-        finally:
-            self._asking -= 1
-        await self._answer(ask, answer)
+            data = self._written(ask, ApprovalAnswer(allow=False, message="nobody could be asked"))
+        await self._write(data)
 
-    async def _answer(self, ask: ApprovalAsk, answer: ApprovalAnswer) -> None:
+    def _written(self, ask: ApprovalAsk, answer: ApprovalAnswer) -> bytes:
         assert self._engine.answer is not None
+        return self._engine.answer(ask, answer)
+
+    async def _write(self, data: bytes) -> None:
         assert self._process is not None
         try:
-            await self._process.write(self._engine.answer(ask, answer))
+            await self._process.write(data)
         except ExecError:
             logger.debug("%s ended before it got an answer", self._engine.name)
 
-    def _spawn(self, work: Any) -> None:
-        task = asyncio.ensure_future(work)
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     # --- the end ---
 
