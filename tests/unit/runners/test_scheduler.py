@@ -18,13 +18,7 @@ from treadle.runners.queues import Limits, QueueFull, SessionQueues
 from treadle.runners.scheduler import Scheduler
 from unit.runners.scripted_runner import ENGINE, DeafRun, PoliteRun, ScriptedRunner, StuckRun, done, token
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(autouse=True)
-async def deadline() -> AsyncIterator[None]:
-    async with asyncio.timeout(60):
-        yield
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
 
 def job(prompt: str, session: str | None = None, **more: Any) -> Job:

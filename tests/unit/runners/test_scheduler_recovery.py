@@ -7,7 +7,7 @@ import asyncio
 import errno
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,7 @@ from treadle.runners.recovery import Interrupted, Policy, Recovery
 from treadle.runners.scheduler import Scheduler
 from unit.runners.scripted_runner import ENGINE, PoliteRun, ScriptedRun, ScriptedRunner, token
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(autouse=True)
-async def deadline() -> AsyncIterator[None]:
-    async with asyncio.timeout(60):
-        yield
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
 
 def job(prompt: str, session: str | None = None, **more: Any) -> Job:
