@@ -42,7 +42,7 @@ generate: $(READY) ## write the generated parts of the SDK anew
 	@$(BIN)/python scripts/make_types.py
 	@$(BIN)/python scripts/make_reference.py
 
-interop: $(READY) ## tests against the real codex and its SDK, installed into a cache folder
+interop: $(READY) ## tests against the real codex, its SDKs, claude, opencode and pi, installed into a cache folder
 	@$(BIN)/python -m pytest -n 2 -m interop tests/interop
 
 bench: $(READY) ## compare with the real codex and print tables of ratios

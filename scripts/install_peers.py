@@ -4,7 +4,7 @@
     python scripts/install_peers.py [NAME...]        # all of them without a name
 
 Prints the path of each, one per line, on standard output; progress goes to standard error. Exit codes:
-0 installed, 1 the installation failed, 2 wrong usage, 3 the package registry does not answer.
+0 installed, 1 the installation failed, 2 wrong usage, 3 the package registry does not answer or npm is missing.
 
 The folder is `$TREADLE_PEERS`, else `$XDG_CACHE_HOME/treadle/peers`, else `~/.cache/treadle/peers`. To add a program,
 add a line to `PEERS`; to add another kind of registry, add a function to `_COMMANDS`. A library is never installed into
@@ -16,14 +16,16 @@ from __future__ import annotations
 import argparse
 import fcntl
 import importlib.util
+import json
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,17 +34,20 @@ from typing import Final, Literal
 # A wheel of 140 MB on a slow line.
 ATTEMPT_SECONDS: Final = 900.0
 PAUSES: Final = (3.0, 15.0)
+# A package from npm brings a hundred others in ranges of versions: those of this day, always.
+NPM_BEFORE: Final = "2026-11-16"
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
     """One program or library: what to install, and where it then is inside its folder.
 
-    Nothing is resolved: `requires` names everything else that is needed, pinned.
+    From PyPI nothing is resolved: `requires` names everything else that is needed, pinned. npm resolves, as of
+    `NPM_BEFORE`. A library has a `module`, which is imported to see that it works; the others are run.
     """
 
     name: str
-    registry: Literal["pypi"]
+    registry: Literal["pypi", "npm"]
     package: str
     version: str
     program: str
@@ -51,8 +56,9 @@ class Peer:
 
     @property
     def folder(self) -> str:
-        # A library may bring compiled modules, which fit one version of Python only.
-        return f"{self.name}-{self.version}" + (f"-{sys.implementation.cache_tag}" if self.module else "")
+        # A library for Python may bring compiled modules, which fit one version of it only.
+        fits = f"-{sys.implementation.cache_tag}" if self.module and self.registry == "pypi" else ""
+        return f"{self.name}-{self.version}{fits}"
 
 
 _SDK_REQUIRES: Final = (
@@ -68,6 +74,11 @@ PEERS: Final = {
     for peer in (
         Peer("codex", "pypi", "openai-codex-cli-bin", "0.163.0", "codex_cli_bin/bin/codex"),
         Peer("codex-sdk", "pypi", "openai-codex", "0.163.0", "openai_codex", _SDK_REQUIRES, module="openai_codex"),
+        # Its path is the folder that has node_modules in it. The program that it drives is the one from PyPI.
+        Peer("codex-ts-sdk", "npm", "@openai/codex-sdk", "0.163.0", ".", module="@openai/codex-sdk"),
+        Peer("claude", "npm", "@anthropic-ai/claude-code", "2.1.197", "node_modules/.bin/claude"),
+        Peer("opencode", "npm", "opencode-ai", "1.18.33", "node_modules/.bin/opencode"),
+        Peer("pi", "npm", "@mariozechner/pi-coding-agent", "0.73.1", "node_modules/.bin/pi"),
     )
 }
 
@@ -77,7 +88,7 @@ class InstallFailed(Exception):
 
 
 class RegistryUnreachable(Exception):
-    """The registry does not answer; another time it may."""
+    """The registry cannot be asked: it does not answer, or its client is not on this machine. Another time it may."""
 
 
 def cache_folder() -> Path:
@@ -97,11 +108,11 @@ def ensure(peer: Peer, *, pauses: Sequence[float] = PAUSES) -> Path:
     if program.exists():
         return program
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with _lock(folder.with_name(f".{peer.folder}.lock")):
+    with _lock(folder.with_name(f".{peer.folder}.lock")) as lock:
         if program.exists():
             return program
         partial = folder.with_name(f".{peer.folder}.partial")
-        _install_with_retries(peer, partial, pauses)
+        _install_with_retries(peer, partial, pauses, lock)
         _check(peer, partial)
         # A folder without its program is the remains of something that was never ours to keep.
         shutil.rmtree(folder, ignore_errors=True)
@@ -110,13 +121,13 @@ def ensure(peer: Peer, *, pauses: Sequence[float] = PAUSES) -> Path:
     return program
 
 
-def _install_with_retries(peer: Peer, target: Path, pauses: Sequence[float]) -> None:
+def _install_with_retries(peer: Peer, target: Path, pauses: Sequence[float], lock: int) -> None:
     attempts = len(pauses) + 1
     for attempt in range(1, attempts + 1):
         _say(f"installing {peer.package} {peer.version} (attempt {attempt} of {attempts})")
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir()
-        status, output = _run(_COMMANDS[peer.registry](peer, target))
+        status, output = _run(_COMMANDS[peer.registry](peer, target), keep=(lock,))
         if status == 0:
             return
         if not is_network_failure(output):
@@ -144,12 +155,30 @@ def _pip_command(peer: Peer, target: Path) -> list[str]:
     ]
 
 
-_COMMANDS: Final[dict[str, Callable[[Peer, Path], list[str]]]] = {"pypi": _pip_command}
+def _npm_command(peer: Peer, target: Path) -> list[str]:
+    npm = shutil.which("npm")
+    if npm is None or shutil.which("node") is None:
+        raise RegistryUnreachable(
+            f"{peer.package} {peer.version} comes from npm, and there is no npm with Node.js on the PATH;"
+            " install Node.js 20.6 or later and run this again"
+        )
+    # The programs are packages of their own for each platform, optional ones; a library needs none of them.
+    omitted = ("--omit=optional",) if peer.module else ()
+    return [
+        *(npm, "install", "--prefix", str(target), f"--before={NPM_BEFORE}", "--no-package-lock", "--no-audit"),
+        *("--no-fund", "--no-update-notifier", "--loglevel=error", "--fetch-retries=0", "--fetch-timeout=60000"),
+        *(*omitted, *peer.requires, f"{peer.package}@{peer.version}"),
+    ]
+
+
+_COMMANDS: Final[dict[str, Callable[[Peer, Path], list[str]]]] = {"pypi": _pip_command, "npm": _npm_command}
 
 _NETWORK_SIGNS: Final = re.compile(
     r"connection broken by|NewConnectionError|ConnectTimeoutError|ReadTimeoutError|Read timed out|ConnectionResetError"
     r"|ProxyError|Temporary failure in name resolution|IncompleteRead|Max retries exceeded|Network is unreachable"
-    r"|\b(?:429|50[0234]) (?:Client|Server) Error|no answer within",
+    r"|\b(?:429|50[0234]) (?:Client|Server) Error|no answer within"
+    r"|npm error code (?:E(?:NOTFOUND|AI_AGAIN|CONN[A-Z]+|TIMEDOUT|HOSTUNREACH|NETUNREACH|429|50[0234])"
+    r"|ERR_SOCKET_TIMEOUT)",
 )
 _VERSIONS_SEEN: Final = re.compile(r"\(from versions: (?!none\))")
 
@@ -162,10 +191,22 @@ def is_network_failure(output: str) -> bool:
     return _NETWORK_SIGNS.search(output) is not None and _VERSIONS_SEEN.search(output) is None
 
 
-def _run(command: list[str]) -> tuple[int, str]:
-    """Run an installer, showing and keeping what it says; its whole process group ends with it."""
+def _run(
+    command: list[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None, keep: Sequence[int] = ()
+) -> tuple[int, str]:
+    """Run an installer, showing and keeping what it says; its whole process group ends with it.
+
+    It has the files `keep` open too: when this program is killed, its lock is held until the installer has ended.
+    """
     child = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+        command,
+        cwd=cwd,
+        env=env,
+        pass_fds=keep,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
     )
     try:
         raw, _ = child.communicate(timeout=ATTEMPT_SECONDS)
@@ -187,6 +228,8 @@ def _check(peer: Peer, folder: Path) -> None:
     if peer.module is None:
         program.chmod(0o755)
         command = [str(program), "--version"]
+    elif peer.registry == "npm":
+        command = ["node", "--input-type=module", "--eval", f"import {json.dumps(peer.module)}"]
     else:
         command = [
             sys.executable,
@@ -194,20 +237,22 @@ def _check(peer: Peer, folder: Path) -> None:
             f"import sys; sys.path.insert(0, sys.argv[1]); import {peer.module}",
             str(folder),
         ]
-    status, output = _run(command)
+    # Even for its version a program may write into its home, or look there.
+    with tempfile.TemporaryDirectory(prefix="treadle-peer-") as home:
+        status, output = _run(command, cwd=folder, env={**os.environ, "HOME": home})
     if status != 0:
-        raise InstallFailed(f"{program.name} does not run on this machine (exit {status}):\n{_tail(output)}")
+        raise InstallFailed(f"{peer.name} does not run on this machine (exit {status}):\n{_tail(output)}")
 
 
 @contextmanager
-def _lock(path: Path) -> Iterator[None]:
+def _lock(path: Path) -> Iterator[int]:
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             _say("another run is installing this; waiting for it")
             fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        yield file.fileno()
 
 
 def _tail(output: str) -> str:

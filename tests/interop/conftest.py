@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
@@ -25,9 +24,8 @@ from interop.proxy import RecordingProxy
 
 sys.path.append(str(ROOT))  # for `scripts`, which is no part of the package
 
-from scripts import install_peers
+from interop.peers import NOT_INSTALLED, installed
 
-NOT_INSTALLED = "PEER PROGRAM NOT INSTALLED"
 Proxied = Callable[[str], AbstractAsyncContextManager[RecordingProxy]]
 
 
@@ -41,12 +39,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def codex_bin() -> Path:
-    try:
-        return install_peers.ensure(install_peers.PEERS["codex"])
-    except install_peers.RegistryUnreachable as error:
-        if os.environ.get("TREADLE_REQUIRE_PEERS") == "1":
-            pytest.fail(f"{NOT_INSTALLED}: {error}")
-        pytest.skip(f"{NOT_INSTALLED}: {error}")
+    return installed("codex")
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from scripts import install_peers
 from scripts.install_peers import InstallFailed, Peer, RegistryUnreachable, cache_folder, ensure, is_network_failure
 
 PEER = Peer("toy", "pypi", "treadle-no-such-package", "1.0", "bin/toy")
+NPM_PEER = Peer("toy", "npm", "treadle-no-such-package", "1.0", "node_modules/.bin/toy")
 PIP_FOUND_NOTHING = "ERROR: Could not find a version that satisfies the requirement x==9 (from versions: {})\n"
 PIP_RETRIES = "WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError(...)': /simple/x/\n"
 
@@ -20,9 +22,18 @@ PIP_RETRIES = "WARNING: Retrying (Retry(total=0)) after connection broken by 'Ne
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "peers"
     monkeypatch.setenv("TREADLE_PEERS", str(folder))
-    for name in [name for name in os.environ if name.startswith("PIP_")]:
+    for name in [name for name in os.environ if name.lower().startswith(("pip_", "npm_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    return folder
+
+
+@pytest.fixture
+def bin_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder on the PATH, empty."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
     return folder
 
 
@@ -109,6 +120,11 @@ def test_a_package_that_does_not_exist_is_not_tried_again(
         ("ReadTimeoutError: HTTPSConnectionPool(host='files'): Read timed out.", True),
         ("ERROR: HTTP error 503 while getting x\n503 Server Error: Unavailable for url", True),
         ("ERROR: No space left on device", False),
+        ("npm error code ENOTFOUND\nnpm error network request to the registry failed", True),
+        ("npm error code E503\nnpm error 503 Service Unavailable - GET /opencode-ai", True),
+        ("npm error code ETARGET\nnpm error notarget No matching version found for x@9.", False),
+        ("npm error code E404\nnpm error 404 Not Found - GET /x - Not found", False),
+        ("npm error code ENOSPC\nnpm error syscall write", False),
     ],
 )
 def test_only_an_unanswered_registry_counts_as_a_network_failure(output: str, network: bool) -> None:
@@ -136,3 +152,37 @@ def test_pip_is_asked_for_the_pinned_version(tmp_path: Path) -> None:
     command = install_peers._pip_command(PEER, tmp_path)
     assert command[1:4] == ["-m", "pip", "install"]
     assert command[-1] == "treadle-no-such-package==1.0"
+
+
+def test_npm_is_asked_for_the_pinned_version_and_for_the_rest_of_that_day(tmp_path: Path, bin_folder: Path) -> None:
+    for name in ("npm", "node"):
+        (bin_folder / name).touch(0o755)
+    command = install_peers._npm_command(NPM_PEER, tmp_path)
+    assert command[:4] == [str(bin_folder / "npm"), "install", "--prefix", str(tmp_path)]
+    assert command[-1] == "treadle-no-such-package@1.0"
+    assert f"--before={install_peers.NPM_BEFORE}" in command
+
+
+def test_a_machine_without_npm_is_told_what_to_install(bin_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (bin_folder / "npm").touch(0o755)
+    with pytest.raises(RegistryUnreachable, match=r"install Node\.js"):
+        ensure(NPM_PEER)
+
+
+@pytest.mark.skipif(shutil.which("npm") is None, reason="there is no npm on this machine")
+def test_an_npm_registry_that_does_not_answer_is_told_apart(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    monkeypatch.setenv("npm_config_registry", "http://127.0.0.1:1/")
+    with pytest.raises(RegistryUnreachable, match="1 attempts"):
+        ensure(NPM_PEER, pauses=())
+    assert not (folder / "toy-1.0").exists()
+
+
+def test_the_installer_holds_the_lock_too(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """So that when this program is killed, the next one waits for what the installer still writes."""
+
+    def command(peer: Peer, target: Path) -> list[str]:
+        held = f"readlink /proc/self/fd/* | grep -qxF {shlex.quote(str(folder / '.toy-1.0.lock'))}"
+        return ["/bin/sh", "-c", f'{held} && mkdir -p "$0"/bin && echo \'#!/bin/sh\' >"$0"/bin/toy', str(target)]
+
+    monkeypatch.setitem(install_peers._COMMANDS, "pypi", command)
+    assert ensure(PEER).exists()

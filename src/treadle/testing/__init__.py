@@ -1,7 +1,9 @@
-"""For tests of programs that use agents: a mock model, and an app-server with everything that it needs.
+"""For tests of programs that use agents: mock models, and all that an agent needs around it.
 
 `MockModel` is a model server that plays what the test queued; it works with any client of the Responses API.
 `AppServerHarness` puts a home, a workspace and a mock model together and runs a server on them.
+`EngineModel` is a model server that does what the prompt says, and speaks the APIs of codex, claude, opencode and pi;
+`EngineHome` sets all of these programs up to use it.
 """
 
 from __future__ import annotations
@@ -13,14 +15,33 @@ from treadle.testing.recorded import RecordedRequest
 from treadle.testing.replies import Reply, ToolCall, Usage
 
 if TYPE_CHECKING:
+    from treadle.testing.engines.home import EngineHome
+    from treadle.testing.engines.model import EngineModel
     from treadle.testing.harness import AppServerHarness, HarnessClient
 
-__all__ = ["AppServerHarness", "HarnessClient", "MockModel", "RecordedRequest", "Reply", "ToolCall", "Usage"]
+__all__ = [
+    "AppServerHarness",
+    "EngineHome",
+    "EngineModel",
+    "HarnessClient",
+    "MockModel",
+    "RecordedRequest",
+    "Reply",
+    "ToolCall",
+    "Usage",
+]
+
+_LAZY = {
+    "AppServerHarness": "treadle.testing.harness",
+    "HarnessClient": "treadle.testing.harness",
+    "EngineHome": "treadle.testing.engines.home",
+    "EngineModel": "treadle.testing.engines.model",
+}
 
 
 def __getattr__(name: str) -> object:
-    if name in ("AppServerHarness", "HarnessClient"):
-        from treadle.testing import harness
+    if name in _LAZY:
+        from importlib import import_module
 
-        return getattr(harness, name)
+        return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'treadle.testing' has no attribute {name!r}")

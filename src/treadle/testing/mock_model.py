@@ -1,32 +1,30 @@
 """`MockModel`: a model server for tests, which records requests and plays queued responses.
 
-Owns the queue and the record. `mock_server` does the HTTP, `replies` the events, `recorded` reads requests.
+Owns the queue. `model_server` keeps the record, `mock_server` does the HTTP, `replies` the events, `recorded` reads
+requests.
 """
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Final, Literal, Self, TypeAlias, Unpack
+from typing import Any, Final, Literal, TypeAlias, Unpack
 
 from treadle.arguments import one_of
 from treadle.testing import replies
-from treadle.testing.mock_server import MockServer, empty_queue, refusal_of
+from treadle.testing.mock_server import empty_queue, refusal_of
+from treadle.testing.model_server import ModelServer
 from treadle.testing.recorded import RecordedRequest
 from treadle.testing.replies import Event, Reply, Timing, ToolCall, Usage
 
-MAX_RECORDED: Final = 100_000  # a client in an endless loop must not eat the machine; the oldest are dropped
 MAX_QUEUED: Final = 100_000
-WAIT_S: Final = 30.0
 
 OnEmpty: TypeAlias = Literal["error", "wait"] | Callable[[RecordedRequest], Reply | str]
 
 
-class MockModel:
+class MockModel(ModelServer):
     """An HTTP server on 127.0.0.1 that speaks the Responses API (server-sent events) and plays a queue.
 
     It serves from construction until `close()`, in threads of its own, so it works in sync and async tests:
@@ -56,40 +54,7 @@ class MockModel:
         self._on_empty = on_empty
         self._numbers = itertools.count(1)
         self._queue: deque[Reply] = deque()
-        self._requests: deque[RecordedRequest] = deque(maxlen=MAX_RECORDED)
-        self._received = 0
-        self._closing = False
-        self._changed = threading.Condition()  # guards the queue and the record
-        self._server = MockServer(self._answer, port)
-
-    # --- life ---
-
-    @property
-    def base_url(self) -> str:
-        """What a client is configured with: requests go to `{base_url}/responses`."""
-        return f"http://127.0.0.1:{self.port}/v1"
-
-    @property
-    def port(self) -> int:
-        """Where it answers."""
-        return self._server.port
-
-    def close(self) -> None:
-        """End every connection and thread; waiting replies are given up. May be called again."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify_all()
-        self._server.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-        if error is None and self._server.failures:
-            raise self._server.failures[0]
+        super().__init__(port=port)
 
     # --- what will be answered ---
 
@@ -262,49 +227,8 @@ class MockModel:
         with self._changed:
             return len(self._queue)
 
-    # --- what was asked ---
-
-    def requests(self) -> list[RecordedRequest]:
-        """Every request for a response so far, in the order of arrival."""
+    def _reply(self, request: RecordedRequest, number: int) -> Reply:
         with self._changed:
-            return list(self._requests)
-
-    def single_request(self) -> RecordedRequest:
-        """The only request; `AssertionError` when there was none, or more than one."""
-        requests = self.requests()
-        if len(requests) != 1:
-            raise AssertionError(f"the mock model was asked {len(requests)} times, not once")
-        return requests[0]
-
-    def wait_for_requests(self, n: int, timeout: float = WAIT_S) -> list[RecordedRequest]:
-        """Block until so many requests have arrived in all, and return all; `TimeoutError` says how many did.
-
-        In an async test that runs the client on the same loop, use `await model.arrived(n)`.
-
-        Args:
-            n: How many.
-            timeout: Seconds to wait for them.
-        """
-        with self._changed:
-            if not self._changed.wait_for(lambda: self._received >= n, timeout):
-                raise TimeoutError(f"the mock model was asked {self._received} times in {timeout:g} s, not {n} times")
-            return list(self._requests)
-
-    async def arrived(self, n: int, timeout: float = WAIT_S) -> list[RecordedRequest]:
-        """`wait_for_requests` without blocking the event loop.
-
-        Args:
-            n: How many.
-            timeout: Seconds to wait for them.
-        """
-        return await asyncio.to_thread(self.wait_for_requests, n, timeout)
-
-    def _answer(self, request: RecordedRequest) -> Reply:
-        with self._changed:
-            self._requests.append(request)
-            self._received += 1
-            number = self._received
-            self._changed.notify_all()
             if self._on_empty == "wait":
                 self._changed.wait_for(lambda: bool(self._queue) or self._closing)
             if self._queue:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 
@@ -32,12 +32,15 @@ class MockServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 512  # tests open hundreds of connections at once
 
-    def __init__(self, answer: Callable[[RecordedRequest], Reply], port: int = 0) -> None:
+    def __init__(
+        self, answer: Callable[[RecordedRequest], Reply], port: int = 0, routes: Sequence[str] = ("/responses",)
+    ) -> None:
         try:
             super().__init__(("127.0.0.1", port), _Handler)
         except OSError as error:
             raise OSError(error.errno, f"the mock model cannot listen on 127.0.0.1:{port}: {error.strerror}") from None
         self.answer = answer
+        self.routes = routes
         self.closed: threading.Event = threading.Event()
         self.failures: list[BaseException] = []
         self._open: set[socket.socket] = set()
@@ -122,7 +125,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self._route == "/models":
             self._send(error_reply(200, {"object": "list", "data": [], "models": []}))
             return
-        self._send(_refusal(404, f"the mock model has no {self.command} {self.path}: use POST {{base_url}}/responses"))
+        routes = " or ".join(f"{{base_url}}{route}" for route in self.server.routes)
+        self._send(_refusal(404, f"the mock model has no {self.command} {self.path}: use POST {routes}"))
 
     def do_POST(self) -> None:
         body = self._body()
@@ -130,7 +134,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True  # the body was not read, so the next request cannot be found
             self._send(body)
             return
-        if self._route != "/responses":
+        if self._route not in self.server.routes:
             self.do_GET()
             return
         headers = {name.lower(): value for name, value in self.headers.items()}

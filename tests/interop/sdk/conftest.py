@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from scripts import install_peers
 
+from interop.peers import installed
 from interop.sdk.differences import Server
 from interop.sdk.interpreter import Face, Play, SdkInterpreter
 from interop.sdk.package import OFFICIAL
@@ -22,17 +22,11 @@ SIDES: Final[list[tuple[Server, Face]]] = [
     ("real", "sync"),
     ("real", "async"),
 ]
-NOT_INSTALLED = "PEER PROGRAM NOT INSTALLED"  # counted by the summary of the interop tests
 
 
 @pytest.fixture(scope="session")
 def sdk_library() -> Path:
-    try:
-        return install_peers.ensure(install_peers.PEERS["codex-sdk"])
-    except install_peers.RegistryUnreachable as error:
-        if os.environ.get("TREADLE_REQUIRE_PEERS") == "1":
-            pytest.fail(f"{NOT_INSTALLED}: {error}")
-        pytest.skip(f"{NOT_INSTALLED}: {error}")
+    return installed("codex-sdk")
 
 
 @pytest.fixture(scope="session")
