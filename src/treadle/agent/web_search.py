@@ -34,6 +34,8 @@ def web_search_item(item: OtherItem) -> WebSearchThreadItem:
     except (msgspec.DecodeError, RecursionError):
         action = _Action()
     query = action.query or action.url or next(iter(action.queries or ()), "")
+    if action.pattern:
+        query = f"'{action.pattern}' in {query}" if query else f"'{action.pattern}'"
     return WebSearchThreadItem(id=item.id, query=query, action=_shown(action))
 
 

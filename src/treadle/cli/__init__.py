@@ -32,6 +32,14 @@ COMMANDS = {
     "exec-server": ("treadle.cli.exec_server", "run commands for clients here or on other machines"),
 }
 
+_OPTIONS_BEFORE = frozenset(
+    [
+        *("-c", "--config", "-m", "--model", "-s", "--sandbox", "-C", "--cd", "-p", "--profile", "-i", "--image"),
+        *("-a", "--ask-for-approval", "--add-dir", "--enable", "--disable", "--local-provider"),
+    ]
+)
+_FLAGS_BEFORE = frozenset(["--oss", "--dangerously-bypass-approvals-and-sandbox", "--yolo", "--strict-config"])
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the `treadle` script; returns the exit code."""
@@ -46,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    overrides, words = _split_overrides(list(sys.argv[1:] if argv is None else argv))
+    words = _command_first(list(sys.argv[1:] if argv is None else argv))
     if words and words[0] in COMMANDS:
         module, summary = COMMANDS[words[0]]
         command = cast(Command, import_module(module))
@@ -58,32 +66,33 @@ def _main(argv: Sequence[str] | None) -> int:
             "--config",
             metavar="KEY=VALUE",
             action="append",
+            default=[],
             dest="config_overrides",
             help="a setting that goes before those of config.toml; may be given again, also before the command",
         )
         command.add_arguments(parser)
-        arguments = parser.parse_args(words[1:])
-        arguments.config_overrides = overrides + (arguments.config_overrides or [])
-        return command.run(arguments)
+        return command.run(parser.parse_intermixed_args(words[1:]))
     parser = _parser()
     parser.parse_args(words)
     parser.print_help()
     return 2
 
 
-def _split_overrides(words: list[str]) -> tuple[list[str], list[str]]:
-    """The settings before the command, as SDKs give them, and the rest."""
-    overrides: list[str] = []
-    while words:
-        if words[0] in ("-c", "--config") and len(words) > 1:
-            overrides.append(words[1])
-            words = words[2:]
-        elif words[0].startswith("--config="):
-            overrides.append(words[0].removeprefix("--config="))
-            words = words[1:]
+def _command_first(words: list[str]) -> list[str]:
+    """SDKs, and callers of Codex, give options before the command: here they come after it. The command knows which
+    of them it takes."""
+    place = 0
+    while place < len(words) and words[place].startswith("-"):
+        name, value, _ = words[place].partition("=")
+        if name in _FLAGS_BEFORE or (name in _OPTIONS_BEFORE and value):
+            place += 1
+        elif name in _OPTIONS_BEFORE and place + 1 < len(words):
+            place += 2
         else:
             break
-    return overrides, words
+    if place < len(words) and words[place] in COMMANDS:
+        return [words[place], *words[:place], *words[place + 1 :]]
+    return words
 
 
 class _Parser(argparse.ArgumentParser):

@@ -9,10 +9,17 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import select
 import sys
-from typing import TextIO
+from collections.abc import Callable
+from typing import Final, TextIO
 
 from treadle.errors import TreadleError
+
+# A pipe that says that it is ready takes this much at once.
+_PIECE: Final = select.PIPE_BUF
+# How soon it is noticed that nobody wants the rest.
+_LOOK_UP_MS: Final = 100
 
 
 class OutputFailed(TreadleError):
@@ -47,6 +54,25 @@ def write(stream: TextIO | None, text: str) -> None:
         _give_up(stream)
         reason = getattr(error, "strerror", None) or error
         raise OutputFailed(f"{name} cannot be written: {reason}") from None
+
+
+def write_bytes(data: bytes, unwanted: Callable[[], bool]) -> None:
+    """Write to standard output. Raises `OutputFailed`. A reader who does not read is waited for, until `unwanted` says
+    that the rest need not be written; Python's signal handlers run meanwhile."""
+    room = select.poll()
+    room.register(1, select.POLLOUT)
+    rest = memoryview(data)
+    try:
+        while rest:
+            if room.poll(_LOOK_UP_MS):
+                with contextlib.suppress(BlockingIOError):  # somebody has made it so
+                    rest = rest[os.write(1, rest[:_PIECE]) :]
+            elif unwanted():
+                return
+    except BrokenPipeError:
+        raise OutputFailed("whoever read standard output has closed it") from None
+    except OSError as error:
+        raise OutputFailed(f"standard output cannot be written: {error.strerror}") from None
 
 
 def _give_up(stream: TextIO) -> None:

@@ -20,14 +20,14 @@ class PromptError(TreadleError):
     """There is nothing to do, or more than can be taken."""
 
 
-def read_prompt(argument: str | None, descriptor: int = 0) -> str:
-    """`-` or nothing: standard input is the prompt. Else what is piped in is appended to the argument, as a block."""
+def read_prompt(argument: str | None, descriptor: int = 0, *, appended: bool = True) -> str:
+    """`-` or nothing: standard input is the prompt. Else what is piped in is `appended` to the argument, as a block."""
     if argument is None or argument == "-":
         if os.isatty(descriptor):
             say("treadle exec: reading the prompt; end it with Ctrl-D")
         prompt = _read(descriptor)
     else:
-        piped = "" if not _is_piped(descriptor) else _read(descriptor)
+        piped = _read(descriptor) if appended and _is_piped(descriptor) else ""
         prompt = f"{argument}\n\n<stdin>\n{piped.rstrip()}\n</stdin>" if piped.strip() else argument
     if not prompt.strip():
         raise PromptError('there is nothing to do: give a prompt, as in `treadle exec "explain this project"`')

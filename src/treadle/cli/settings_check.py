@@ -22,13 +22,17 @@ def refuse_settings(command: str, error: ConfigError) -> int:
     return REFUSED
 
 
-def check_turn(command: str, overrides: Iterable[str], model: str | None) -> None:
-    """For a program that runs a turn: raises `ConfigError`, also when there is no key for the model."""
+def check_turn(command: str, overrides: Iterable[str], model: str | None, *, strict: bool = False) -> Config:
+    """For a program that runs a turn: raises `ConfigError`, also when there is no key for the model, and with `strict`
+    when there is something to warn of."""
     home = find_home(os.environ)
     loaded = load_config(home, overrides=overrides)
+    if strict and loaded.warnings:
+        raise ConfigError("; ".join(str(warning) for warning in loaded.warnings))
     for warning in loaded.warnings:
         say(visible(f"treadle {command}: warning: {warning}"))
     _check_key(loaded.config, model)
+    return loaded.config
 
 
 def _check_key(config: Config, model: str | None) -> None:

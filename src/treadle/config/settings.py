@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from treadle.protocol.exec import EnvPolicy
 
 OPENAI_KEY_VARIABLE: Final = "OPENAI_API_KEY"
+# For `treadle exec` alone, as with Codex: the key of one run.
+RUN_KEY_VARIABLE: Final = "CODEX_API_KEY"
 
 _MAX_INSTRUCTIONS: Final = 1024 * 1024
 
@@ -101,7 +103,7 @@ class Config(Settings, frozen=True, kw_only=True):
         return EnvPolicy(
             inherit=given.inherit,
             ignore_default_excludes=given.ignore_default_excludes,
-            exclude=(*given.exclude, OPENAI_KEY_VARIABLE, *secret_variables(self.document)),
+            exclude=(*given.exclude, OPENAI_KEY_VARIABLE, RUN_KEY_VARIABLE, *secret_variables(self.document)),
             set=given.set,
             include_only=given.include_only,
         )

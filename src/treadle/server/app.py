@@ -80,6 +80,7 @@ class AppServer:
         self.config_error: ConfigError | None = None
         self.config_warnings: tuple[ConfigWarning, ...] = ()
         self._login: Login | None = None
+        self.given_key: str | None = None  # for this server alone, before that of the login
         self._threads: Threads | None = None
         self._models: Models | None = None
         self._store: asyncio.Task[Store] | None = None
@@ -308,10 +309,10 @@ class AppServer:
         self.models.forget_configs()
 
     def openai_key(self) -> str | None:
-        """For the built-in provider: that of the login, else that of the environment."""
+        """For the built-in provider: the one given to this server, else that of the login, else of the environment."""
         from treadle.config.settings import OPENAI_KEY_VARIABLE
 
-        return self.login.api_key() or self._environ.get(OPENAI_KEY_VARIABLE, "").strip() or None
+        return self.given_key or self.login.api_key() or self._environ.get(OPENAI_KEY_VARIABLE, "").strip() or None
 
     @property
     def login(self) -> Login:

@@ -1,0 +1,121 @@
+"""`ExecEvents`: a turn as `codex exec --json` tells it, for programs. Pure: notifications in, events out.
+
+It owns the shapes of the events and the numbers of the items, which begin anew with each run. Where the notifications
+come from and where the events go is for others to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+from treadle.cli.exec_items import Json, described
+from treadle.protocol.app.items import AgentMessageThreadItem, ReasoningThreadItem
+from treadle.protocol.app.turn_errors import TurnError
+from treadle.protocol.app.turns import Turn
+
+Events: TypeAlias = list[Json]
+
+_USAGE: Final = (
+    "input_tokens",
+    "cached_input_tokens",
+    "cache_write_input_tokens",
+    "output_tokens",
+    "reasoning_output_tokens",
+)
+
+
+class ExecEvents:
+    """One run. What is not told in this vocabulary gives no events."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._numbered: dict[str, str] = {}  # items that have begun and not ended: their id here
+        self._todo: Json | None = None
+        self._usage: Any = None
+        self._error = "turn failed"  # the last one, for a turn that failed and does not say why
+
+    def started(self, thread_id: str) -> Events:
+        """The thread is known; a resumed one says so again."""
+        return [{"type": "thread.started", "thread_id": thread_id}]
+
+    def receive(self, method: str, params: Any) -> Events:
+        match method:
+            case "turn/started":
+                return [{"type": "turn.started"}]
+            case "item/started":
+                return self._item_started(params.item)
+            case "item/completed":
+                return self._item_completed(params.item)
+            case "turn/plan/updated":
+                return self._plan_updated(params.plan)
+            case "thread/tokenUsage/updated":
+                self._usage = params.token_usage.total
+            case "error":
+                self._error = _text(params.error)
+                return [{"type": "error", "message": self._error}]
+            case "warning":
+                return [self._warning(params.message)]
+            case "deprecationNotice":
+                return [self._warning(_joined(params.summary, params.details))]
+            case "model/rerouted":
+                return [self._warning(f"model rerouted: {params.from_model} -> {params.to_model}")]
+            case "turn/completed":
+                return self._turn_completed(params.turn)
+        return []
+
+    def _item_started(self, item: Any) -> Events:
+        said = described(item)
+        # A message or a thought is told when it is there.
+        if said is None or isinstance(item, AgentMessageThreadItem | ReasoningThreadItem):
+            return []
+        if item.id not in self._numbered:
+            self._numbered[item.id] = self._new_id()
+        return [_event("item.started", self._numbered[item.id], said)]
+
+    def _item_completed(self, item: Any) -> Events:
+        said = described(item)
+        if said is None or said.get("status") == "in_progress":  # it goes on; only the turn has ended
+            return []
+        number = self._numbered.pop(item.id, None) or self._new_id()
+        return [_event("item.completed", number, said)]
+
+    def _plan_updated(self, plan: Sequence[Any]) -> Events:
+        """A turn has one list, which ends with it."""
+        steps = [{"text": step.step, "completed": step.status == "completed"} for step in plan]
+        event = "item.started" if self._todo is None else "item.updated"
+        number = self._new_id() if self._todo is None else self._todo["id"]
+        self._todo = {"id": number, "type": "todo_list", "items": steps}
+        return [{"type": event, "item": self._todo}]
+
+    def _turn_completed(self, turn: Turn) -> Events:
+        events: Events = []
+        if self._todo is not None:
+            events.append({"type": "item.completed", "item": self._todo})
+            self._todo = None
+        if turn.status == "completed":
+            events.append({"type": "turn.completed", "usage": {name: getattr(self._usage, name, 0) for name in _USAGE}})
+        elif turn.status == "failed":
+            message = self._error if turn.error is None else _text(turn.error)
+            events.append({"type": "turn.failed", "error": {"message": message}})
+        return events
+
+    def _warning(self, text: str) -> Json:
+        return _event("item.completed", self._new_id(), {"type": "error", "message": text})
+
+    def _new_id(self) -> str:
+        self._count += 1
+        return f"item_{self._count - 1}"
+
+
+def _event(name: str, number: str, said: Json) -> Json:
+    return {"type": name, "item": {"id": number, **said}}
+
+
+def _text(error: TurnError) -> str:
+    """For example `Reconnecting... 1/5 (the reason)`."""
+    return _joined(error.message, error.additional_details)
+
+
+def _joined(text: str, details: str | None) -> str:
+    return f"{text} ({details})" if details else text

@@ -1,0 +1,148 @@
+"""`ExecTurn`: one turn on a server in this process, on a new thread or on one that is kept.
+
+It owns what is asked of the server and when the turn is over. How it looks is for `Shown` to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from treadle.agent.event import Event
+from treadle.agent.services import Ask
+from treadle.cli.exec_arguments import ExecRequest
+from treadle.cli.output import OutputFailed
+from treadle.errors import INVALID_REQUEST, RpcError, TreadleError
+from treadle.protocol.app.handshake import ClientInfo, InitializeParams
+from treadle.protocol.app.inputs import LocalImageUserInput, TextUserInput
+from treadle.protocol.app.items import AgentMessageThreadItem
+from treadle.protocol.app.thread_methods import ThreadListParams, ThreadResumeParams, ThreadStartParams
+from treadle.protocol.app.turns import Turn, TurnInterruptParams, TurnStartParams
+from treadle.server.app import AppServer
+from treadle.server.local import LocalClient
+
+_ID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_MOST_NAMED: Final = 100
+
+
+class UnknownThread(TreadleError):
+    """It cannot be resumed."""
+
+
+class Shown(Protocol):
+    """Where a turn is shown. All of it may raise `OutputFailed`."""
+
+    def started(self, started: Any) -> None: ...
+    def show(self, method: str, params: Any) -> None: ...
+    def note(self, text: str) -> None: ...
+    def ended(self, turn: Turn) -> None: ...
+
+
+class ExecTurn:
+    def __init__(self, server: AppServer, shown: Shown) -> None:
+        self._server = server
+        self._shown = shown
+        self._done: asyncio.Future[Turn] = asyncio.get_running_loop().create_future()
+        self._client: LocalClient = server.connect(self._told, self._asked)
+        self._running: TurnInterruptParams | None = None
+        self._interrupted = False
+        self.answer: str | None = None
+
+    async def run(self, request: ExecRequest, prompt: str) -> Turn:
+        """Raises `UnknownThread`, `RpcError` or `OutputFailed`."""
+        client = self._client
+        info = ClientInfo(name="treadle_exec", version="1")
+        await client.request("initialize", InitializeParams(client_info=info))
+        thread = await self._thread(request)
+        self._shown.started(thread)
+        images = [LocalImageUserInput(path=path) for path in request.images]
+        params = TurnStartParams(
+            thread_id=thread.thread.id,
+            input=(*images, TextUserInput(text=prompt)),
+            output_schema=request.output_schema,
+            effort=self._server.config.model_reasoning_effort,
+        )
+        turn_id = (await client.request("turn/start", params)).turn.id
+        self._running = TurnInterruptParams(thread_id=thread.thread.id, turn_id=turn_id)
+        if self._interrupted:
+            self.interrupt()
+        turn = await self._done
+        self._shown.ended(turn)
+        return turn
+
+    def interrupt(self) -> None:
+        """End the turn in order, at the latest when it has begun."""
+        self._interrupted = True
+        if self._running is not None and not self._done.done():
+            self._client.receive_now("turn/interrupt", self._running)
+
+    def note(self, text: str) -> None:
+        self._guarded(lambda: self._shown.note(text))
+
+    # --- the thread ---
+
+    async def _thread(self, request: ExecRequest) -> Any:
+        # Nobody is there to be asked.
+        if request.resume is None or (thread_id := await self._find(request)) is None:
+            new = ThreadStartParams(
+                approval_policy="never",
+                model=request.model,
+                sandbox=request.sandbox,
+                ephemeral=request.ephemeral or None,
+                thread_source=request.thread_source,
+            )
+            return await self._client.request("thread/start", new)
+        config = self._server.config
+        # As with a new thread, this run goes by what holds now, and not by what held when the thread was begun.
+        kept = ThreadResumeParams(
+            thread_id=thread_id,
+            approval_policy="never",
+            cwd=request.cwd,
+            model=request.model or config.document.get("model"),
+            model_provider=config.document.get("model_provider"),
+            sandbox=request.sandbox or config.sandbox_mode,
+            exclude_turns=True,
+        )
+        try:
+            return await self._client.request("thread/resume", kept)
+        except RpcError as error:
+            raise UnknownThread(f"{thread_id} cannot be resumed: {error.message}") from None
+
+    async def _find(self, request: ExecRequest) -> str | None:
+        """The id; None when the most recent thread is wanted and there is none: then a new one is begun."""
+        name = request.resume
+        if name and _ID.fullmatch(name):
+            return name
+        cwd = None if name or request.everywhere else request.cwd
+        limit = _MOST_NAMED if name else 1
+        params = ThreadListParams(cwd=cwd, limit=limit, sort_key="updated_at", search_term=name or None)
+        threads = (await self._client.request("thread/list", params)).data
+        found = [thread.id for thread in threads if not name or thread.name == name]
+        if name and not found:
+            raise UnknownThread(f"there is no thread called {name!r}; give its id, or --last for the most recent one")
+        if not found:
+            self.note("there is no thread to resume yet; this is a new one")
+        return found[0] if found else None
+
+    # --- what the server says ---
+
+    def _told(self, event: Event) -> None:
+        params: Any = event.params
+        self._guarded(lambda: self._shown.show(event.method, params))
+        if event.method == "item/completed" and isinstance(params.item, AgentMessageThreadItem):
+            self.answer = params.item.text
+        if event.method == "turn/completed" and not self._done.done():
+            self._done.set_result(params.turn)
+
+    def _guarded(self, showing: Callable[[], None]) -> None:
+        """We are called in the middle of the server's work, which is not to suffer from our output."""
+        try:
+            showing()
+        except OutputFailed as error:
+            if not self._done.done():
+                self._done.set_exception(error)
+
+    def _asked(self, ask: Ask) -> None:
+        self._client.answer(ask.id, RpcError(INVALID_REQUEST, "nobody is there to be asked"))
