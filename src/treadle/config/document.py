@@ -1,6 +1,7 @@
 """`config.toml` as a document: reading it with its version, and editing it in place.
 
-Owns the file. What its keys mean is known to `settings` alone, which also checks an edit before it is written.
+Owns the file, and how any TOML file of the home is read and rewritten. What the keys of `config.toml` mean is known to
+`settings` alone, which also checks an edit before it is written.
 """
 
 from __future__ import annotations
@@ -53,9 +54,9 @@ def config_path(home: Path) -> Path:
     return home / FILE_NAME
 
 
-def read_document(home: Path) -> Document:
-    """The file of a home; `ConfigError` has the line and the column of what is no TOML in it."""
-    path = config_path(home)
+def read_document(home: Path, name: str = FILE_NAME) -> Document:
+    """A file of a home; `ConfigError` has the line and the column of what is no TOML in it."""
+    path = home / name
     data = _read(path)
     text = _decode(path, data)
     return Document(path=str(path), text=text, values=_parse(path, text), has_bom=data.startswith(_BOM))
@@ -116,18 +117,27 @@ def write_values(home: Path, edits: Iterable[ConfigEdit], expected_version: str 
     Raises `ConfigWriteError` when `expected_version` is given and the file has another one, and when the new values
     are not allowed. `upsert` merges tables, `replace` puts one value for another.
     """
-    from treadle.config.atomic import PRIVATE, make_home, replace_file
     from treadle.config.settings import check_document
 
-    path = config_path(home)
+    def edit(document: Document) -> str:
+        if expected_version is not None and expected_version != document.version:
+            problem = "it was changed since it was read; read it again and repeat the edit"
+            raise ConfigWriteError(problem, "configVersionConflict", path=document.path)
+        return _edited(document, edits, check_document)
+
+    return rewrite_document(home, edit)
+
+
+def rewrite_document(home: Path, edit: Callable[[Document], str], name: str = FILE_NAME) -> Written:
+    """Put what `edit` makes of a file of the home in its place; nobody else rewrites one in between."""
+    from treadle.config.atomic import PRIVATE, make_home, replace_file
+
+    path = home / name
     try:
         make_home(home)
         with _locked(home):
-            document = read_document(home)
-            if expected_version is not None and expected_version != document.version:
-                problem = "it was changed since it was read; read it again and repeat the edit"
-                raise ConfigWriteError(problem, "configVersionConflict", path=str(path))
-            data = document.has_bom * _BOM + _edited(document, edits, check_document).encode()
+            document = read_document(home, name)
+            data = document.has_bom * _BOM + edit(document).encode()
             mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else PRIVATE
             replace_file(path, data, mode)
     except OSError as error:
