@@ -35,6 +35,9 @@ COMMANDS = {
     "exec-server": ("treadle.cli.exec_server", "run commands for clients here or on other machines"),
 }
 
+# What stands behind `--` is for the program that the command runs.
+PASSES_ON = frozenset(["run"])
+
 _OPTIONS_BEFORE = frozenset(
     [
         *("-c", "--config", "-m", "--model", "-s", "--sandbox", "-C", "--cd", "-p", "--profile", "-i", "--image"),
@@ -74,7 +77,10 @@ def _main(argv: Sequence[str] | None) -> int:
             help="a setting that goes before those of config.toml; may be given again, also before the command",
         )
         command.add_arguments(parser)
-        return command.run(parser.parse_intermixed_args(words[1:]))
+        own, further = _split_further(words[1:]) if words[0] in PASSES_ON else (words[1:], [])
+        arguments = parser.parse_intermixed_args(own)
+        arguments.further = further
+        return command.run(arguments)
     parser = _parser()
     parser.parse_args(words)
     parser.print_help()
@@ -96,6 +102,12 @@ def _command_first(words: list[str]) -> list[str]:
     if place < len(words) and words[place] in COMMANDS:
         return [words[place], *words[:place], *words[place + 1 :]]
     return words
+
+
+def _split_further(words: list[str]) -> tuple[list[str], list[str]]:
+    """What stands before the first `--`, and what behind it."""
+    place = words.index("--") if "--" in words else len(words)
+    return words[:place], words[place + 1 :]
 
 
 class _Parser(argparse.ArgumentParser):

@@ -1,0 +1,144 @@
+"""What `treadle run` was told, made into a run: which engine, which session, what it is asked, where it works."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from treadle.cli.prompt import read_prompt
+from treadle.errors import TreadleError
+from treadle.runners.engine import Engine, Timeouts
+from treadle.runners.events import ResumeToken
+from treadle.runners.registry import UnknownEngine, engine_names, find_engine, make_runner
+from treadle.runners.runner import Runner
+
+DEFAULT: Final = "treadle"
+VARIABLE: Final = "TREADLE_ENGINE"
+# Engines that take settings of ours, in front of their own words.
+_TAKES_SETTINGS: Final = ("codex", "treadle")
+
+
+class PlanError(TreadleError):
+    """It cannot be run as it was asked for. The text says what to type instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """A run before it starts.
+
+    Args:
+        engine: Its name.
+        prompt: What it is asked.
+        resume: The session that it continues, if it does.
+        project: The project that it works in, by its short name.
+        branch: The branch of it.
+        notice: Something that the user should know about how it was understood.
+    """
+
+    engine: str
+    prompt: str
+    resume: ResumeToken | None = None
+    project: str | None = None
+    branch: str | None = None
+    notice: str | None = None
+
+
+def read_plan(arguments: argparse.Namespace) -> RunPlan:
+    """The plan of a command line. Reads standard input when the prompt is there."""
+    engine = arguments.engine
+    if engine is not None:
+        _find(engine)
+    resume = None if arguments.resume is None else read_resume(arguments.resume, engine)
+    if arguments.branch is not None and arguments.project is None:
+        raise PlanError("--branch needs a project: add --project NAME")
+    prompt = read_prompt(arguments.prompt, command="run")
+    chosen = resume.engine if resume is not None else engine or os.environ.get(VARIABLE) or DEFAULT
+    _find(chosen)
+    return RunPlan(chosen, prompt, resume, arguments.project, arguments.branch)
+
+
+def read_resume(text: str, engine: str | None) -> ResumeToken:
+    """The session that somebody means: a resume line, `engine:id`, or an id of the engine that was named."""
+    engines = {found.name: found for found in _engines(engine)}
+    name, colon, rest = text.strip().partition(":")
+    if colon and name in engine_names():
+        token: ResumeToken | None = ResumeToken(name, rest)
+        engines[name] = _find(name)
+    elif engine is not None and engines[engine].resume.fits(text.strip()):
+        token = ResumeToken(engine, text.strip())
+    else:
+        token = next((found for known in engines.values() if (found := known.resume.extract(text))), None)
+    if token is None:
+        raise PlanError(_not_a_session(text, engine, engines))
+    if engine is not None and token.engine != engine:
+        raise PlanError(f"this is a session of {token.engine}, not of {engine}: leave --engine out")
+    if not engines[token.engine].resume.fits(token.value):
+        raise PlanError(_not_a_session(text, token.engine, engines))
+    return token
+
+
+async def folder_of(plan: RunPlan, given: str | None) -> str:
+    """Where it works: the folder that was given, else the project's, or that of its branch, which may have to be made."""
+    if plan.project is None:
+        folder = os.path.abspath(given or ".")
+    else:
+        from treadle.execution import Environment
+        from treadle.runners.projects import Projects
+        from treadle.runners.worktrees import Worktrees
+
+        project = Projects().find(plan.project)
+        async with await Environment.connect(None) as machine:
+            folder = await Worktrees(project, machine).folder(plan.branch)
+        if given is not None:
+            folder = os.path.join(folder, given)
+    if not os.path.isdir(folder):
+        raise PlanError(f"{folder} is no directory; give one with --cd")
+    return folder
+
+
+def runner_of(plan: RunPlan, arguments: argparse.Namespace, cwd: str) -> Runner:
+    """The engine with the user's choices."""
+    settings: Sequence[str] = arguments.config_overrides
+    if settings and plan.engine not in _TAKES_SETTINGS:
+        raise PlanError(f"{plan.engine} takes no -c: its own options go behind `--`")
+    extra = [*(word for setting in settings for word in ("-c", setting)), *arguments.further]
+    try:
+        return make_runner(
+            plan.engine,
+            extra_args=extra,
+            cwd=cwd,
+            model=arguments.model,
+            effort=arguments.effort,
+            timeouts=Timeouts(total=arguments.timeout, idle=arguments.idle_timeout),
+        )
+    except ValueError as error:  # a word that the engine's runner sets itself
+        raise PlanError(str(error)) from None
+
+
+def _find(name: str) -> Engine[Any]:
+    try:
+        return find_engine(name)
+    except UnknownEngine as error:
+        raise PlanError(f"{error.reason}; `treadle engines` shows them") from None
+
+
+def _engines(engine: str | None) -> Iterator[Engine[Any]]:
+    """Those that a session may belong to. What cannot be loaded has none."""
+    for name in engine_names() if engine is None else (*engine_names(), engine):
+        try:
+            yield find_engine(name)
+        except (UnknownEngine, ImportError):
+            continue
+
+
+def _not_a_session(text: str, engine: str | None, engines: dict[str, Engine[Any]]) -> str:
+    if engine is not None:
+        line = engines[engine].resume.written.format("ID")
+        return f"{text!a} is no session of {engine}: give its full id, or the line `{line}`"
+    fitting = [name for name, known in engines.items() if known.resume.fits(text.strip())]
+    if fitting:
+        return f"whose session is {text!a}? Say --engine {'|'.join(fitting)}, or --resume {fitting[0]}:{text}"
+    return f"{text!a} is no session: give ENGINE:ID, a full id with --engine, or the line that a run ended with"
