@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 from treadle.cli.doctor_checks import Check
 from treadle.cli.run_failure import complaints, why
@@ -71,7 +71,7 @@ class Trial:
         if status.name not in ENGINES:
             yield Check("no round trip: nobody knows how to lead it to a mock model", "skipped")
         elif version.verdict != "failed":
-            yield await self._round_trip(cast(EngineName, status.name), status)
+            yield await self._round_trip(status.name, status)
 
     async def _version(self, status: EngineStatus) -> Check:
         everything = {name: value for engine in ENGINES for name, value in self._home.env(engine).items()}

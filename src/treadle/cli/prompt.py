@@ -1,4 +1,7 @@
-"""The prompt of `treadle exec` and `treadle run`: its argument, standard input, or both. It owns how they are read and joined."""
+"""The prompt of `treadle exec` and `treadle run`: argument, standard input, or both.
+
+It owns how they are read and joined.
+"""
 
 from __future__ import annotations
 

@@ -20,11 +20,13 @@ TAIL_LINES: Final = 12
 MAX_LINE: Final = 300
 
 _LOGIN: Final = re.compile(
-    r"\b401\b|unauthori[sz]ed|not (?:logged|signed) in|log ?in\b|authenticat|(?:invalid|missing|no|incorrect) api[ _-]?key",
+    r"\b401\b|unauthori[sz]ed|not (?:logged|signed) in|log ?in\b|authenticat"
+    r"|(?:invalid|missing|no|incorrect) api[ _-]?key",
     re.IGNORECASE,
 )
 _NO_SESSION: Final = re.compile(
-    r"no (?:conversation|session|thread|rollout)\b.*found|(?:session|thread|conversation) not found|no such (?:session|thread)",
+    r"no (?:conversation|session|thread|rollout)\b.*found|(?:session|thread|conversation) not found"
+    r"|no such (?:session|thread)",
     re.IGNORECASE,
 )
 

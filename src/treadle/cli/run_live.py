@@ -36,9 +36,7 @@ class LiveView:
         self._area = LiveArea(stream, self._frame.lines, color=color)
 
     def show(self, event: Event) -> None:
-        line = self._frame.take(event, self._area.console.width - 1)
-        if line is not None:
-            self._area.print(line)
+        self._area.print(*self._frame.take(event, self._area.console.width - 1))
 
     def note(self, text: str) -> None:
         self._frame.note = text

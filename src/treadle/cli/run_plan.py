@@ -81,22 +81,25 @@ def read_resume(text: str, engine: str | None) -> ResumeToken:
 
 
 async def folder_of(plan: RunPlan, given: str | None) -> str:
-    """Where it works: the folder that was given, else the project's, or that of its branch, which may have to be made."""
-    if plan.project is None:
-        folder = os.path.abspath(given or ".")
-    else:
-        from treadle.execution import Environment
-        from treadle.runners.projects import Projects
-        from treadle.runners.worktrees import Worktrees
+    """Where it works: the folder that was given, seen from that of the project or of its branch, which may be made."""
+    top = "." if plan.project is None else await _project_folder(plan.project, plan.branch)
+    return _checked_folder(os.path.join(top, given or ""))
 
-        project = Projects().find(plan.project)
-        async with await Environment.connect(None) as machine:
-            folder = await Worktrees(project, machine).folder(plan.branch)
-        if given is not None:
-            folder = os.path.join(folder, given)
-    if not os.path.isdir(folder):
-        raise PlanError(f"{folder} is no directory; give one with --cd")
-    return folder
+
+async def _project_folder(name: str, branch: str | None) -> str:
+    from treadle.execution import Environment
+    from treadle.runners.projects import Projects
+    from treadle.runners.worktrees import Worktrees
+
+    project = Projects().find(name)
+    async with await Environment.connect(None) as machine:
+        return await Worktrees(project, machine).folder(branch)
+
+
+def _checked_folder(path: str) -> str:
+    if not os.path.isdir(path):
+        raise PlanError(f"{path} is no directory; give one with --cd")
+    return os.path.abspath(path)
 
 
 def runner_of(plan: RunPlan, arguments: argparse.Namespace, cwd: str) -> Runner:

@@ -1,6 +1,6 @@
 """Whether an engine has a login, seen from outside: its files and the environment.
 
-Nothing is sent anywhere, so an expired login looks like a good one. Values are never kept or shown, only where they are.
+Nothing is sent anywhere, so an expired login looks like a good one. Values are never kept or shown, only their places.
 """
 
 from __future__ import annotations
