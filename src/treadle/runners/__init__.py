@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from treadle.runners.claude import ClaudeRunner
     from treadle.runners.codex import CodexRunner
     from treadle.runners.engine import (
         ApprovalAnswer,
@@ -20,9 +21,11 @@ if TYPE_CHECKING:
         Ending,
         Engine,
         GiveUp,
+        Reply,
         RunOptions,
         RunRequest,
         Timeouts,
+        Withdrawn,
     )
     from treadle.runners.events import (
         Action,
@@ -44,6 +47,7 @@ _HOME = {
     "ActionEvent": "events",
     "ApprovalAnswer": "engine",
     "ApprovalAsk": "engine",
+    "ClaudeRunner": "claude",
     "CloseInput": "engine",
     "CodexRunner": "codex",
     "CompletedEvent": "events",
@@ -51,6 +55,7 @@ _HOME = {
     "Engine": "engine",
     "Event": "events",
     "GiveUp": "engine",
+    "Reply": "engine",
     "ResumeLine": "resume",
     "ResumeToken": "events",
     "Run": "runner",
@@ -62,6 +67,7 @@ _HOME = {
     "Timeouts": "engine",
     "TreadleRunner": "native",
     "UnknownEngine": "registry",
+    "Withdrawn": "engine",
     "engine_names": "registry",
     "find_engine": "registry",
     "make_runner": "registry",
@@ -72,6 +78,7 @@ __all__ = [
     "ActionEvent",
     "ApprovalAnswer",
     "ApprovalAsk",
+    "ClaudeRunner",
     "CloseInput",
     "CodexRunner",
     "CompletedEvent",
@@ -79,6 +86,7 @@ __all__ = [
     "Engine",
     "Event",
     "GiveUp",
+    "Reply",
     "ResumeLine",
     "ResumeToken",
     "Run",
@@ -90,6 +98,7 @@ __all__ = [
     "Timeouts",
     "TreadleRunner",
     "UnknownEngine",
+    "Withdrawn",
     "engine_names",
     "find_engine",
     "make_runner",

@@ -154,13 +154,27 @@ class CloseInput:
 
 
 @dataclass(frozen=True, slots=True)
+class Reply:
+    """Bytes for the engine's standard input: it asked something that the engine's own code can answer."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """The engine does not want an answer to this `ApprovalAsk` any more."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
 class GiveUp:
     """The engine goes round in circles: it is stopped, and the run has failed for this reason."""
 
     reason: str
 
 
-Output: TypeAlias = Event | ApprovalAsk | CloseInput | GiveUp
+Output: TypeAlias = Event | ApprovalAsk | Withdrawn | Reply | CloseInput | GiveUp
 
 
 def plain_prompt(request: RunRequest) -> bytes:

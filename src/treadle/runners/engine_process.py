@@ -10,15 +10,13 @@ import asyncio
 import logging
 import os
 import time
-import weakref
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
 from typing import Any, Final
 
 from treadle.errors import ExecError
 from treadle.execution.local import LocalBackend, LocalProcess
 from treadle.execution.model import Evicted, ExecParams, Exited, Failed, Output, OutputStream, ProcessEvent
-from treadle.execution.warden import Warden
 from treadle.runners.engine import (
     ApprovalAnswer,
     ApprovalAsk,
@@ -26,12 +24,15 @@ from treadle.runners.engine import (
     Ending,
     Engine,
     GiveUp,
+    Reply,
     RunRequest,
     Timeouts,
+    Withdrawn,
 )
 from treadle.runners.events import CompletedEvent, Event
 from treadle.runners.reading import Reading
 from treadle.runners.session_lock import SessionRecord, birth_of
+from treadle.runners.shared_warden import shared_warden
 
 logger: Final = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ class EngineProcess:
         self._stopped: str | None = None  # why it is being stopped before it is done
         self._process: LocalProcess | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._asking = 0
+        self._asks: dict[str, asyncio.Task[None]] = {}  # questions that wait for the caller's answer
         self._exit_code: int | None = None
         self._stderr = bytearray()
         self._stream = self._run()
@@ -100,7 +101,7 @@ class EngineProcess:
         if problem is not None:
             yield self._reading.failed(problem)
             return
-        backend = LocalBackend(_borrow_warden())
+        backend = LocalBackend(await shared_warden())
         try:
             error = await self._start(backend)
             if error is None:
@@ -222,7 +223,7 @@ class EngineProcess:
         if self._reading.said_all:
             return min(heard + (limits.linger or 0), total_at), None
         idle_at = heard + (limits.idle or 0)
-        if self._asking or total_at <= idle_at:
+        if self._asks or total_at <= idle_at:
             return total_at, total
         return idle_at, f"{name} gave no sign of life for {_duration(limits.idle)}: stopped"
 
@@ -236,6 +237,10 @@ class EngineProcess:
         for out in self._reading.receive(output.chunk):
             if isinstance(out, ApprovalAsk):
                 self._ask(out)
+            elif isinstance(out, Withdrawn):
+                self._withdraw(out.id)
+            elif isinstance(out, Reply):
+                self._spawn(self._write(out.data))
             elif isinstance(out, CloseInput):
                 assert self._process is not None
                 self._spawn(self._process.close_stdin())
@@ -259,14 +264,21 @@ class EngineProcess:
             logger.debug("%s did not read all of its input", self._engine.name)
 
     def _ask(self, ask: ApprovalAsk) -> None:
-        if self._asking >= MAX_ASKS:
+        if ask.id in self._asks:
+            return  # the answer to the first is the answer to both
+        if len(self._asks) >= MAX_ASKS:
             self._spawn(self._answer(ask, ApprovalAnswer(allow=False, message="too many questions at once")))
         else:
-            self._spawn(self._decide(ask))
+            self._asks[ask.id] = task = self._spawn(self._decide(ask))
+            task.add_done_callback(lambda _: self._asks.pop(ask.id, None))
+
+    def _withdraw(self, id: str) -> None:
+        task = self._asks.get(id)
+        if task is not None:
+            task.cancel()
 
     async def _decide(self, ask: ApprovalAsk) -> None:
         """The caller's answer. What fails is a no."""
-        self._asking += 1
         try:
             approve = self._request.options.approve
             said = False if approve is None else await approve(ask)
@@ -274,22 +286,24 @@ class EngineProcess:
         except Exception:
             logger.exception("the approval callback failed: %s was refused the tool %s", self._engine.name, ask.tool)
             answer = ApprovalAnswer(allow=False, message="nobody could be asked")
-        finally:
-            self._asking -= 1
         await self._answer(ask, answer)
 
     async def _answer(self, ask: ApprovalAsk, answer: ApprovalAnswer) -> None:
         assert self._engine.answer is not None
+        await self._write(self._engine.answer(ask, answer))
+
+    async def _write(self, data: bytes) -> None:
         assert self._process is not None
         try:
-            await self._process.write(self._engine.answer(ask, answer))
+            await self._process.write(data)
         except ExecError:
             logger.debug("%s ended before it got an answer", self._engine.name)
 
-    def _spawn(self, work: Any) -> None:
-        task = asyncio.ensure_future(work)
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     # --- the end ---
 
@@ -303,7 +317,6 @@ class EngineProcess:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         # Its tools may be in sessions of their own, and outlive it.
         await backend.close(grace_s=0.0)
-        await _return_warden()
 
     async def _ask_to_end(self, process: LocalProcess) -> None:
         await process.signal("terminate" if self._reading.said_all else self._engine.first_signal)
@@ -348,30 +361,3 @@ async def _finish(work: Any) -> None:
 def _duration(seconds: float | None) -> str:
     number = seconds or 0
     return f"{number:g} s" if number < 120 else f"{number / 60:g} min"
-
-
-# --- one helper process for all runs of a loop ---
-
-
-class _Shared:
-    def __init__(self) -> None:
-        self.warden = Warden()
-        self.users = 0
-
-
-_shared: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Shared] = weakref.WeakKeyDictionary()
-
-
-def _borrow_warden() -> Warden:
-    shared = _shared.setdefault(asyncio.get_running_loop(), _Shared())
-    shared.users += 1
-    return shared.warden
-
-
-async def _return_warden() -> None:
-    loop = asyncio.get_running_loop()
-    shared = _shared[loop]
-    shared.users -= 1
-    if shared.users == 0:
-        del _shared[loop]
-        await shared.warden.close()

@@ -57,6 +57,6 @@ class ResumeLine:
                 found = ResumeToken(self.engine, value)
         return found
 
-    def strip(self, text: str) -> str:
+    def without(self, text: str) -> str:
         """The text without such lines."""
         return self._line.sub("", text).strip() if self._line.search(text) else text

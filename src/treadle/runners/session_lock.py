@@ -11,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import hashlib
+import itertools
 import os
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +26,10 @@ from treadle.runners.events import ResumeToken
 
 # Records that are kept: an old session's first run after that counts its usage from the beginning.
 MAX_RECORDS: Final = 4096
+# How many records are written between two looks at how many there are.
+LOOK_EVERY: Final = 500
+
+_kept = itertools.count(1)
 
 _queues: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.WeakValueDictionary[str, asyncio.Lock]] = (
     weakref.WeakKeyDictionary()
@@ -120,11 +126,16 @@ class SessionRecord(msgspec.Struct):
                 path.unlink(missing_ok=True)
                 return
             _make_folder(path.parent)
+            # Not synced to the disk: after a power cut nothing of the run is left that it could tell about.
             fresh = path.with_suffix(f".{os.getpid()}.tmp")
-            fresh.write_bytes(msgspec.json.encode(self))
+            with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+                file.write(msgspec.json.encode(self))
             fresh.replace(path)
+            if next(_kept) % LOOK_EVERY == 0:
+                forget_old_records()
         except OSError:
-            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
 
 
 def birth_of(pid: int) -> int:

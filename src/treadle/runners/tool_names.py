@@ -29,7 +29,7 @@ _KINDS: Final[Mapping[str, ActionKind]] = {
     "agent": "subagent",
 }
 _PATHS: Final = ("file_path", "filePath", "notebook_path", "path")
-_WORDS: Final = ("query", "url", "pattern", "description", "prompt", "skill", "subject", "name")
+_WORDS: Final = ("query", "url", "pattern", "subject", "description", "prompt", "skill", "name")
 
 
 def tool_action(id: str, tool: str, input: object, cwd: str, detail: Mapping[str, Any] | None = None) -> Action:

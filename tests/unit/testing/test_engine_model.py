@@ -193,6 +193,13 @@ def test_an_answer_in_one_piece(model: EngineModel, api: str) -> None:
     assert (whole.get("stop_reason") or whole["choices"][0]["finish_reason"]) in ("tool_use", "tool_calls")
 
 
+@pytest.mark.parametrize("api", ["messages", "chat"], indirect=True)
+@pytest.mark.parametrize("prompt", ["DROP", "CUT"])
+def test_an_answer_in_one_piece_cannot_be_cut_and_does_not_come(model: EngineModel, api: str, prompt: str) -> None:
+    with pytest.raises(http.client.RemoteDisconnected):
+        post(model, PATHS[api], body(api, prompt, stream=False))
+
+
 def test_an_answer_waits_at_its_gate(model: EngineModel, api: str) -> None:
     with ThreadPoolExecutor(2) as pool:
         held = pool.submit(ask, model, api, "GATE:a hello")

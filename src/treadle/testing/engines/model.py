@@ -41,13 +41,14 @@ class EngineModel(ModelServer):
 
         RUN:echo hi             a call of the shell tool; the rest of the line is the command
         CALL:name {"a": 1}      a call of any tool, with these arguments (for a tool of free text: a JSON string)
+        CALL:space.name {}      the same for a tool in a namespace (Responses only)
         SEARCH:words            a web search by the model itself, then the text (Responses only)
         THINK                   a thought first
         TWOMSG                  a message before the answer (Responses only)
         HTTP:401                this HTTP status
         FLAKY:2:name            HTTP 500 for the first two requests with this name
         DROP                    a stream that ends after its first event, without an error
-        CUT                     a connection that breaks after the first event
+        CUT                     a connection that breaks after the first event (both: no answer that is no stream)
         SLEEP:1.5               seconds before the answer
         GATE:name               the answer waits until the test calls `open_gate("name")`
         USERS?                  the text `users=N`: how many messages of the user the conversation has
@@ -149,6 +150,8 @@ class EngineModel(ModelServer):
 
 
 def _ended(reply: Reply, plan: Plan) -> Reply:
+    if not reply.streamed:
+        return replace(reply, dropped=plan.ending != "whole")
     match plan.ending:
         case "early":
             return replace(reply, frames=reply.frames[:1])

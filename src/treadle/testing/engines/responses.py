@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from treadle.testing import replies
-from treadle.testing.engines.prompt import Asked, Plan, flat
+from treadle.testing.engines.prompt import Asked, Call, Plan, flat
 from treadle.testing.replies import Event, Reply, ToolCall, Usage
 
 USAGE: Final = Usage(input_tokens=11, cached_input_tokens=3, output_tokens=7)
@@ -51,9 +51,16 @@ def _items(plan: Plan, asked: Asked, name: str) -> Iterator[dict[str, Any]]:
     if plan.call is None:
         yield replies.message_item(f"msg_{name}", plan.text, "final_answer" if plan.commentary else None)
         return
-    custom = asked.tools.get(plan.call.name) == "custom"
-    arguments = json.loads(plan.call.arguments) if custom else plan.call.arguments
-    yield ToolCall(plan.call.name, arguments, custom=custom).item(f"call_{name}")
+    yield _call_item(plan.call, asked, f"call_{name}")
+
+
+def _call_item(call: Call, asked: Asked, call_id: str) -> dict[str, Any]:
+    if asked.tools.get(call.name) == "custom":
+        return ToolCall(call.name, json.loads(call.arguments), custom=True).item(call_id)
+    namespace, dot, name = call.name.partition(".")
+    if dot:
+        return {**ToolCall(name, call.arguments).item(call_id), "namespace": namespace}
+    return ToolCall(call.name, call.arguments).item(call_id)
 
 
 def error(status: int) -> dict[str, Any]:

@@ -1,0 +1,36 @@
+"""One helper process for all runs of an event loop: starting one for each would cost more than the rest of a run.
+
+It ends with its loop, in order: an async generator that was started is closed when the loop shuts down
+(`asyncio.run` and everything like it does that), and closing ours ends the helper.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import AsyncGenerator
+
+from treadle.execution.warden import Warden
+
+_keepers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Warden, AsyncGenerator[Warden, None]]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+async def shared_warden() -> Warden:
+    """The helper of the running loop, started when it is first asked for."""
+    loop = asyncio.get_running_loop()
+    if loop not in _keepers:
+        warden = Warden()
+        keeper = _kept(warden)
+        _keepers[loop] = (warden, keeper)
+        await keeper.__anext__()
+    return _keepers[loop][0]
+
+
+async def _kept(warden: Warden) -> AsyncGenerator[Warden, None]:
+    try:
+        yield warden
+    finally:
+        _keepers.pop(asyncio.get_running_loop(), None)
+        await warden.close()
