@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final, Protocol, TextIO
 from treadle.cli.doctor_checks import MARKS, Check
 from treadle.cli.engine_table import STYLES
 from treadle.cli.live_area import SPINNER, TICK_S, LiveArea
-from treadle.cli.run_words import elapsed, took
+from treadle.cli.run_words import took
 from treadle.cli.visible import visible_line
+from treadle.runners.progress import elapsed
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -44,7 +44,7 @@ def engine_row(status: EngineStatus, now: float) -> EngineRow:
         notes = [status.problem] if status.problem else [f"to get it: {status.install}"]
         return EngineRow(mark, status.name, "", what, "", _shown(notes))
     notes = [*_version_notes(status), *_login_notes(status), *_error_notes(status, now)]
-    mark = "✗" if status.problem else "!" if notes else "✓"
+    mark = "!" if notes else "✓"
     program = "" if status.name == "treadle" else str(status.path)
     return EngineRow(mark, status.name, status.version or "?", _login(status), visible_line(program), _shown(notes))
 

@@ -25,7 +25,7 @@ from treadle.cli.process import FAILED, REFUSED, refuse, start_logging
 from treadle.cli.run_failure import advice, complaints, why
 from treadle.cli.run_lines import LineView, RunView
 from treadle.cli.run_plan import RunPlan, folder_of, read_plan, runner_of
-from treadle.cli.run_words import elapsed, usage
+from treadle.cli.run_words import usage
 from treadle.cli.settings_check import refuse_settings
 from treadle.cli.terminal import is_terminal
 from treadle.cli.visible import visible
@@ -34,6 +34,7 @@ from treadle.config import ConfigError
 from treadle.errors import TreadleError
 from treadle.runners.events import CompletedEvent, Event
 from treadle.runners.last_errors import LastError, LastErrors
+from treadle.runners.progress import elapsed
 from treadle.runners.runner import Run, Runner
 from treadle.runners.status import find_program
 
@@ -131,15 +132,15 @@ class _Program:
         if self._signal and not completed.ok:
             self._end(runner, completed)
             return 128 + self._signal
-        installed = find_program(runner.engine, os.environ) is not None
+        if not completed.ok and find_program(runner.engine, os.environ) is None:
+            return refuse(_NAME, why(completed, self._secrets), REFUSED)
         self._remember(completed)
         if completed.ok:
             self._answer(completed)
-            self._end(runner, completed)
-            return 0
-        self._failure(completed, run.stderr, installed=installed)
+        else:
+            self._failure(completed, run.stderr)
         self._end(runner, completed)
-        return FAILED if installed else REFUSED
+        return 0 if completed.ok else FAILED
 
     # --- showing ---
 
@@ -162,7 +163,7 @@ class _Program:
                 say("")  # the lines of what was done are just above
         write(sys.stdout, answer if answer.endswith("\n") else f"{answer}\n")
 
-    def _failure(self, completed: CompletedEvent, stderr: str, *, installed: bool) -> None:
+    def _failure(self, completed: CompletedEvent, stderr: str) -> None:
         engine = completed.engine
         say(self._paint.red(f"✗ {engine} failed: {why(completed, self._secrets)}"))
         if completed.answer:
@@ -172,9 +173,7 @@ class _Program:
             say(self._paint.dim(f"  the last of what {engine} wrote to its standard error:"))
             for line in lines:
                 say(f"{self._paint.dim('  |')} {line}")
-        next_step = advice(completed, stderr, installed=installed)
-        if next_step is not None:
-            say(f"  {next_step}")
+        say(f"  {advice(completed, stderr)}")
 
     def _end(self, runner: Runner, completed: CompletedEvent) -> None:
         """How long it took and what it used, and on a line of its own how to go on."""

@@ -42,11 +42,9 @@ def complaints(stderr: str, secrets: Iterable[str]) -> list[str]:
     return [line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 1]}…" for line in lines[-TAIL_LINES:]]
 
 
-def advice(completed: CompletedEvent, stderr: str, *, installed: bool) -> str | None:
-    """What to type next; None when the reason says it itself."""
+def advice(completed: CompletedEvent, stderr: str) -> str:
+    """What to type next."""
     engine, error = completed.engine, completed.error or ""
-    if not installed or "--resume" in error:
-        return None
     if "gave no sign of life" in error:
         return "to wait longer: --idle-timeout SECONDS"
     if "did not end within" in error:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TextIO
 
 from treadle.cli.live_area import SPINNER, TICK_S, LiveArea
-from treadle.cli.run_lines import MAX_RUNNING
-from treadle.cli.run_words import DONE, FAILED, NOTE, RUNNING, WARNING, elapsed, mark, session, title, took
-from treadle.cli.visible import visible
-from treadle.runners.events import ActionEvent, Event, StartedEvent, TextDelta
+from treadle.cli.run_words import DONE, FAILED, NOTE, RUNNING, UNFINISHED, WARNING, mark, session, title, took
+from treadle.cli.visible import visible, visible_line
+from treadle.runners.events import ActionEvent, CompletedEvent, Event, StartedEvent
+from treadle.runners.progress import Progress, Step, elapsed
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 # Of what runs and of the text that is being written: so many lines at most, and on a small terminal fewer.
 RUNNING_LINES: Final = 8
 TEXT_LINES: Final = 6
-_MAX_TEXT: Final = 8000
-_STYLES: Final = {DONE: "green", FAILED: "red", WARNING: "yellow", RUNNING: "cyan", NOTE: "dim"}
+_STYLES: Final = {DONE: "green", FAILED: "red", WARNING: "yellow", RUNNING: "cyan", NOTE: "dim", UNFINISHED: "dim"}
 
 
 class LiveView:
@@ -57,81 +56,79 @@ class RunFrame:
         self._name = engine
         self._clock = clock
         self._began = clock()
-        self._running: dict[str, tuple[ActionEvent, float]] = {}
-        self._done = self._failed = 0
-        self._text = ""
+        self._progress = Progress(self._began)
+        self._since: dict[str, float] = {}  # when each of the running steps began
+        self._told = 0  # how long the text was when the last step began: that part was said on the way to it
         self.note = ""
 
-    def take(self, event: Event, width: int) -> Text | None:
-        """What happened; the line that stays, if it leaves one."""
-        if isinstance(event, StartedEvent):
-            self._name = session(event)
-        elif isinstance(event, TextDelta):
-            self._text = (self._text + event.text)[-_MAX_TEXT:]
-        elif isinstance(event, ActionEvent) and event.action.kind != "turn":
-            if event.phase == "completed":
-                return self._completed(event, width)
-            self._text = ""  # it was said on the way to something
-            if event.action.id in self._running or len(self._running) < MAX_RUNNING:
-                since = self._running.get(event.action.id, (event, self._clock()))[1]
-                self._running[event.action.id] = (event, since)
-        return None
+    def take(self, event: Event, width: int) -> list[Text]:
+        """What happened; the lines that stay."""
+        self._progress.add(event)
+        match event:
+            case StartedEvent():
+                self._name = session(event)
+            case ActionEvent() if event.action.kind != "turn":
+                return self._action(event, width)
+            case CompletedEvent():
+                steps = self._running()[-RUNNING_LINES:]
+                return [_line(UNFINISHED, step.title, " · had not ended", width) for step in steps]
+        return []
 
     def lines(self, width: int, height: int) -> list[Text]:
         """What is drawn now."""
         from rich.text import Text
 
         now = self._clock()
+        seen = self._progress.snapshot()
         room = max(1, height - 3)
         lines = self._running_lines(now, width, min(RUNNING_LINES, room))
-        lines += self._text_lines(width, min(TEXT_LINES, max(0, room - len(lines))))
+        lines += _text_lines(seen.text[self._told :], width, min(TEXT_LINES, max(0, room - len(lines))))
         sign = SPINNER[int(now / TICK_S) % len(SPINNER)]
-        facts = [self._name, elapsed(now - self._began), *self._counts()]
+        failed = f" ({seen.failed} failed)" if seen.failed else ""
+        facts = [self._name, elapsed(now - self._began), *([f"{seen.done} done{failed}"] if seen.done else [])]
         lines.append(Text.assemble((f"{sign} ", "cyan"), (" · ".join(facts), "dim")))
         if self.note:
             lines.append(Text(self.note, style="yellow"))
         return lines
 
-    def _completed(self, event: ActionEvent, width: int) -> Text:
-        sign = mark(event)
-        since = self._running.pop(event.action.id, (event, None))[1]
-        if sign in (DONE, FAILED):
-            self._done += 1
-            self._failed += sign == FAILED
-        duration = "" if since is None else took(self._clock() - since)
-        return _line(sign, title(event.action), duration, width)
+    def _action(self, event: ActionEvent, width: int) -> list[Text]:
+        now = self._clock()
+        running = {step.id for step in self._running()}
+        since = self._since.get(event.action.id, now)
+        self._since = {id: self._since.get(id, now) for id in running}
+        if event.phase != "completed":
+            self._told = len(self._progress.snapshot().text)
+            return []
+        return [_line(mark(event), title(event.action), took(now - since), width)]
 
-    def _counts(self) -> list[str]:
-        failed = f" ({self._failed} failed)" if self._failed else ""
-        return [f"{self._done} done{failed}"] if self._done else []
+    def _running(self) -> list[Step]:
+        return [step for step in self._progress.snapshot().steps if step.phase != "completed"]
 
     def _running_lines(self, now: float, width: int, limit: int) -> list[Text]:
         from rich.text import Text
 
-        running = list(self._running.values())
-        hidden = len(running) - limit
-        if hidden > 0:
-            running = running[-(limit - 1) :] if limit > 1 else []
-            hidden += limit > 0
-        lines = [_line(mark(event), title(event.action), took(now - since), width) for event, since in running]
-        return [*([Text(f"… {hidden} more", style="dim")] if hidden > 0 else []), *lines]
+        running = self._running()
+        shown = running if len(running) <= limit else running[len(running) - limit + 1 :]
+        lines = [_line(RUNNING, step.title, took(now - self._since.get(step.id, now)), width) for step in shown]
+        hidden = len(running) - len(shown)
+        return [Text(f"… {hidden} more", style="dim"), *lines] if hidden else lines
 
-    def _text_lines(self, width: int, limit: int) -> list[Text]:
-        from rich.cells import chop_cells
-        from rich.text import Text
 
-        if limit == 0 or not self._text:
-            return []
-        rows = [
-            row for line in visible(self._text).expandtabs(4).splitlines() for row in chop_cells(line, max(2, width))
-        ]
-        return [Text(row) for row in rows[-limit:]]
+def _text_lines(text: str, width: int, limit: int) -> list[Text]:
+    """The end of what is being written."""
+    from rich.cells import chop_cells
+    from rich.text import Text
+
+    if limit == 0 or not text.strip():
+        return []
+    rows = [row for line in visible(text).expandtabs(4).splitlines() for row in chop_cells(line, max(2, width))]
+    return [Text(row) for row in rows[-limit:]]
 
 
 def _line(sign: str, text: str, duration: str, width: int) -> Text:
     """On one line; what is too long loses its end, not the time that it took."""
     from rich.text import Text
 
-    what = Text(text, style="dim" if sign == NOTE else "")
+    what = Text(visible_line(text), style="dim" if sign in (NOTE, UNFINISHED) else "")
     what.truncate(max(8, width - len(sign) - 1 - len(duration)), overflow="ellipsis")
     return Text.assemble((f"{sign} ", _STYLES[sign]), what, (duration, "dim"), no_wrap=True)

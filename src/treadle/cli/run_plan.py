@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from treadle.cli.prompt import read_prompt
 from treadle.errors import TreadleError
 from treadle.runners.engine import Engine, Timeouts
 from treadle.runners.events import ResumeToken
+from treadle.runners.projects import Projects
 from treadle.runners.registry import UnknownEngine, engine_names, find_engine, make_runner
+from treadle.runners.router import EngineEntry, Router
 from treadle.runners.runner import Runner
 
 DEFAULT: Final = "treadle"
@@ -47,21 +49,54 @@ class RunPlan:
 
 
 def read_plan(arguments: argparse.Namespace) -> RunPlan:
-    """The plan of a command line. Reads standard input when the prompt is there."""
-    engine = arguments.engine
-    if engine is not None:
-        _find(engine)
-    resume = None if arguments.resume is None else read_resume(arguments.resume, engine)
-    if arguments.branch is not None and arguments.project is None:
-        raise PlanError("--branch needs a project: add --project NAME")
-    prompt = read_prompt(arguments.prompt, command="run")
-    chosen = resume.engine if resume is not None else engine or os.environ.get(VARIABLE) or DEFAULT
-    _find(chosen)
-    return RunPlan(chosen, prompt, resume, arguments.project, arguments.branch)
+    """The plan of a command line. Reads standard input when the prompt is there.
+
+    What an option says is not looked for in the text: with `--engine` or `--resume` the text is for the engine, as it
+    is. What is piped in beside a prompt never decides anything.
+    """
+    engine, given = arguments.engine, arguments.prompt
+    if engine is not None or arguments.resume is not None:
+        resume = None if arguments.resume is None else read_resume(arguments.resume, engine)
+        chosen = _find(resume.engine if resume is not None else engine).name
+        plan = RunPlan(chosen, read_prompt(given, command="run"), resume, arguments.project, arguments.branch)
+    elif given is None or given == "-":
+        plan = _routed(read_prompt(given, command="run"), arguments)
+    else:
+        plan = _routed(given, arguments)
+        plan = replace(plan, prompt=read_prompt(plan.prompt, command="run"))
+    if plan.branch is not None and plan.project is None:
+        raise PlanError(f"which project's branch is {plan.branch!a}? Add --project NAME")
+    return plan
+
+
+def _routed(text: str, arguments: argparse.Namespace) -> RunPlan:
+    """The text itself may name a session, an engine, a project and a branch."""
+    projects = Projects()
+    engines = projects.engines()
+    usual = None if arguments.project is None else projects.find(arguments.project).engine
+    default = _find(usual or os.environ.get(VARIABLE) or DEFAULT).name
+    # Whether a program is there is seen when it is started, and told in the same way for all.
+    route = Router([EngineEntry.of(engine) for engine in _engines(default)], default, engines).resolve(text)
+    return RunPlan(
+        route.engine,
+        route.prompt,
+        route.resume,
+        _one("project", arguments.project, route.project),
+        _one("branch", arguments.branch, route.branch),
+        route.notice,
+    )
+
+
+def _one(what: str, option: str | None, named: str | None) -> str | None:
+    if option is not None and named is not None and option != named:
+        raise PlanError(f"two {what}s were named, {option!a} and {named!a}: leave one out")
+    return option or named
 
 
 def read_resume(text: str, engine: str | None) -> ResumeToken:
     """The session that somebody means: a resume line, `engine:id`, or an id of the engine that was named."""
+    if engine is not None:
+        _find(engine)
     engines = {found.name: found for found in _engines(engine)}
     name, colon, rest = text.strip().partition(":")
     if colon and name in engine_names():
@@ -88,7 +123,6 @@ async def folder_of(plan: RunPlan, given: str | None) -> str:
 
 async def _project_folder(name: str, branch: str | None) -> str:
     from treadle.execution import Environment
-    from treadle.runners.projects import Projects
     from treadle.runners.worktrees import Worktrees
 
     project = Projects().find(name)

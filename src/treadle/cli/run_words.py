@@ -10,22 +10,14 @@ from typing import Any, Final
 
 from treadle.cli.visible import visible_line
 from treadle.runners.events import Action, ActionEvent, StartedEvent
+from treadle.runners.progress import elapsed
 
 RUNNING: Final = "▸"
 DONE: Final = "✓"
 FAILED: Final = "✗"
 WARNING: Final = "!"
 NOTE: Final = "·"
-
-
-def elapsed(seconds: float) -> str:
-    """`12s`, `3m 04s`, `1h 02m`."""
-    whole = max(0, int(seconds))
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m {whole % 60:02d}s"
-    return f"{whole // 3600}h {whole % 3600 // 60:02d}m"
+UNFINISHED: Final = "–"
 
 
 def took(seconds: float) -> str:
