@@ -1,4 +1,4 @@
-"""Branches in folders of their own, with real repositories: made, found again, and removed only when nothing is lost."""
+"""Branches in folders of their own, with real repositories: made, found again, removed only when nothing is lost."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ async def test_what_is_in_the_way_is_left_alone(worktrees: Worktrees, repository
     assert (repository / ".worktrees/x/precious").exists()
 
 
-@pytest.mark.parametrize("place", [".", "..", ".git/trees", "/"])
+@pytest.mark.parametrize("place", [".", "..", ".git/trees"])
 async def test_the_folder_for_worktrees_cannot_hold_the_repository(
     environment: Environment, repository: Path, place: str
 ) -> None:
@@ -225,7 +225,7 @@ async def test_hooks_and_a_foreign_repository_in_the_environment_have_no_say(
 
 async def test_git_asks_nobody_and_ends_in_time(environment: Environment, repository: Path) -> None:
     asked = Git(environment, str(repository))
-    with pytest.raises(GitError, match="longer than 0.5 s") as caught:
+    with pytest.raises(GitError, match=r"longer than 0\.5 s") as caught:
         await asked.tell("-c", "alias.wait=!sleep 60", "wait", timeout=0.5)
     assert caught.value.exit_code is None
     with pytest.raises(GitError) as caught:
@@ -261,10 +261,7 @@ asyncio.run(main())
 
 async def test_two_processes_who_want_the_same_branch(worktrees: Worktrees, repository: Path) -> None:
     command = [sys.executable, "-c", OPEN, str(repository)]
-    others = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220
-        for _ in range(2)
-    ]
+    others = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     for other in others:
         assert other.stdout is not None
         assert other.stdout.readline() == "ready\n"

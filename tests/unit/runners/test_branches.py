@@ -42,7 +42,7 @@ def test_names_that_git_would_take_and_nobody_wants(name: str) -> None:
     assert branch_problem(name)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(ODD)
 @example("a.lock/b")
 def test_the_same_as_git(name: str) -> None:
