@@ -37,6 +37,8 @@ if TYPE_CHECKING:
         TextDelta,
     )
     from treadle.runners.native import TreadleRunner
+    from treadle.runners.opencode import OpenCodeRunner
+    from treadle.runners.pi import PiRunner
     from treadle.runners.registry import UnknownEngine, engine_names, find_engine, make_runner
     from treadle.runners.resume import ResumeLine
     from treadle.runners.runner import Run, Runner
@@ -55,6 +57,8 @@ _HOME = {
     "Engine": "engine",
     "Event": "events",
     "GiveUp": "engine",
+    "OpenCodeRunner": "opencode",
+    "PiRunner": "pi",
     "Reply": "engine",
     "ResumeLine": "resume",
     "ResumeToken": "events",
@@ -86,6 +90,8 @@ __all__ = [
     "Engine",
     "Event",
     "GiveUp",
+    "OpenCodeRunner",
+    "PiRunner",
     "Reply",
     "ResumeLine",
     "ResumeToken",

@@ -35,7 +35,15 @@ class Notes:
 
 
 def end_by_code(
-    engine: str, label: str, ending: Ending, notes: Notes, *, answer: str, completed: CompletedEvent | None, ok: bool
+    engine: str,
+    label: str,
+    ending: Ending,
+    notes: Notes,
+    *,
+    answer: str,
+    completed: CompletedEvent | None,
+    ok: bool,
+    usage: dict[str, Any] | None = None,
 ) -> list[Event]:
     """The end of a process, for engines whose exit code is true.
 
@@ -47,6 +55,7 @@ def end_by_code(
         answer: The answer so far.
         completed: What the engine itself said about its end, if it did.
         ok: Whether an end without that, with code 0, is a good one.
+        usage: What the run used until then.
     """
     code = ending.exit_code
     if completed is not None:
@@ -54,11 +63,12 @@ def end_by_code(
             return [notes.warning(f"{label} ended with rc={code} after its answer"), completed]
         return [completed]
     if ending.stopped is not None:
-        return [CompletedEvent(engine, ok=False, answer=answer, error=ending.stopped)]
+        return [CompletedEvent(engine, ok=False, answer=answer, error=ending.stopped, usage=usage)]
     if code != 0:
         error = f"{label} failed (rc={'unknown' if code is None else code})."
-        return [notes.warning(error), CompletedEvent(engine, ok=False, answer=answer, error=error)]
+        return [notes.warning(error), CompletedEvent(engine, ok=False, answer=answer, error=error, usage=usage)]
     if ok:
-        return [CompletedEvent(engine, ok=True, answer=answer)]
+        return [CompletedEvent(engine, ok=True, answer=answer, usage=usage)]
     hint = "" if ending.lines == 0 else ": what it printed was not understood; its version may be too old or too new"
-    return [CompletedEvent(engine, ok=False, answer=answer, error=f"{label} ended without an answer{hint}.")]
+    error = f"{label} ended without an answer{hint}."
+    return [CompletedEvent(engine, ok=False, answer=answer, error=error, usage=usage)]

@@ -34,7 +34,7 @@ class ResumeLine:
     _value: re.Pattern[str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        line = rf"^[ \t]*`?(?:{self.read})[ \t]+(?P<value>{self.shape})`?[ \t]*\r?$"
+        line = rf"^[ \t]*`?(?:{self.read})[ \t]+(?P<quote>[\"']?)(?P<value>{self.shape})(?P=quote)`?[ \t]*\r?$"
         object.__setattr__(self, "_line", re.compile(line, re.IGNORECASE | re.MULTILINE))
         object.__setattr__(self, "_value", re.compile(self.shape))
 

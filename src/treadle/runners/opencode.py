@@ -1,0 +1,242 @@
+"""The engine `opencode`: what `opencode run --format json` takes and what its lines mean. Pure, but for the class.
+
+A run is a row of steps, each one answer of the model. Only the text of the last step is the answer; what was said
+before is told as notes. A tool is told when it has ended, and retries are not told at all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from treadle.runners.engine import Approve, Ending, Engine, GiveUp, Output, RunRequest, Timeouts
+from treadle.runners.events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent
+from treadle.runners.json_line import read_object
+from treadle.runners.notes import Notes, end_by_code
+from treadle.runners.resume import ResumeLine
+from treadle.runners.runner import Runner
+from treadle.runners.titles import cut, short_output
+from treadle.runners.tool_names import tool_action
+from treadle.runners.usage import add_usage
+
+NAME: Final = "opencode"
+MAX_CIRCLES: Final = 5
+"""Steps without a proper end, one after the other, until it is taken for what it is: opencode would go on for ever."""
+_OWN: Final = frozenset(
+    {"--format", "--session", "-s", "--continue", "-c", "--fork", "--attach", "--interactive", "-i"}
+)
+
+
+@dataclass(slots=True)
+class OpenCodeState:
+    """What is remembered during a run."""
+
+    cwd: str
+    notes: Notes
+    started: bool = False
+    steps: int = 0
+    texts: list[str] = field(default_factory=list)  # of this step, since its last tool
+    used_tool: bool = False  # in this step
+    circles: int = 0
+    used: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def answer(self) -> str:
+        """What counts, if nothing follows."""
+        return "\n\n".join(self.texts)
+
+
+def arguments(request: RunRequest) -> list[str]:
+    words = ["run", "--format", "json", *request.extra_args]
+    if request.resume is not None:
+        words += ["--session", request.resume.value]
+    if request.options.model is not None:
+        words += ["--model", request.options.model]
+    if request.options.effort is not None:
+        words += ["--variant", request.options.effort]
+    return words
+
+
+def refused_argument(extra_args: Sequence[str]) -> str | None:
+    for word in extra_args:
+        if word.partition("=")[0] in _OWN:
+            return f"{word} cannot be added to the arguments of opencode: output and session are the runner's"
+    return None
+
+
+def new_state(request: RunRequest) -> OpenCodeState:
+    return OpenCodeState(request.cwd, Notes(NAME))
+
+
+def translate(state: OpenCodeState, line: bytes) -> Iterable[Output]:
+    message = read_object(line)
+    if message is None:
+        return ()
+    outputs = _translate(state, message)
+    session = message.get("sessionID")
+    if state.started or not isinstance(session, str):
+        return outputs
+    state.started = True
+    return [StartedEvent(NAME, ResumeToken(NAME, session)), *outputs]
+
+
+def finish(state: OpenCodeState, ending: Ending, completed: CompletedEvent | None) -> Iterable[Event]:
+    answer, used = state.answer, dict(state.used) or None
+    return end_by_code(NAME, NAME, ending, state.notes, answer=answer, completed=completed, ok=bool(answer), usage=used)
+
+
+def _translate(state: OpenCodeState, message: dict[str, Any]) -> Iterable[Output]:
+    part = _table(message.get("part"))
+    match message.get("type"):
+        case "step_start":
+            return [*_commentary(state), _step_started(state)]
+        case "text":
+            if part.get("text"):
+                state.texts.append(str(part["text"]))
+        case "reasoning":
+            if part.get("text"):
+                return [state.notes.note(cut(str(part["text"])), message=str(part["text"]))]
+        case "tool_use":
+            state.used_tool = True
+            return [*_commentary(state), _tool(state, part)]
+        case "step_finish":
+            return _step_finished(state, part)
+        case "error":
+            return [_completed(state, error=_failure(message.get("error")))]
+    return ()
+
+
+def _commentary(state: OpenCodeState) -> list[ActionEvent]:
+    """What was said and turned out not to be the answer."""
+    texts, state.texts = state.texts, []
+    return [state.notes.note(cut(text), message=text) for text in texts]
+
+
+def _step_started(state: OpenCodeState) -> ActionEvent:
+    state.steps += 1
+    state.used_tool = False
+    return ActionEvent(NAME, Action(f"turn_{state.steps}", "turn", f"step {state.steps}"), "started")
+
+
+def _tool(state: OpenCodeState, part: Mapping[str, Any]) -> ActionEvent:
+    told = _table(part.get("state"))
+    status, code = told.get("status"), _table(told.get("metadata")).get("exit")
+    detail: dict[str, Any] = {"status": status}
+    if code is not None:
+        detail["exit_code"] = code
+    if told.get("output"):
+        detail["output"] = short_output(str(told["output"]))
+    action = tool_action(str(part.get("callID")), str(part.get("tool")), told.get("input"), state.cwd, detail)
+    if status not in ("completed", "error"):
+        return ActionEvent(NAME, action, "started")
+    ok = status == "completed" and code in (0, None)
+    return ActionEvent(NAME, action, "completed", ok=ok, message=str(told["error"]) if told.get("error") else None)
+
+
+def _step_finished(state: OpenCodeState, part: Mapping[str, Any]) -> Iterable[Output]:
+    _count(state.used, part)
+    reason = part.get("reason")
+    if reason == "unknown" and not state.used_tool:
+        state.circles += 1
+        if state.circles >= MAX_CIRCLES:
+            return [GiveUp("opencode goes round in circles: the model's answers end before they are complete. Stopped")]
+        return ()
+    state.circles = 0
+    # Some providers say "stop" when they call a tool; opencode goes on then.
+    if state.used_tool or reason in ("tool-calls", "unknown"):
+        return ()
+    if reason == "length":
+        cut_off = "the answer was cut off: the model has reached its limit of output"
+        return [state.notes.warning(cut_off), _completed(state, error=None if state.answer else cut_off)]
+    if reason in ("content-filter", "error"):
+        return [_completed(state, error=f"the model gave no answer ({reason})")]
+    return [_completed(state)]
+
+
+def _completed(state: OpenCodeState, error: str | None = None) -> CompletedEvent:
+    return CompletedEvent(NAME, ok=error is None, answer=state.answer, error=error, usage=dict(state.used) or None)
+
+
+def _failure(error: object) -> str:
+    told = _table(error)
+    said = _table(told.get("data")).get("message") or told.get("message") or told.get("name")
+    return str(said or "opencode reported an error")
+
+
+def _count(used: dict[str, Any], part: Mapping[str, Any]) -> None:
+    tokens = _table(part.get("tokens"))
+    cache = _table(tokens.get("cache"))
+    if tokens:
+        add_usage(
+            used,
+            fresh=tokens.get("input"),
+            cached=cache.get("read"),
+            cache_write=cache.get("write"),
+            output=tokens.get("output"),
+            reasoning=tokens.get("reasoning", 0),
+            cost=part.get("cost"),
+        )
+
+
+def _table(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+ENGINE: Final[Engine[OpenCodeState]] = Engine(
+    name=NAME,
+    program="opencode",
+    install="npm install -g opencode-ai",
+    arguments=arguments,
+    start=new_state,
+    translate=translate,
+    finish=finish,
+    resume=ResumeLine(
+        NAME, "opencode --session {}", r"opencode(?:[ \t]+run)?[ \t]+(?:--session|-s)", r"ses_[A-Za-z0-9]+"
+    ),
+    # When its provider fails it tries again for ever, and says nothing. But it is as silent while a tool or a subagent
+    # runs, so it gets time.
+    timeouts=Timeouts(idle=900, linger=10),
+    refused_argument=refused_argument,
+)
+
+
+class OpenCodeRunner(Runner):
+    """Runs `opencode run --format json`.
+
+    Args:
+        opencode_cmd: The program, or a command line that the arguments are added to.
+        extra_args: Words behind `run`, such as `["--thinking"]` to hear its thoughts, or `["--auto"]` to allow what is
+            not denied; without that, what it would have to ask for is refused.
+        env: Environment variables on top of the inherited ones.
+        cwd: Where it works; else where this program is.
+        model: The model as `provider/model`; else what opencode is configured to use.
+        effort: The variant of the model, such as `high`.
+        timeouts: How long a run may take, where the defaults do not fit.
+        approve: opencode cannot ask when it runs headless: leave it out.
+    """
+
+    def __init__(
+        self,
+        opencode_cmd: str | Sequence[str] = "opencode",
+        extra_args: Sequence[str] = (),
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        model: str | None = None,
+        effort: str | None = None,
+        timeouts: Timeouts | None = None,
+        approve: Approve | None = None,
+    ) -> None:
+        super().__init__(
+            ENGINE,
+            opencode_cmd,
+            extra_args,
+            env=env,
+            cwd=cwd,
+            model=model,
+            effort=effort,
+            timeouts=timeouts,
+            approve=approve,
+        )
