@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 from treadle.cli.doctor_checks import MARKS, Check
 from treadle.cli.engine_table import STYLES
-from treadle.cli.live_area import SPINNER, TICK_S, LiveArea
+from treadle.cli.live_area import LiveArea, spinner
 from treadle.cli.run_words import took
 from treadle.cli.visible import visible_line
 from treadle.runners.progress import elapsed
@@ -133,8 +133,9 @@ class LiveReport:
         from rich.text import Text
 
         now = time.monotonic()
-        sign = SPINNER[int(now / TICK_S) % len(SPINNER)]
-        return [Text(f"{sign} {name} · {elapsed(now - since)}", style="dim") for name, since in self._since.items()]
+        return [
+            Text(f"{spinner(now)} {name} · {elapsed(now - since)}", style="dim") for name, since in self._since.items()
+        ]
 
 
 def _styled(check: Check) -> list[Text]:

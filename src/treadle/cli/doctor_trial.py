@@ -120,8 +120,10 @@ def _missing(status: EngineStatus) -> Check:
 
 
 def _login(status: EngineStatus) -> Check:
+    if status.login:
+        return Check(f"login: {status.login_at}")
     if status.login is False:
         return Check(f"not logged in: {status.login_at}", "warning", status.log_in and f"to log in: {status.log_in}")
-    if status.login is None:
-        return Check(status.login_at or "nobody knows whether it is logged in", "skipped")
-    return Check(f"login: {status.login_at}")
+    if not status.login_at:
+        return Check("login: nobody knows", "skipped")
+    return Check(f"login: {status.login_at}", "skipped", f"to use a real model: {status.log_in}")

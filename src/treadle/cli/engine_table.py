@@ -11,7 +11,7 @@ from treadle.cli.visible import visible_line
 from treadle.runners.status import EngineStatus
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import RenderableType
 
 Mark: TypeAlias = Literal["✓", "!", "✗", "–"]
 STYLES: Final[dict[str, str]] = {"✓": "green", "!": "yellow", "✗": "red", "–": "dim"}
@@ -45,6 +45,8 @@ def engine_row(status: EngineStatus, now: float) -> EngineRow:
         return EngineRow(mark, status.name, "", what, "", _shown(notes))
     notes = [*_version_notes(status), *_login_notes(status), *_error_notes(status, now)]
     mark = "!" if notes else "✓"
+    if status.login is None and status.login_at:
+        notes.append(f"to use a real model: {status.log_in}")
     program = "" if status.name == "treadle" else str(status.path)
     return EngineRow(mark, status.name, status.version or "?", _login(status), visible_line(program), _shown(notes))
 
@@ -61,43 +63,50 @@ def ago(seconds: float) -> str:
 def plain(rows: Iterable[EngineRow]) -> str:
     """Aligned text for a pipe, one line for an engine and one for each note."""
     table = list(rows)
-    names = max((len(row.name) for row in table), default=0)
-    versions = max((len(row.version) for row in table), default=0)
-    logins = max((len(row.login) for row in table), default=0)
+    widths = _widths(table)
     lines: list[str] = []
     for row in table:
-        cells = f"{row.mark} {row.name:{names}}  {row.version:{versions}}  {row.login:{logins}}  {row.program}"
-        lines.append(cells.rstrip())
-        lines += [f"  {'':{names}}  {note}" for note in row.notes]
+        lines.append(f"{row.mark} {_cells(row, widths)}")
+        lines += [f"{' ' * (widths[0] + 4)}{note}" for note in row.notes]
     return "".join(f"{line}\n" for line in lines)
 
 
-def rich_table(rows: Iterable[EngineRow]) -> Table:
-    """The same for a terminal."""
-    from rich.table import Table
+def rich_lines(rows: Iterable[EngineRow]) -> list[RenderableType]:
+    """The same for a terminal: notes keep their indent when they are wrapped."""
+    from rich.padding import Padding
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("")
-    table.add_column("engine", no_wrap=True)
-    table.add_column("version", no_wrap=True)
-    table.add_column("login", overflow="fold", max_width=30)
-    table.add_column("program", overflow="fold")
-    for row in rows:
-        facts = Text(row.program)
-        for note in row.notes:
-            facts.append(f"{'' if not facts else chr(10)}{note}", style="yellow" if row.mark in "!✗" else "dim")
-        name = Text(row.name, style="bold" if row.mark in "✓!" else "")
-        table.add_row(Text(row.mark, style=STYLES[row.mark]), name, Text(row.version), Text(row.login), facts)
-    return table
+    table = list(rows)
+    widths = _widths(table)
+    lines: list[RenderableType] = []
+    for row in table:
+        line = Text.assemble((row.mark, STYLES[row.mark]), " ", _cells(row, widths), overflow="fold")
+        line.stylize("bold" if row.mark in "✓!" else "", 2, 2 + len(row.name))
+        lines.append(line)
+        style = "yellow" if row.mark in "!✗" else "dim"
+        lines += [Padding(Text(note, style=style), (0, 0, 0, widths[0] + 4)) for note in row.notes]
+    return lines
+
+
+def _widths(rows: list[EngineRow]) -> tuple[int, int, int]:
+    return (
+        max((len(row.name) for row in rows), default=0),
+        max((len(row.version) for row in rows), default=0),
+        max((len(row.login) for row in rows), default=0),
+    )
+
+
+def _cells(row: EngineRow, widths: tuple[int, int, int]) -> str:
+    names, versions, logins = widths
+    return f"{row.name:{names}}  {row.version:{versions}}  {row.login:{logins}}  {row.program}".rstrip()
 
 
 def _login(status: EngineStatus) -> str:
     match status.login:
         case True:
-            return f"yes: {visible_line(status.login_at)}"
+            return visible_line(status.login_at)
         case False:
-            return "no"
+            return "not logged in"
     return visible_line(status.login_at) or "unknown"
 
 

@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 # Often enough for a spinner, seldom enough to cost nothing.
 TICK_S: Final = 0.1
-SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+
+def spinner(now: float) -> str:
+    """The sign of this moment, of something that goes on."""
+    return _SPINNER[int(now / TICK_S) % len(_SPINNER)]
 
 
 class LiveArea:

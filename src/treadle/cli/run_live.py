@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TextIO
 
-from treadle.cli.live_area import SPINNER, TICK_S, LiveArea
+from treadle.cli.live_area import LiveArea, spinner
 from treadle.cli.run_words import DONE, FAILED, NOTE, RUNNING, UNFINISHED, WARNING, mark, session, title, took
 from treadle.cli.visible import visible, visible_line
 from treadle.runners.events import ActionEvent, CompletedEvent, Event, StartedEvent
@@ -83,10 +83,9 @@ class RunFrame:
         room = max(1, height - 3)
         lines = self._running_lines(now, width, min(RUNNING_LINES, room))
         lines += _text_lines(seen.text[self._told :], width, min(TEXT_LINES, max(0, room - len(lines))))
-        sign = SPINNER[int(now / TICK_S) % len(SPINNER)]
         failed = f" ({seen.failed} failed)" if seen.failed else ""
         facts = [self._name, elapsed(now - self._began), *([f"{seen.done} done{failed}"] if seen.done else [])]
-        lines.append(Text.assemble((f"{sign} ", "cyan"), (" · ".join(facts), "dim")))
+        lines.append(Text.assemble((f"{spinner(now)} ", "cyan"), (" · ".join(facts), "dim")))
         if self.note:
             lines.append(Text(self.note, style="yellow"))
         return lines

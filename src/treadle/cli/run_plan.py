@@ -167,7 +167,7 @@ def _engines(engine: str | None) -> Iterator[Engine[Any]]:
     for name in engine_names() if engine is None else (*engine_names(), engine):
         try:
             yield find_engine(name)
-        except (UnknownEngine, ImportError):
+        except UnknownEngine:
             continue
 
 

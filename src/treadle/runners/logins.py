@@ -112,7 +112,7 @@ def _treadle(environ: Mapping[str, str]) -> Login:
     try:
         config = load_config(find_home(environ)).config
         if config.is_offline:
-            return Login(None, "offline model: no model is configured")
+            return Login(None, "offline model")
         choice = config.model_choice(None, None)
         provider = config.providers.get(choice.provider)
         if provider is not None:

@@ -98,7 +98,7 @@ def find_program(engine: Engine[Any], environ: Mapping[str, str]) -> str | None:
 async def _look(machine: Environment | None, name: str, ask_in: Mapping[str, str]) -> EngineStatus:
     try:
         engine = find_engine(name)
-    except (UnknownEngine, ImportError) as error:
+    except UnknownEngine as error:
         return EngineStatus(name=name, problem=str(error))
     path = find_program(engine, os.environ)
     login = find_login(name, os.environ)
