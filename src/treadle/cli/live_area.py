@@ -57,10 +57,13 @@ class LiveArea:
         """Above the area, to stay."""
 
         def show() -> None:
-            for line in lines:
-                self.console.print(line)
+            with self.console:  # at once: what is printed does not stand beside what it replaces
+                self._live.refresh()
+                for line in lines:
+                    self.console.print(line)
 
-        self._guarded(show)
+        if lines:
+            self._guarded(show)
 
     def close(self) -> None:
         """The area is gone and the cursor is back. May be called again, and by a handler of signals."""

@@ -89,7 +89,7 @@ def _routed(text: str, arguments: argparse.Namespace) -> RunPlan:
 
 def _one(what: str, option: str | None, named: str | None) -> str | None:
     if option is not None and named is not None and option != named:
-        raise PlanError(f"two {what}s were named, {option!a} and {named!a}: leave one out")
+        raise PlanError(f"there can be one {what}, and two were named, {option!a} and {named!a}: leave one out")
     return option or named
 
 
