@@ -14,6 +14,7 @@ from treadle.cli.visible import visible_line
 from treadle.runners.progress import elapsed
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.text import Text
 
 _INDENT: Final = "      "
@@ -138,11 +139,14 @@ class LiveReport:
         ]
 
 
-def _styled(check: Check) -> list[Text]:
+def _styled(check: Check) -> list[RenderableType]:
+    from rich.padding import Padding
     from rich.text import Text
 
     mark = MARKS[check.verdict]
     first, *rest = check_lines(check)
     line = Text(first, style="dim" if check.verdict == "skipped" else "")
     line.stylize(STYLES[mark], 2, 3)
-    return [line, *(Text(more, style="yellow" if check.verdict in ("failed", "warning") else "dim") for more in rest)]
+    style = "yellow" if check.verdict in ("failed", "warning") else "dim"
+    indent = (0, 0, 0, len(_INDENT))
+    return [line, *(Padding(Text(more.removeprefix(_INDENT), style=style), indent) for more in rest)]
