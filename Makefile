@@ -49,6 +49,7 @@ bench: $(READY) ## compare with the real codex and print tables of ratios
 	@$(BIN)/python -m bench
 	@$(BIN)/python -m bench app-server
 	@$(BIN)/python -m bench sdk
+	@$(BIN)/python -m bench runners
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,6 +1,6 @@
 """`python -m bench`: run the measures round by round, the servers in turn, and print the table.
 
-It owns the exec-server's; `python -m bench app-server`, `sdk` and `soak` go to the packages of these
+It owns the exec-server's; `python -m bench app-server`, `sdk`, `runners` and `soak` go to those of these
 names, `kills` and `fuzz` to modules beside the soak.
 """
 
@@ -29,6 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from bench.sdk.__main__ import main as measure_sdk
 
         return measure_sdk(words[1:])
+    if words[:1] == ["runners"]:
+        from bench.runners import main as measure_runners
+
+        return measure_runners(words[1:])
     if words[:1] == ["soak"]:
         from bench.soak.__main__ import main as soak
 
@@ -68,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Measure our exec-server and the real one side by side. The real one is installed when missing.",
-        epilog="The others have their own measures: python -m bench {app-server,sdk,soak,kills,fuzz} --help",
+        epilog="The others have their own measures: python -m bench {app-server,sdk,runners,soak,kills,fuzz} --help",
     )
     parser.add_argument("--rounds", type=_positive, metavar="N", help="how often each is measured (default 5, quick 2)")
     parser.add_argument("--quick", action="store_true", help="smaller amounts, fewer rounds: to see that it works")

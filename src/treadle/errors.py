@@ -95,13 +95,15 @@ class RpcError(TreadleError):
 class ExecError(TreadleError):
     """Something could not be done with a process or a file.
 
-    `code` is the JSON-RPC code that the exec-server protocol uses for it, also when no server is involved.
+    `code` is the JSON-RPC code that the exec-server protocol uses for it, also when no server is involved. `errno` is
+    the operating system's number, when a program could not be started on this machine.
     """
 
-    def __init__(self, message: str, code: int = INTERNAL_ERROR) -> None:
+    def __init__(self, message: str, code: int = INTERNAL_ERROR, *, errno: int | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
+        self.errno: int | None = errno
 
 
 class ExecTimeout(ExecError, TimeoutError):

@@ -16,7 +16,7 @@ from treadle.cli.output import OutputFailed, finish, prepare, say, write
 
 
 class Command(Protocol):
-    """What a command module offers."""
+    """What a command module offers. It may also have a `parse`, which reads the words in its own way."""
 
     add_arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
@@ -34,9 +34,6 @@ COMMANDS = {
     "exec": ("treadle.cli.exec", "run one turn here and show what happens"),
     "exec-server": ("treadle.cli.exec_server", "run commands for clients here or on other machines"),
 }
-
-# What stands behind `--` is for the program that the command runs.
-PASSES_ON = frozenset(["run"])
 
 _OPTIONS_BEFORE = frozenset(
     [
@@ -77,10 +74,8 @@ def _main(argv: Sequence[str] | None) -> int:
             help="a setting that goes before those of config.toml; may be given again, also before the command",
         )
         command.add_arguments(parser)
-        own, further = _split_further(words[1:]) if words[0] in PASSES_ON else (words[1:], [])
-        arguments = parser.parse_intermixed_args(own)
-        arguments.further = further
-        return command.run(arguments)
+        parse = getattr(command, "parse", argparse.ArgumentParser.parse_args)
+        return command.run(parse(parser, words[1:]))
     parser = _parser()
     parser.parse_args(words)
     parser.print_help()
@@ -102,12 +97,6 @@ def _command_first(words: list[str]) -> list[str]:
     if place < len(words) and words[place] in COMMANDS:
         return [words[place], *words[:place], *words[place + 1 :]]
     return words
-
-
-def _split_further(words: list[str]) -> tuple[list[str], list[str]]:
-    """What stands before the first `--`, and what behind it."""
-    place = words.index("--") if "--" in words else len(words)
-    return words[:place], words[place + 1 :]
 
 
 class _Parser(argparse.ArgumentParser):

@@ -12,10 +12,12 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import FrameType
 
-from treadle.cli.exec_arguments import ExecRequest, add_arguments, more_roots, overrides, read_request, warnings
+from treadle.cli.exec_arguments import ExecRequest, add_arguments, more_roots, overrides, parse, read_request, warnings
 from treadle.cli.exec_turn import ExecTurn, Shown, UnknownThread
 from treadle.cli.output import OutputFailed, say, write, write_bytes
 from treadle.cli.paint import wants_color
@@ -28,7 +30,7 @@ from treadle.config.settings import OPENAI_KEY_VARIABLE, RUN_KEY_VARIABLE
 from treadle.errors import RpcError, TreadleError
 from treadle.server.app import AppServer
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["add_arguments", "parse", "run"]
 
 _NAME = "exec"
 
@@ -61,7 +63,8 @@ class _Program:
         self._target = _target(arguments.output_last_message)
         if sys.stdout is None and self._target is None:
             raise TreadleError("standard output is closed: nobody would get the answer; use -o FILE")
-        self._signal = 0  # the one that interrupted the turn
+        self._turn: ExecTurn | None = None
+        self._signal = 0  # the one that interrupted it
 
     def run(self) -> int:
         resumes = self._request.resume is not None
@@ -74,10 +77,9 @@ class _Program:
     async def _run(self, prompt: str) -> int:
         request = self._request
         seen = sys.stdout is not None and sys.stdout.isatty() and not request.as_json
-        async with AppServer(overrides=self._settings, cwd=request.cwd) as server:
+        async with self._interruptible(), AppServer(overrides=self._settings, cwd=request.cwd) as server:
             server.given_key = self._key
-            exec_turn = ExecTurn(server, self._shown(request, seen=seen))
-            self._interrupt_on_signals(exec_turn)
+            self._turn = exec_turn = ExecTurn(server, self._shown(request, seen=seen))
             turn = await exec_turn.run(request, prompt)
         if turn.status != "completed":
             return FAILED
@@ -100,23 +102,29 @@ class _Program:
         if not self._signal:
             write_bytes(line, lambda: self._signal != 0)
 
-    def _interrupt_on_signals(self, exec_turn: ExecTurn) -> None:
+    @asynccontextmanager
+    async def _interruptible(self) -> AsyncIterator[None]:
         """The first Ctrl-C ends the turn in order, the second one ends the program."""
         loop = asyncio.get_running_loop()
-
-        def begin_to_end() -> None:
-            exec_turn.note("interrupting; press Ctrl-C again to leave at once")
-            exec_turn.interrupt()
 
         def requested(number: int, _: FrameType | None) -> None:
             if self._signal:
                 os._exit(128 + number)  # the helper process sees it and kills what is left
             self._signal = number
-            loop.call_soon_threadsafe(begin_to_end)
+            loop.call_soon_threadsafe(self._interrupt)
 
         # Not by the loop, which does not run while a reader of our output keeps us waiting.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, requested)
+        before = [(number, signal.signal(number, requested)) for number in (signal.SIGINT, signal.SIGTERM)]
+        try:
+            yield
+        finally:
+            for number, handler in before:
+                signal.signal(number, handler)
+
+    def _interrupt(self) -> None:
+        if self._turn is not None:
+            self._turn.note("interrupting; press Ctrl-C again to leave at once")
+            self._turn.interrupt()
 
 
 def _run_key() -> str | None:

@@ -84,6 +84,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_without_effect(parser)
 
 
+def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+    """Options may stand anywhere, also between `resume`, the id and the prompt; after `--` there are none."""
+    words = list(words)
+    end = words.index("--") if "--" in words else len(words)
+    arguments = parser.parse_intermixed_args(words[:end])
+    arguments.words = [*(arguments.words or ()), *words[end + 1 :]]
+    return arguments
+
+
 def _add_thread(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-C", "--cd", metavar="DIR", default=".", help="where to work (default: here)")
     parser.add_argument("-m", "--model", help="the model to use instead of the configured one")

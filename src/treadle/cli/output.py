@@ -69,9 +69,11 @@ def write_bytes(data: bytes, unwanted: Callable[[], bool]) -> None:
                     rest = rest[os.write(1, rest[:_PIECE]) :]
             elif unwanted():
                 return
-    except BrokenPipeError:
-        raise OutputFailed("whoever read standard output has closed it") from None
     except OSError as error:
+        if sys.stdout is not None:
+            _give_up(sys.stdout)
+        if isinstance(error, BrokenPipeError):
+            raise OutputFailed("whoever read standard output has closed it") from None
         raise OutputFailed(f"standard output cannot be written: {error.strerror}") from None
 
 

@@ -93,6 +93,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def parse(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
+    """What stands behind `--` is for the engine."""
+    place = words.index("--") if "--" in words else len(words)
+    arguments = parser.parse_intermixed_args(words[:place])
+    arguments.further = words[place + 1 :]
+    return arguments
+
+
 def run(arguments: argparse.Namespace) -> int:
     start_logging("error")
     try:

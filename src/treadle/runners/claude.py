@@ -44,7 +44,15 @@ _OURS: Final = frozenset(
         "--",
     }
 )
-_META: Final = ("cwd", "model", "permissionMode", "apiKeySource", "claude_code_version", "tools", "mcp_servers")
+_META: Final[tuple[str, ...]] = (
+    "cwd",
+    "model",
+    "permissionMode",
+    "apiKeySource",
+    "claude_code_version",
+    "tools",
+    "mcp_servers",
+)
 # claude's names for one model's share of a run, and for the main conversation's.
 _USED: Final = {
     "input_tokens": ("inputTokens", "input_tokens"),
@@ -179,8 +187,7 @@ def _result(state: ClaudeState, message: dict[str, Any]) -> Iterator[Output]:
     yield from _retried(state, ok=not failed)
     for denial in message.get("permission_denials") or ():
         yield from _denied(state, denial)
-    said, state.text = state.text or "", None
-    answer = _answer(message)
+    said, answer = state.text or "", _answer(message)
     error = None
     if failed:
         error = _why(message, answer)
@@ -189,6 +196,7 @@ def _result(state: ClaudeState, message: dict[str, Any]) -> Iterator[Output]:
         error = "claude gave no answer: the model's reply was empty or cut off"
     elif said and said != answer:
         yield state.notes.note(cut(said), message=said)
+    state.text = answer  # if claude goes on by itself, this was said on the way too
     yield CompletedEvent(NAME, ok=error is None, answer=answer, error=error, usage=_usage(message))
     if state.asks:
         yield CloseInput()

@@ -329,4 +329,11 @@ class CodexRunner(Runner):
             approve=approve,
         )
 
-    find_exec_only_flag = staticmethod(find_exec_only_flag)
+    @staticmethod
+    def find_exec_only_flag(args: Sequence[str]) -> str | None:
+        """The first word that cannot go before `exec`, as it was given.
+
+        Args:
+            args: Words that a user wants to add.
+        """
+        return find_exec_only_flag(args)

@@ -7,6 +7,7 @@ Owns the process and its family, its standard input, the deadlines and the way t
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import time
@@ -29,7 +30,7 @@ from treadle.runners.engine import (
     Timeouts,
     Withdrawn,
 )
-from treadle.runners.events import CompletedEvent, Event
+from treadle.runners.events import Event
 from treadle.runners.reading import Reading
 from treadle.runners.session_lock import SessionRecord, birth_of
 from treadle.runners.shared_warden import shared_warden
@@ -101,23 +102,24 @@ class EngineProcess:
         if problem is not None:
             yield self._reading.failed(problem)
             return
-        backend = LocalBackend(await shared_warden())
         try:
-            error = await self._start(backend)
-            if error is None:
+            backend = LocalBackend(await shared_warden())
+        except ExecError as error:
+            yield self._reading.failed(f"{self._engine.name} could not be started: {error.message}")
+            return
+        try:
+            problem = await self._start(backend)
+            if problem is None:
                 async with aclosing(self._read()) as events:
                     async for event in events:
                         yield event
         finally:
             await _finish(self._clean_up(backend))
-        if error is not None:
-            yield self._reading.failed(error)
-            return
-        for event in self._reading.end(
-            Ending(exit_code=self._exit_code, stopped=self._stopped, lines=self._reading.lines)
-        ):
-            if isinstance(event, CompletedEvent):
-                self._keep_record()
+            last = self._reading.end(
+                Ending(exit_code=self._exit_code, stopped=self._stopped, lines=self._reading.lines)
+            )
+            self._keep_record()
+        for event in last if problem is None else [self._reading.failed(problem)]:
             yield event
 
     async def _problem(self) -> str | None:
@@ -151,7 +153,8 @@ class EngineProcess:
             process_id="engine",
             argv=[*self._command, *engine.arguments(self._request)],
             cwd=self._request.cwd,
-            env={**engine.env, **inherited, **(options.env or {})},
+            # Some engines believe the variable and not the system; ours says where this program was started.
+            env={**engine.env, **inherited, "PWD": self._request.cwd, **(options.env or {})},
             pipe_stdin=True,
         )
         try:
@@ -165,7 +168,7 @@ class EngineProcess:
 
     def _why_not_started(self, error: ExecError) -> str:
         program = self._command[0]
-        if "os error 2)" in error.message or "os error 20)" in error.message:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
             where = "is not there" if "/" in program else "was not found on the PATH"
             return f"{self._engine.name} is not installed: {program} {where}. Install it with: {self._engine.install}"
         return f"{self._engine.name} could not be started: {error.message}"
@@ -267,7 +270,8 @@ class EngineProcess:
         if ask.id in self._asks:
             return  # the answer to the first is the answer to both
         if len(self._asks) >= MAX_ASKS:
-            self._spawn(self._answer(ask, ApprovalAnswer(allow=False, message="too many questions at once")))
+            refusal = ApprovalAnswer(allow=False, message="too many questions at once")
+            self._spawn(self._write(self._written(ask, refusal)))
         else:
             self._asks[ask.id] = task = self._spawn(self._decide(ask))
             task.add_done_callback(lambda _: self._asks.pop(ask.id, None))
@@ -283,14 +287,15 @@ class EngineProcess:
             approve = self._request.options.approve
             said = False if approve is None else await approve(ask)
             answer = said if isinstance(said, ApprovalAnswer) else ApprovalAnswer(allow=said is True)
+            data = self._written(ask, answer)
         except Exception:
             logger.exception("the approval callback failed: %s was refused the tool %s", self._engine.name, ask.tool)
-            answer = ApprovalAnswer(allow=False, message="nobody could be asked")
-        await self._answer(ask, answer)
+            data = self._written(ask, ApprovalAnswer(allow=False, message="nobody could be asked"))
+        await self._write(data)
 
-    async def _answer(self, ask: ApprovalAsk, answer: ApprovalAnswer) -> None:
+    def _written(self, ask: ApprovalAsk, answer: ApprovalAnswer) -> bytes:
         assert self._engine.answer is not None
-        await self._write(self._engine.answer(ask, answer))
+        return self._engine.answer(ask, answer)
 
     async def _write(self, data: bytes) -> None:
         assert self._process is not None

@@ -113,9 +113,10 @@ class CompletedEvent(Struct, frozen=True, tag="completed"):
         answer: What it answered; empty when it did not.
         resume: Its session, if it has one.
         error: Why it failed, for people.
-        usage: What this run used: `input_tokens`, `cached_input_tokens`, `cache_write_input_tokens`, `output_tokens`,
-            `reasoning_output_tokens`, `cost_usd`, those of them that the engine tells. With `scope: "session"` it is
-            what the whole session used so far, because nobody knows what it had used before this run.
+        usage: What this run used: `input_tokens` (all, with those from the cache), `cached_input_tokens`,
+            `cache_write_input_tokens`, `output_tokens` (all, with the thoughts), `reasoning_output_tokens`,
+            `cost_usd`, those of them that the engine tells. With `scope: "session"` it is what the whole session used
+            so far, because nobody knows what it had used before this run.
     """
 
     type: ClassVar[Literal["completed"]] = "completed"

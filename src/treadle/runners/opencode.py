@@ -197,7 +197,7 @@ ENGINE: Final[Engine[OpenCodeState]] = Engine(
     ),
     # When its provider fails it tries again for ever, and says nothing. But it is as silent while a tool or a subagent
     # runs, so it gets time.
-    timeouts=Timeouts(idle=900, linger=10),
+    timeouts=Timeouts(idle=600, linger=10),
     refused_argument=refused_argument,
 )
 

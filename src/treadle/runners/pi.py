@@ -114,7 +114,7 @@ def _why_nothing(state: PiState, ending: Ending) -> str:
     if state.turns:
         return "pi ended in the middle of its work."
     if state.started:
-        return "pi ended without an answer: it was asked nothing."
+        return "pi ended without an answer: the model was asked nothing."
     if state.resume is not None and ending.lines == 0:
         return "pi ended without an answer: it goes on with a session only in the folder where the session began."
     return "pi ended without an answer: what it printed was not understood; its version may be too old or too new."

@@ -308,11 +308,15 @@ class AppServer:
         self.load_config()
         self.models.forget_configs()
 
+    def login_key(self) -> str | None:
+        """For providers that take the key of OpenAI: the one given to this server, else that of the login."""
+        return self.given_key or self.login.api_key()
+
     def openai_key(self) -> str | None:
-        """For the built-in provider: the one given to this server, else that of the login, else of the environment."""
+        """For the built-in provider: the same, else that of the environment."""
         from treadle.config.settings import OPENAI_KEY_VARIABLE
 
-        return self.given_key or self.login.api_key() or self._environ.get(OPENAI_KEY_VARIABLE, "").strip() or None
+        return self.login_key() or self._environ.get(OPENAI_KEY_VARIABLE, "").strip() or None
 
     @property
     def login(self) -> Login:

@@ -83,7 +83,7 @@ class Models:
         from treadle.llm.responses import ResponsesModel
 
         server = self._server
-        return ResponsesModel(config, login_key=server.openai_key if config.id == OPENAI else server.login.api_key)
+        return ResponsesModel(config, login_key=server.openai_key if config.id == OPENAI else server.login_key)
 
     async def close(self) -> None:
         for model in self._models.values():

@@ -18,8 +18,8 @@ Line = dict[str, Any]
 class Case:
     """A run. `resumes` names the case whose session it continues, or a session that never was.
 
-    `stop` is the signal that it gets when a tool has been started; `seconds` is how long it may run, `lines` how many
-    lines are kept of a run that has no end of its own.
+    `stop` is the signal that it gets when it tells about a tool and, if the prompt says so, the file `started` exists;
+    `seconds` is how long it may run, `lines` how many lines are kept of a run that has no end of its own.
     """
 
     engine: EngineName
@@ -78,7 +78,7 @@ def _common(engine: EngineName) -> list[Case]:
         case("flaky", f"FLAKY:{3 if engine == 'pi' else 2}:{engine}"),
         case("http500", "HTTP:500", env={"CLAUDE_CODE_MAX_RETRIES": "2"}, seconds=40 if engine != "opencode" else 20),
         case("badresume", "hi", resumes="nothing"),
-        case("cancel", "RUN:sleep 5", stop=signal.SIGTERM),
+        case("cancel", "RUN:touch started; sleep 5", stop=signal.SIGTERM),
         case("drop", "DROP", **({"seconds": 15, "lines": 8} if engine == "opencode" else {})),
         case("cut", "CUT", **({"seconds": 15, "lines": 8} if engine == "opencode" else {})),
     ]
@@ -104,7 +104,8 @@ CASES: Final = [
     _codex("mcpfail", _call("mcp__toy.echo", {"text": "bad"}), *_MCP),
     _codex("collab", _call("multi_agent_v1.spawn_agent", {"message": "hello from below"})),
     *_common("claude"),
-    _claude("cancel_sigint", "RUN:sleep 5", *_ALLOWED, stop=signal.SIGINT),
+    _claude("cancel_sigint", "RUN:touch started; sleep 5", *_ALLOWED, stop=signal.SIGINT),
+    _claude("cancel_early", "RUN:sleep 5", *_ALLOWED, stop=signal.SIGINT),
     _claude("edit", _call("Write", {"file_path": f"{STAGE}/project/note.txt", "content": "hello"}), *_ALLOWED),
     _claude("partial", "hello there", "--include-partial-messages", *_ALLOWED),
     _claude("maxturns", "RUN:echo a", "--max-turns", "1", *_ALLOWED),

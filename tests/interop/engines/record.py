@@ -8,57 +8,88 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import engine_streams
-from interop.engines import bare
+from interop.engines import bare, control
 from interop.engines.cases import CASES, NO_SESSION, STAGE, TOOL_STARTED, Case
 from interop.peers import installed
 from treadle.testing import EngineHome, EngineModel
 
 
 def main(names: list[str]) -> None:
-    meta: dict[str, Any] = engine_streams.meta()
-    sessions: dict[str, str] = {}
+    meta = engine_streams.meta()
     STAGE.mkdir()
     try:
         shutil.copy(Path(__file__).with_name("toy_mcp.py"), STAGE)
         with EngineModel() as model:
             home = EngineHome(STAGE, model)
-            for case in CASES:
-                key = f"{case.engine}_{case.name}"
-                if names and not {key, case.engine} & set(names):
-                    continue
-                meta[key] = _record(case, home, sessions)
-                print(key, {name: meta[key][name] for name in ("rc", "answer")}, flush=True)
-                text = json.dumps(dict(sorted(meta.items())), indent=1, ensure_ascii=False)
-                engine_streams.META.write_text(text + "\n", encoding="utf-8")
+            for engine, name, given, ended, lines in _runs(home, names):
+                key = f"{engine}_{name}"
+                kept = ended.stdout.splitlines(keepends=True)[:lines]
+                (engine_streams.FOLDER / f"{key}.jsonl").write_bytes(b"".join(kept))
+                argv = [engine, *ended.argv[1:]]
+                meta[key] = {"argv": argv, "stdin": given, "rc": ended.rc, "answer": ended.answer}
+                print(key, ended.rc, ended.answer, flush=True)
     finally:
         shutil.rmtree(STAGE)
+    text = json.dumps(dict(sorted(meta.items())), indent=1, ensure_ascii=False)
+    engine_streams.META.write_text(text + "\n", encoding="utf-8")
 
 
-def _record(case: Case, home: EngineHome, sessions: dict[str, str]) -> dict[str, Any]:
+def _runs(home: EngineHome, names: list[str]) -> Iterator[tuple[str, str, str, bare.Ended, int | None]]:
+    def chosen(engine: str, name: str) -> bool:
+        return not names or bool({engine, f"{engine}_{name}"} & set(names))
+
+    sessions: dict[str, str] = {}
+    for case in CASES:
+        if chosen(case.engine, case.name):
+            _clear(home)
+            ended = _run(case, home, sessions)
+            if case.name == "tool":
+                sessions[f"{case.engine}_tool"] = ended.session
+            yield case.engine, case.name, case.prompt, ended, case.lines
+    for name, allow in (("control_allow", True), ("control_deny", False)):
+        if chosen("claude", name):
+            _clear(home)
+            given, ended = control.converse(home, installed("claude"), ["RUN:touch asked.txt", "USERS?"], allow=allow)
+            yield "claude", name, given, ended, None
+
+
+def _clear(home: EngineHome) -> None:
     for left in home.project.iterdir():
         left.unlink()
-    resume = None if case.resumes is None else sessions.get(case.engine + case.resumes, NO_SESSION[case.engine])
-    ended = bare.run(
+
+
+def _run(case: Case, home: EngineHome, sessions: dict[str, str]) -> bare.Ended:
+    session = sessions.get(f"{case.engine}_{case.resumes}", NO_SESSION[case.engine])
+    return bare.run(
         home,
         case.engine,
         installed(case.engine),
         case.prompt,
-        resume=resume,
+        resume=session if case.resumes else None,
         extra=case.extra,
         env=case.env,
-        stop=(TOOL_STARTED[case.engine], case.stop) if case.stop else None,
+        stop=(partial(_in_tool, case, home), case.stop) if case.stop else None,
         seconds=case.seconds,
     )
-    if case.name == "tool":
-        sessions[case.engine + case.name] = ended.session
-    lines = ended.stdout.splitlines(keepends=True)[: case.lines]
-    (engine_streams.FOLDER / f"{case.engine}_{case.name}.jsonl").write_bytes(b"".join(lines))
-    argv = [case.engine, *ended.argv[1:]]
-    return {"argv": argv, "stdin": case.prompt, "rc": ended.rc, "answer": ended.answer}
+
+
+def _in_tool(case: Case, home: EngineHome, line: dict[str, Any]) -> bool:
+    """Whether it is the line that tells about the tool; then the tool has begun, too."""
+    if not TOOL_STARTED[case.engine](line):
+        return False
+    deadline = time.monotonic() + case.seconds
+    while "started" in case.prompt and not (home.project / "started").exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the tool of {case.engine}_{case.name} did not begin")
+        time.sleep(0.01)
+    return True
 
 
 if __name__ == "__main__":

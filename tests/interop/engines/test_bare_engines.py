@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -45,3 +47,26 @@ def test_an_answer_waits_at_its_gate(
         assert not ended.done()
         model.open_gate("a")
         assert ended.result(bare.RUN_S).answer == "pong: wait here GATE:a"
+
+
+SDK_SCRIPT = """
+import { Codex } from "@openai/codex-sdk";
+const codex = new Codex({ codexPathOverride: process.argv[1], env: process.env });
+const options = { skipGitRepoCheck: true, workingDirectory: process.argv[2] };
+const thread = codex.startThread(options);
+const first = await thread.run("RUN:echo from-$((40+2))");
+const second = await codex.resumeThread(thread.id, options).run("USERS?");
+console.log(JSON.stringify([first.items.map((item) => item.type), second.finalResponse]));
+"""
+
+
+def test_the_typescript_sdk_drives_codex(engine_home: EngineHome, engine_program: Callable[[str], Path]) -> None:
+    run = subprocess.run(
+        ["node", "--input-type=module", "--eval", SDK_SCRIPT, engine_program("codex"), engine_home.project],
+        cwd=engine_program("codex-ts-sdk"),
+        env=engine_home.env("codex"),
+        capture_output=True,
+        timeout=bare.RUN_S,
+    )
+    assert run.returncode == 0, run.stderr.decode()
+    assert json.loads(run.stdout) == [["command_execution", "agent_message"], "users=3"]

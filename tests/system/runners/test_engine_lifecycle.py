@@ -70,7 +70,8 @@ async def test_what_the_program_gets(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("FROM_OUTSIDE", "1")
     script = """
     start()
-    answer(json.dumps([sys.argv[1:], os.getcwd(), [os.environ.get(n) for n in ("FROM_OUTSIDE", "MINE", "RUNS")]]))
+    names = ("FROM_OUTSIDE", "MINE", "RUNS", "PWD")
+    answer(json.dumps([sys.argv[1:], os.getcwd(), [os.environ.get(name) for name in names]]))
     done()
     """
     (tmp_path / "work").mkdir()
@@ -78,7 +79,8 @@ async def test_what_the_program_gets(tmp_path: Path, monkeypatch: pytest.MonkeyP
     options = RunOptions(model="m", cwd=tmp_path / "work", env={"RUNS": "3"})
     answer = (await drain(made.run("x", TOKEN, options)))[-1].answer
     args = ["-c", "a=b", "--model", "m", "exec", "--json", "--skip-git-repo-check", "--color=never"]
-    assert json.loads(answer) == [[*args, "resume", SESSION, "-"], str(tmp_path / "work"), ["1", "2", "3"]]
+    work = str(tmp_path / "work")
+    assert json.loads(answer) == [[*args, "resume", SESSION, "-"], work, ["1", "2", "3", work]]
 
 
 # --- programs that cannot be run, or do not want to be told ---
@@ -438,13 +440,15 @@ async def test_usage_of_a_session_is_counted_from_run_to_run(tmp_path: Path) -> 
 
 async def test_what_a_dead_program_left_behind_is_waited_for(tmp_path: Path) -> None:
     left = await asyncio.create_subprocess_exec("sleep", "1000")
-    SessionRecord(left.pid, birth_of(left.pid)).keep(TOKEN)
-    made = runner(tmp_path, "mark('ran'); start(); answer('x'); done()")
-    waiting = asyncio.ensure_future(drain(made.run("x", TOKEN)))
-    await asyncio.sleep(0.2)
-    assert not (tmp_path / "ran").exists()
-    left.kill()
-    await left.wait()
+    try:
+        SessionRecord(left.pid, birth_of(left.pid)).keep(TOKEN)
+        made = runner(tmp_path, "mark('ran'); start(); answer('x'); done()")
+        waiting = asyncio.ensure_future(drain(made.run("x", TOKEN)))
+        await asyncio.sleep(0.2)
+        assert not (tmp_path / "ran").exists()
+    finally:
+        left.kill()
+        await left.wait()
     assert (await waiting)[-1].ok
 
 

@@ -90,10 +90,16 @@ async def test_what_is_not_yes_is_no(tmp_path: Path, answer: Any) -> None:
     assert (await drain(made.run("x")))[-1].answer == '"deny"'
 
 
-async def test_a_callback_that_fails_is_a_no(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def approve(ask: ApprovalAsk) -> bool:
-        raise RuntimeError("the chat is down")
+async def fails(ask: ApprovalAsk) -> bool:
+    raise RuntimeError("the chat is down")
 
+
+async def cannot_be_written(ask: ApprovalAsk) -> ApprovalAnswer:
+    return ApprovalAnswer(allow=True, input={"command": object()})
+
+
+@pytest.mark.parametrize("approve", [fails, cannot_be_written])
+async def test_a_callback_that_fails_is_a_no(tmp_path: Path, caplog: pytest.LogCaptureFixture, approve: Any) -> None:
     made = claude(tmp_path, "begin(); ask(); end(hear()['response']['response'])", approve=approve)
     with caplog.at_level(logging.ERROR):
         completed = (await drain(made.run("x")))[-1]

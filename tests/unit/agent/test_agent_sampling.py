@@ -14,6 +14,7 @@ from msgspec import Raw
 from treadle.agent import sampling as module
 from treadle.agent.sampling import FIRST_PAUSE_S, MAX_PAUSE_S, Call, Sampling, pause, sample
 from treadle.agent.turn import Turn
+from treadle.agent.web_search import web_search_item
 from treadle.llm import (
     MAX_ASKED_S,
     Completed,
@@ -216,3 +217,18 @@ def test_pauses_grow_and_end(attempt: int, asked: float | None) -> None:
         assert FIRST_PAUSE_S * 0.9 <= waited <= MAX_PAUSE_S * 1.1
     else:
         assert waited == min(asked, MAX_ASKED_S)
+
+
+@pytest.mark.parametrize(
+    ("action", "query"),
+    [
+        ({"type": "search", "queries": ["first", "second"]}, "first"),
+        ({"type": "open_page", "url": "http://x"}, "http://x"),
+        ({"type": "find_in_page", "url": "http://x", "pattern": "word"}, "'word' in http://x"),
+        ({"type": "find_in_page", "pattern": "word"}, "'word'"),
+        ({}, ""),
+    ],
+)
+def test_what_was_searched_for(action: dict[str, Any], query: str) -> None:
+    raw = _raw(type="web_search_call", id="w1", action=action)
+    assert web_search_item(OtherItem(id="w1", type="web_search_call", raw=raw)).query == query

@@ -13,7 +13,7 @@ from treadle import client
 from treadle.client.docstrings import read_docstring
 from treadle.execution import ExecParams, Process
 from treadle.server import AppServer
-from treadle.testing import AppServerHarness, HarnessClient, MockModel
+from treadle.testing import AppServerHarness, EngineHome, EngineModel, HarnessClient, MockModel
 
 CLASSES: Final[tuple[Any, ...]] = (
     client.Codex,
@@ -30,6 +30,8 @@ CLASSES: Final[tuple[Any, ...]] = (
     Process,
     AppServer,
     MockModel,
+    EngineModel,
+    EngineHome,
     AppServerHarness,
     HarnessClient,
 )
@@ -53,6 +55,8 @@ MADE: Final[tuple[Any, ...]] = (
     Process,
     AppServer,
     MockModel,
+    EngineModel,
+    EngineHome,
     AppServerHarness,
     HarnessClient,
 )

@@ -386,9 +386,10 @@ def test_an_answer_by_schema_stands_beside_an_empty_text() -> None:
     assert play(INIT, result("", structured_output={"a": [1]}))[-1].answer == '{"a":[1]}'
 
 
-def test_several_turns_of_one_process_are_one_run() -> None:
-    events = play(INIT, says(text("one")), result("one"), INIT, says(text("two")), result("two"))
-    assert events[1:] == [CompletedEvent("claude", True, "two", TOKEN)]
+def test_claude_may_go_on_by_itself_after_a_result() -> None:
+    events = play(INIT, says(text("It builds.")), result("It builds."), INIT, says(text("Built.")), result("Built."))
+    assert told(events) == [("claude.note.1", "completed", "It builds.", True)]
+    assert events[-1] == CompletedEvent("claude", True, "Built.", TOKEN)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from treadle.runners.engine import ApprovalAnswer, ApprovalAsk, Ending, Engine, 
 from treadle.runners.events import CompletedEvent, ResumeToken, StartedEvent
 from treadle.runners.reading import Reading
 from treadle.runners.registry import BUILT_IN, find_engine
+from treadle.testing.engine_suite import check_engine
 
 FOLDER: Final = Path(__file__).parents[2] / "data" / "engine_events"
 CWD: Final = "/tmp/stage/project"  # where the streams were recorded
@@ -76,6 +77,12 @@ def test_a_run_starts_at_most_once_and_ends_exactly_once(stream: Stream) -> None
     outputs = read(stream)
     assert sum(isinstance(out, StartedEvent) for out in outputs) <= 1
     assert [out for out in outputs if isinstance(out, CompletedEvent)] == outputs[-1:]
+
+
+@pytest.mark.parametrize("stream", [stream for stream in STREAMS if stream.name in ("text", "tool")], ids=str)
+def test_every_engine_keeps_what_all_of_them_promise(stream: Stream) -> None:
+    started = next(out for out in read(stream) if isinstance(out, StartedEvent))
+    check_engine(find_engine(stream.engine), recorded=b"".join(stream.lines), session=started.resume.value)
 
 
 @pytest.mark.parametrize("engine", [name for name in ENGINES if name != "treadle"])

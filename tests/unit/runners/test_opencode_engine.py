@@ -119,9 +119,11 @@ def test_a_step_after_the_verdict_takes_it_back_until_the_next_one() -> None:
 
 def test_stop_together_with_a_tool_is_no_end() -> None:
     reading = Reading(ENGINE, RunRequest(prompt="hi", cwd=CWD))
-    for message in (start(), tool(), end("stop")):
+    said = []
+    for message in (start(), tool(), end("stop"), start(), end("stop")):
         list(reading.receive(json.dumps(message).encode() + b"\n"))
-    assert not reading.said_all
+        said.append(reading.said_all)
+    assert said == [False, False, False, False, True]
 
 
 @pytest.mark.parametrize(

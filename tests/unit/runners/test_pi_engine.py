@@ -306,7 +306,7 @@ def test_the_context_made_smaller_is_a_note(end: dict[str, Any], ok: bool) -> No
     [
         ([], 1, "pi failed (rc=1)."),
         ([HEADER, TURN], 143, "pi failed (rc=143)."),
-        ([HEADER], 0, "pi ended without an answer: it was asked nothing."),
+        ([HEADER], 0, "pi ended without an answer: the model was asked nothing."),
         ([HEADER, TURN, message(text("x"), stop="toolUse")], 0, "pi ended in the middle of its work."),
         ([{"type": "new"}], 0, "pi ended without an answer: what it printed was not understood"),
     ],
@@ -354,6 +354,13 @@ def test_tools_that_never_end_are_not_remembered_for_ever() -> None:
     for number in range(MAX_RUNNING + 50):
         list(translate(state, encoded({**tool("start", args={}), "toolCallId": f"call_{number}"}).strip()))
     assert len(state.running) == MAX_RUNNING
+
+
+def test_tools_that_have_ended_are_forgotten() -> None:
+    state: PiState = ENGINE.start(RunRequest(prompt="hi"))
+    for line in (tool("start", args={}), tool("end", result={}, isError=False)):
+        list(translate(state, encoded(line).strip()))
+    assert state.running == {}
 
 
 def test_other_lines_mean_nothing() -> None:

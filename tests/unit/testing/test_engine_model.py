@@ -111,6 +111,20 @@ def test_the_prompts_of_the_user_are_counted(model: EngineModel, api: str) -> No
     assert said(api, ask(model, api, "USERS?")) == "users=2"
 
 
+def test_neither_the_system_nor_a_tool_counts_as_the_user(model: EngineModel, api: str) -> None:
+    content = body(api, "RUN:ls")
+    items = content["input" if api == "responses" else "messages"]
+    result = {
+        "responses": {"type": "function_call_output", "call_id": "c", "output": "done"},
+        "messages": {"role": "user", "content": [{"type": "tool_result", "content": "done"}]},
+    }
+    items.append(result.get(api, {"role": "tool", "content": "done"}))
+    items.append({"role": "user", "content": "USERS?"})
+    items.append({"role": "system", "content": "remember to be good"})
+    _, answer = post(model, PATHS[api], content)
+    assert b"users=3" in answer
+
+
 def test_a_command(model: EngineModel, api: str) -> None:
     described = {"command": "ls", "description": "mock command"}
     expected = {"responses": ("exec_command", {"cmd": "ls"}), "messages": ("Bash", described)}
@@ -142,6 +156,11 @@ def test_a_tool_of_free_text_is_given_its_text(model: EngineModel) -> None:
     _, answer = post(model, "/v1/responses", body("responses", 'CALL:apply_patch "a\\nb"', tools=tools))
     done = json.loads(answer.split(b"data: ")[-1])["response"]["output"][0]
     assert (done["type"], done["input"]) == ("custom_tool_call", "a\nb")
+
+
+def test_a_tool_in_a_namespace(model: EngineModel) -> None:
+    (item,) = ask(model, "responses", 'CALL:mcp__toy.echo {"a": 1}')[-1]["response"]["output"]
+    assert (item["namespace"], item["name"], item["arguments"]) == ("mcp__toy", "echo", '{"a": 1}')
 
 
 def test_a_search_of_the_model_itself(model: EngineModel) -> None:

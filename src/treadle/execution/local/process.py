@@ -81,7 +81,8 @@ class LocalProcess(Process):
             self._release()
             if isinstance(error, SpawnRefused):
                 subject = cwd if error.what == "cwd" else argv[0]
-                raise ExecError(f"{error} (os error {error.errno}): {error.what} {subject!r}", INTERNAL_ERROR) from None
+                text = f"{error} (os error {error.errno}): {error.what} {subject!r}"
+                raise ExecError(text, INTERNAL_ERROR, errno=error.errno) from None
             if isinstance(error, WardenLost):
                 raise ExecError(str(error), INTERNAL_ERROR) from None
             raise

@@ -13,7 +13,7 @@ from treadle.testing.replies import Reply
 
 __all__ = ["error", "read", "write"]
 
-USAGE: Final = {
+USAGE: Final[dict[str, Any]] = {
     "prompt_tokens": 11,
     "completion_tokens": 7,
     "total_tokens": 18,

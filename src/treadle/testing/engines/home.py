@@ -85,6 +85,7 @@ class EngineHome:
             "TERM": "dumb",
             "NO_COLOR": "1",
             "NO_PROXY": "127.0.0.1",
+            "no_proxy": "127.0.0.1",
             **{f"XDG_{kind}_HOME": str(self.home / name) for kind, name in folders.items()},
         }
 

@@ -10,7 +10,7 @@ from treadle.testing import replies
 from treadle.testing.engines.prompt import Asked, Plan, flat
 from treadle.testing.replies import Event, Reply
 
-USAGE: Final = {
+USAGE: Final[dict[str, Any]] = {
     "input_tokens": 11,
     "cache_creation_input_tokens": 0,
     "cache_read_input_tokens": 3,
