@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from treadle.runners.registry import UnknownEngine, engine_names, find_engine, make_runner
     from treadle.runners.resume import ResumeLine
     from treadle.runners.runner import Run, Runner
+    from treadle.runners.status import EngineStatus, engine_statuses
 
 # Loaded when first used: a program that drives one engine does not pay for the others.
 _HOME = {
@@ -55,6 +56,7 @@ _HOME = {
     "CompletedEvent": "events",
     "Ending": "engine",
     "Engine": "engine",
+    "EngineStatus": "status",
     "Event": "events",
     "GiveUp": "engine",
     "OpenCodeRunner": "opencode",
@@ -73,6 +75,7 @@ _HOME = {
     "UnknownEngine": "registry",
     "Withdrawn": "engine",
     "engine_names": "registry",
+    "engine_statuses": "status",
     "find_engine": "registry",
     "make_runner": "registry",
 }
@@ -88,6 +91,7 @@ __all__ = [
     "CompletedEvent",
     "Ending",
     "Engine",
+    "EngineStatus",
     "Event",
     "GiveUp",
     "OpenCodeRunner",
@@ -106,6 +110,7 @@ __all__ = [
     "UnknownEngine",
     "Withdrawn",
     "engine_names",
+    "engine_statuses",
     "find_engine",
     "make_runner",
 ]
