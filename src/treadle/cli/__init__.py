@@ -24,6 +24,9 @@ class Command(Protocol):
 
 # name -> (module, one line for --help)
 COMMANDS = {
+    "run": ("treadle.cli.run", "run any agent program once: codex, claude, opencode, pi or our own"),
+    "engines": ("treadle.cli.engines", "show which agent programs are installed, their versions and logins"),
+    "doctor": ("treadle.cli.doctor", "try out every installed agent program, and Treadle itself, offline"),
     "app-server": (
         "treadle.cli.app_server",
         "keep threads and run turns for clients, in the Codex app-server protocol",

@@ -1,4 +1,7 @@
-"""The prompt of `treadle exec`: its argument, standard input, or both. It owns how they are read and joined."""
+"""The prompt of `treadle exec` and `treadle run`: argument, standard input, or both.
+
+It owns how they are read and joined.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +23,17 @@ class PromptError(TreadleError):
     """There is nothing to do, or more than can be taken."""
 
 
-def read_prompt(argument: str | None, descriptor: int = 0, *, appended: bool = True) -> str:
+def read_prompt(argument: str | None, descriptor: int = 0, *, appended: bool = True, command: str = "exec") -> str:
     """`-` or nothing: standard input is the prompt. Else what is piped in is `appended` to the argument, as a block."""
     if argument is None or argument == "-":
         if os.isatty(descriptor):
-            say("treadle exec: reading the prompt; end it with Ctrl-D")
-        prompt = _read(descriptor)
+            say(f"treadle {command}: reading the prompt; end it with Ctrl-D")
+        prompt = _read(descriptor, command)
     else:
-        piped = _read(descriptor) if appended and _is_piped(descriptor) else ""
+        piped = _read(descriptor, command) if appended and _is_piped(descriptor) else ""
         prompt = f"{argument}\n\n<stdin>\n{piped.rstrip()}\n</stdin>" if piped.strip() else argument
     if not prompt.strip():
-        raise PromptError('there is nothing to do: give a prompt, as in `treadle exec "explain this project"`')
+        raise PromptError(f'there is nothing to do: give a prompt, as in `treadle {command} "explain this project"`')
     return prompt
 
 
@@ -43,11 +46,11 @@ def _is_piped(descriptor: int) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
 
 
-def _read(descriptor: int) -> str:
+def _read(descriptor: int, command: str) -> str:
     """All of it. Bytes that are no text are replaced: the rest is still worth reading."""
     pieces: list[bytes] = []
     size = 0
-    while piece := _piece(descriptor):
+    while piece := _piece(descriptor, command):
         pieces.append(piece)
         size += len(piece)
         if size > MAX_BYTES:
@@ -55,9 +58,9 @@ def _read(descriptor: int) -> str:
     return b"".join(pieces).decode("utf-8", "replace")
 
 
-def _piece(descriptor: int) -> bytes:
+def _piece(descriptor: int, command: str) -> bytes:
     if not os.isatty(descriptor) and not select.select([descriptor], [], [], PATIENCE_S)[0]:
-        say("treadle exec: waiting for the end of standard input; use </dev/null if there is nothing to read")
+        say(f"treadle {command}: waiting for the end of standard input; use </dev/null if there is nothing to read")
     try:
         return os.read(descriptor, 1 << 16)
     except OSError as error:

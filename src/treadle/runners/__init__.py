@@ -12,38 +12,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from treadle.runners.checkouts import Worktree, WorktreeError
     from treadle.runners.claude import ClaudeRunner
     from treadle.runners.codex import CodexRunner
-    from treadle.runners.engine import (
-        ApprovalAnswer,
-        ApprovalAsk,
-        CloseInput,
-        Ending,
-        Engine,
-        GiveUp,
-        Reply,
-        RunOptions,
-        RunRequest,
-        Timeouts,
-        Withdrawn,
-    )
+    from treadle.runners.engine import ApprovalAnswer, ApprovalAsk, CloseInput, Ending, Engine, GiveUp, Reply, RunOptions, RunRequest, Timeouts, Withdrawn
     from treadle.runners.events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent, TextDelta
-    from treadle.runners.jobs import Job, JobHandle
-    from treadle.runners.journal import JournalError, JournalInUse
     from treadle.runners.native import TreadleRunner
     from treadle.runners.opencode import OpenCodeRunner
     from treadle.runners.pi import PiRunner
     from treadle.runners.progress import Progress, Snapshot, Step
-    from treadle.runners.projects import Project, ProjectError, Projects
-    from treadle.runners.queues import Limits, QueueFull
-    from treadle.runners.recovery import Interrupted, Recovery
+    from treadle.runners.projects.checkouts import Worktree, WorktreeError
+    from treadle.runners.projects.projects import Project, ProjectError, Projects
+    from treadle.runners.projects.worktrees import Worktrees
     from treadle.runners.registry import UnknownEngine, engine_names, find_engine, make_runner
     from treadle.runners.resume import ResumeLine
     from treadle.runners.router import EngineEntry, Route, RouteError, Router
     from treadle.runners.runner import Run, Runner
-    from treadle.runners.scheduler import Scheduler, SchedulerStats
-    from treadle.runners.worktrees import Worktrees
+    from treadle.runners.scheduling.jobs import Job, JobHandle
+    from treadle.runners.scheduling.journal import JournalError, JournalInUse
+    from treadle.runners.scheduling.queues import Limits, QueueFull
+    from treadle.runners.scheduling.recovery import Interrupted, Recovery
+    from treadle.runners.scheduling.scheduler import Scheduler, SchedulerStats
+    from treadle.runners.status import EngineStatus, engine_statuses
 
 # Loaded when first used: a program that drives one engine does not pay for the others.
 _HOME = {
@@ -58,22 +47,23 @@ _HOME = {
     "Ending": "engine",
     "Engine": "engine",
     "EngineEntry": "router",
+    "EngineStatus": "status",
     "Event": "events",
     "GiveUp": "engine",
-    "Interrupted": "recovery",
-    "Job": "jobs",
-    "JobHandle": "jobs",
-    "JournalError": "journal",
-    "JournalInUse": "journal",
-    "Limits": "queues",
+    "Interrupted": "scheduling.recovery",
+    "Job": "scheduling.jobs",
+    "JobHandle": "scheduling.jobs",
+    "JournalError": "scheduling.journal",
+    "JournalInUse": "scheduling.journal",
+    "Limits": "scheduling.queues",
     "OpenCodeRunner": "opencode",
     "PiRunner": "pi",
     "Progress": "progress",
-    "Project": "projects",
-    "ProjectError": "projects",
-    "Projects": "projects",
-    "QueueFull": "queues",
-    "Recovery": "recovery",
+    "Project": "projects.projects",
+    "ProjectError": "projects.projects",
+    "Projects": "projects.projects",
+    "QueueFull": "scheduling.queues",
+    "Recovery": "scheduling.recovery",
     "Reply": "engine",
     "ResumeLine": "resume",
     "ResumeToken": "events",
@@ -84,8 +74,8 @@ _HOME = {
     "RunOptions": "engine",
     "RunRequest": "engine",
     "Runner": "runner",
-    "Scheduler": "scheduler",
-    "SchedulerStats": "scheduler",
+    "Scheduler": "scheduling.scheduler",
+    "SchedulerStats": "scheduling.scheduler",
     "Snapshot": "progress",
     "StartedEvent": "events",
     "Step": "progress",
@@ -94,10 +84,11 @@ _HOME = {
     "TreadleRunner": "native",
     "UnknownEngine": "registry",
     "Withdrawn": "engine",
-    "Worktree": "checkouts",
-    "WorktreeError": "checkouts",
-    "Worktrees": "worktrees",
+    "Worktree": "projects.checkouts",
+    "WorktreeError": "projects.checkouts",
+    "Worktrees": "projects.worktrees",
     "engine_names": "registry",
+    "engine_statuses": "status",
     "find_engine": "registry",
     "make_runner": "registry",
 }
@@ -114,6 +105,7 @@ __all__ = [
     "Ending",
     "Engine",
     "EngineEntry",
+    "EngineStatus",
     "Event",
     "GiveUp",
     "Interrupted",
@@ -154,6 +146,7 @@ __all__ = [
     "WorktreeError",
     "Worktrees",
     "engine_names",
+    "engine_statuses",
     "find_engine",
     "make_runner",
 ]

@@ -1,0 +1,124 @@
+"""`treadle doctor`: whether Treadle and the installed engines work here, tried out offline."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from treadle.cli.doctor_checks import Check, own_checks
+from treadle.cli.doctor_report import DoctorView, LiveReport, PlainReport
+from treadle.cli.doctor_trial import Trial, stage
+from treadle.cli.output import OutputFailed, write
+from treadle.cli.process import FAILED, REFUSED, refuse, start_logging
+from treadle.cli.terminal import is_terminal
+from treadle.runners.registry import engine_names
+from treadle.runners.status import EngineStatus, engine_statuses
+
+_NAME: Final = "doctor"
+OWN: Final = "treadle itself"
+# Engines at a time: each is a program that keeps a core busy while it starts.
+AT_ONCE: Final = 2
+_MORE: Final = """\
+Every installed engine is asked one question through our runner, in a home of its own and with a model of ours on this
+machine: your logins, settings and sessions are not touched, and nothing is sent anywhere.
+
+exit codes:
+  0 all that is installed works   1 something does not   2 wrong usage   130 interrupted
+
+examples:
+  treadle doctor
+  treadle doctor codex claude
+  treadle doctor --json | jq '.ok'
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _MORE
+    parser.add_argument(
+        "engine", nargs="*", metavar="ENGINE", help="try out these only (default: all, and Treadle itself)"
+    )
+    parser.add_argument("--json", action="store_true", help="what was found, as one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    start_logging("critical")
+    unknown = [name for name in arguments.engine if name not in engine_names()]
+    if unknown:
+        known = ", ".join(engine_names())
+        return refuse(_NAME, f"there is no engine {unknown[0]!a}; there are {known}", REFUSED)
+    try:
+        return asyncio.run(_examine(arguments))
+    except OutputFailed as error:
+        return refuse(_NAME, str(error), FAILED)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+async def _examine(arguments: argparse.Namespace) -> int:
+    names = list(dict.fromkeys(arguments.engine)) or engine_names()
+    subjects = names if arguments.engine else [OWN, *names]
+    found: dict[str, list[Check]] = {subject: [] for subject in subjects}
+    began = time.monotonic()
+    with _view(subjects, quiet=arguments.json) as view:
+
+        def tell(subject: str, check: Check) -> None:
+            found[subject].append(check)
+            view.told(subject, check)
+
+        if not arguments.engine:
+            view.began(OWN)
+            await _examine_ourselves(tell)
+            view.ended(OWN)
+        # Before the stage is set: it is about the user's own home.
+        statuses = await engine_statuses(names, ask_version=False)
+        with stage() as trial:
+            await _try_out(trial, statuses, tell, view)
+        view.summary(_summary(found), time.monotonic() - began)
+    failed = any(check.verdict == "failed" for checks in found.values() for check in checks)
+    if arguments.json:
+        document = {"ok": not failed, "subjects": found}
+        write(sys.stdout, msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
+    return FAILED if failed else 0
+
+
+async def _examine_ourselves(tell: Callable[[str, Check], None]) -> None:
+    checks = own_checks()
+    while (check := await asyncio.to_thread(next, checks, None)) is not None:
+        tell(OWN, check)
+
+
+async def _try_out(
+    trial: Trial, statuses: list[EngineStatus], tell: Callable[[str, Check], None], view: DoctorView
+) -> None:
+    places = asyncio.Semaphore(AT_ONCE)
+
+    async def one(status: EngineStatus) -> None:
+        async with places:
+            view.began(status.name)
+            async for check in trial.checks(status):
+                tell(status.name, check)
+            view.ended(status.name)
+
+    async with asyncio.TaskGroup() as group:
+        for status in statuses:
+            group.create_task(one(status))
+
+
+def _summary(found: dict[str, list[Check]]) -> str:
+    failed = [subject for subject, checks in found.items() if any(check.verdict == "failed" for check in checks)]
+    return f"does not work: {', '.join(failed)}" if failed else "all that is installed works"
+
+
+def _view(subjects: list[str], *, quiet: bool) -> DoctorView:
+    if quiet:
+        return PlainReport(subjects, lambda text: None)
+    if is_terminal(sys.stdout):
+        return LiveReport(subjects, sys.stdout)
+    return PlainReport(subjects, lambda text: write(sys.stdout, text))

@@ -1,0 +1,81 @@
+"""`treadle engines`: which agent programs are here, and what keeps those that are from working."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from treadle.cli.engine_table import EngineRow, engine_row, plain, rich_lines
+from treadle.cli.live_area import LiveArea, spinner
+from treadle.cli.output import write
+from treadle.cli.process import start_logging
+from treadle.cli.terminal import console, is_terminal
+from treadle.runners.progress import elapsed
+from treadle.runners.status import EngineStatus, engine_statuses
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+_MORE = """\
+Nothing is sent anywhere: a login is a file or a variable that is there, and may have expired. `treadle doctor` tries
+the engines out.
+
+  ✓ ready   ! something to know   ✗ does not work   – not installed
+
+examples:
+  treadle engines
+  treadle engines --json | jq -r '.[] | select(.path) | .name'
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _MORE
+    parser.add_argument("--json", action="store_true", help="all that is known, as one JSON array")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    start_logging("error")
+    try:
+        statuses = asyncio.run(_look(drawn=is_terminal(sys.stdout) and not arguments.json))
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    if arguments.json:
+        write(sys.stdout, msgspec.json.format(msgspec.json.encode(statuses), indent=2).decode() + "\n")
+    else:
+        _show(statuses)
+    return 0
+
+
+async def _look(*, drawn: bool) -> list[EngineStatus]:
+    """Some programs take seconds to tell their version; who waits sees that something happens."""
+    if not drawn:
+        return await engine_statuses()
+    began = time.monotonic()
+
+    def waiting(width: int, height: int) -> list[Text]:
+        from rich.text import Text
+
+        return [Text(f"{spinner(time.monotonic())} asking for versions · {elapsed(time.monotonic() - began)}", "dim")]
+
+    area = LiveArea(sys.stdout, waiting)
+    try:
+        return await engine_statuses()
+    finally:
+        area.close()
+
+
+def _show(statuses: list[EngineStatus]) -> None:
+    now = time.time()
+    rows: list[EngineRow] = [engine_row(status, now) for status in statuses]
+    if is_terminal(sys.stdout):
+        with console(sys.stdout) as screen:
+            for line in rich_lines(rows):
+                screen.print(line)
+    else:
+        write(sys.stdout, plain(rows))

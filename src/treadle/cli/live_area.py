@@ -1,0 +1,97 @@
+"""`LiveArea`: the last lines of a terminal, drawn anew while time passes; what is done is printed above them and stays.
+
+Owns rich's `Live`, the ticks and the cursor. A terminal that goes away is not drawn on any more, and nothing else
+happens: who looks has left, what runs goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TextIO
+
+from treadle.cli.terminal import make_console
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+# Often enough for a spinner, seldom enough to cost nothing.
+TICK_S: Final = 0.1
+_SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+
+def spinner(now: float) -> str:
+    """The sign of this moment, of something that goes on."""
+    return _SPINNER[int(now / TICK_S) % len(_SPINNER)]
+
+
+class LiveArea:
+    """Draws until `close`.
+
+    Args:
+        stream: The terminal.
+        draw: The lines of now, for a terminal of this width and height. They are cut, never wrapped.
+        color: `auto`, `always` or `never`.
+    """
+
+    def __init__(self, stream: TextIO, draw: Callable[[int, int], list[Text]], *, color: str = "auto") -> None:
+        from rich.live import Live
+
+        self.console = make_console(stream, color)
+        self._draw = draw
+        self._live = Live(
+            get_renderable=self._frame,
+            console=self.console,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._timer: asyncio.TimerHandle | None = None
+        self._on = True
+        self._guarded(self._live.start)
+        self._tick()
+
+    def print(self, *lines: RenderableType) -> None:
+        """Above the area, to stay."""
+
+        def show() -> None:
+            with self.console:  # at once: what is printed does not stand beside what it replaces
+                self._live.refresh()
+                for line in lines:
+                    self.console.print(line)
+
+        if lines:
+            self._guarded(show)
+
+    def close(self) -> None:
+        """The area is gone and the cursor is back. May be called again, and by a handler of signals."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._guarded(self._live.stop)
+        self._on = False
+
+    def _tick(self) -> None:
+        self._guarded(self._live.refresh)
+        if self._on:
+            self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+
+    def _frame(self) -> RenderableType:
+        from rich.console import Group
+
+        # The last column stays empty: some terminals wrap when it is written.
+        width, height = self.console.width - 1, self.console.height
+        lines = self._draw(width, height)[: max(1, height - 1)]
+        for line in lines:
+            line.no_wrap = True
+            line.truncate(width, overflow="ellipsis")
+        return Group(*lines)
+
+    def _guarded(self, drawing: Callable[[], None]) -> None:
+        if not self._on:
+            return
+        try:
+            drawing()
+        except OSError:
+            self._on = False

@@ -1,0 +1,258 @@
+"""`treadle run "…"`: one run of any engine, shown as it happens.
+
+It owns the run as a program: which stream gets what, signals, the exit code. The answer alone goes to standard output,
+the rest to standard error: drawn, when that is a terminal, else as lines. With `--json`, events go to standard output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+from types import FrameType
+from typing import Final
+
+import msgspec
+
+from treadle.cli.output import OutputFailed, say, write, write_bytes
+from treadle.cli.paint import Paint, wants_color
+from treadle.cli.process import FAILED, REFUSED, refuse, start_logging
+from treadle.cli.run_failure import advice, complaints, why
+from treadle.cli.run_lines import LineView, RunView
+from treadle.cli.run_plan import RunPlan, folder_of, read_plan, runner_of
+from treadle.cli.run_words import usage
+from treadle.cli.settings_check import refuse_settings
+from treadle.cli.terminal import is_terminal
+from treadle.cli.visible import visible
+from treadle.client.secrets import secrets_in
+from treadle.config import ConfigError
+from treadle.errors import TreadleError
+from treadle.runners.events import CompletedEvent, Event
+from treadle.runners.last_errors import LastError, LastErrors
+from treadle.runners.progress import elapsed
+from treadle.runners.runner import Run, Runner
+from treadle.runners.status import find_program
+
+_NAME: Final = "run"
+_MORE: Final = """\
+The answer goes to standard output, everything else to standard error. What stands behind `--` is for the engine.
+
+exit codes:
+  0 done   1 the run failed   2 wrong usage, or the engine is not installed   130 stopped by Ctrl-C (143 by SIGTERM)
+
+examples:
+  treadle run "explain what this project does"
+  treadle run --engine claude "fix the failing test"
+  treadle run "/codex look for dead code"
+  treadle run --resume codex:0199a213-81c0-7800-8aa1-bbab2a035a53 "and now the tests"
+  treadle run --project web --branch fix-login "write the missing test"
+  git diff | treadle run --engine claude "write a commit message" > message.txt
+  treadle run --engine codex --json "list the risks" | jq -r 'select(.type == "completed").answer'
+  treadle run --engine codex "tidy up" -- --sandbox workspace-write
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _MORE
+    parser.usage = "treadle run [OPTIONS] [PROMPT] [-- WORD ...]"
+    parser.add_argument(
+        "prompt",
+        nargs="?",
+        metavar="PROMPT",
+        help="what to do; what is piped in is appended to it. - or nothing: read it from standard input",
+    )
+    parser.add_argument(
+        "-e",
+        "--engine",
+        metavar="NAME",
+        help="codex, claude, opencode, pi, treadle, … (default: $TREADLE_ENGINE, else ours)",
+    )
+    parser.add_argument(
+        "-r",
+        "--resume",
+        metavar="SESSION",
+        help="go on in a session: ENGINE:ID, an ID, or the line that a run ended with",
+    )
+    parser.add_argument("-m", "--model", metavar="NAME", help="the engine's name for the model")
+    parser.add_argument("--effort", metavar="WORD", help="how hard it thinks, in the engine's own words")
+    parser.add_argument("-C", "--cd", metavar="DIR", help="where to work (default: here)")
+    parser.add_argument("-P", "--project", metavar="NAME", help="work in this project of projects.toml")
+    parser.add_argument("-b", "--branch", metavar="NAME", help="on this branch of it, in a worktree of its own")
+    parser.add_argument("--timeout", metavar="S", type=_seconds, help="stop it after so many seconds")
+    parser.add_argument("--idle-timeout", metavar="S", type=_seconds, help="stop it after so many seconds of silence")
+    parser.add_argument(
+        "--json", action="store_true", help="print its events, one JSON object per line, and nothing else"
+    )
+    parser.add_argument(
+        "--color", choices=("auto", "always", "never"), default="auto", help="colours (default: %(default)s)"
+    )
+
+
+def parse(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
+    """What stands behind `--` is for the engine."""
+    place = words.index("--") if "--" in words else len(words)
+    arguments = parser.parse_intermixed_args(words[:place])
+    arguments.further = words[place + 1 :]
+    return arguments
+
+
+def run(arguments: argparse.Namespace) -> int:
+    start_logging("error")
+    try:
+        plan = read_plan(arguments)
+        if plan.notice is not None:
+            say(f"treadle {_NAME}: {visible(plan.notice)}")
+        return asyncio.run(_Program(arguments, plan).run())
+    except ConfigError as error:
+        return refuse_settings(_NAME, error)
+    except OutputFailed as error:
+        return refuse(_NAME, str(error), FAILED)
+    except TreadleError as error:
+        return refuse(_NAME, visible(str(error)), REFUSED)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+class _Program:
+    def __init__(self, arguments: argparse.Namespace, plan: RunPlan) -> None:
+        self._arguments = arguments
+        self._plan = plan
+        self._secrets = secrets_in(os.environ, arguments.config_overrides)
+        self._paint = Paint(wants_color(arguments.color, sys.stderr, os.environ))
+        self._signal = 0  # the one that asked it to stop
+        self._began = time.monotonic()
+
+    async def run(self) -> int:
+        runner = runner_of(self._plan, self._arguments, await folder_of(self._plan, self._arguments.cd))
+        run = runner.run(self._plan.prompt, self._plan.resume)
+        view = self._view()
+        self._stop_on_signals(run, view)
+        try:
+            async with aclosing(run):
+                completed = await _follow(run, view)
+        finally:
+            view.close()
+        if self._signal and not completed.ok:
+            self._end(runner, completed)
+            return 128 + self._signal
+        if not completed.ok and find_program(runner.engine, os.environ) is None:
+            return refuse(_NAME, why(completed, self._secrets), REFUSED)
+        self._remember(completed)
+        if completed.ok:
+            self._answer(completed)
+        else:
+            self._failure(completed, run.stderr)
+        self._end(runner, completed)
+        return 0 if completed.ok else FAILED
+
+    # --- showing ---
+
+    def _view(self) -> RunView:
+        if self._arguments.json:
+            return _JsonView(lambda: self._signal != 0)
+        if is_terminal(sys.stderr):
+            from treadle.cli.run_live import LiveView
+
+            return LiveView(sys.stderr, self._plan.engine, color=self._arguments.color)
+        return LineView(_say, color=wants_color(self._arguments.color, sys.stderr, os.environ))
+
+    def _answer(self, completed: CompletedEvent) -> None:
+        if self._arguments.json:
+            return
+        answer = completed.answer
+        if sys.stdout is not None and sys.stdout.isatty():
+            answer = visible(answer)
+            if is_terminal(sys.stderr):
+                say("")  # the lines of what was done are just above
+        write(sys.stdout, answer if answer.endswith("\n") else f"{answer}\n")
+
+    def _failure(self, completed: CompletedEvent, stderr: str) -> None:
+        engine = completed.engine
+        say(self._paint.red(f"✗ {engine} failed: {why(completed, self._secrets)}"))
+        if completed.answer:
+            say(visible(completed.answer))
+        lines = complaints(stderr, self._secrets)
+        if lines:
+            say(self._paint.dim(f"  the last of what {engine} wrote to its standard error:"))
+            for line in lines:
+                say(f"{self._paint.dim('  |')} {line}")
+        say(f"  {advice(completed, stderr)}")
+
+    def _end(self, runner: Runner, completed: CompletedEvent) -> None:
+        """How long it took and what it used, and on a line of its own how to go on."""
+        if self._arguments.json:
+            return
+        how = "done" if completed.ok else "stopped" if self._signal else "failed"
+        facts = [f"{how} in {elapsed(time.monotonic() - self._began)}", usage(completed.usage)]
+        say(self._paint.dim(f"{completed.engine} · {' · '.join(fact for fact in facts if fact)}"))
+        if completed.resume is not None:
+            say(self._paint.dim(runner.format_resume(completed.resume).strip("`")))
+
+    def _remember(self, completed: CompletedEvent) -> None:
+        error = None if completed.ok else LastError(why(completed, self._secrets), time.time())
+        LastErrors().keep(completed.engine, error)
+
+    # --- stopping ---
+
+    def _stop_on_signals(self, run: Run, view: RunView) -> None:
+        """The first Ctrl-C asks the engine to stop, the second one leaves at once."""
+        loop = asyncio.get_running_loop()
+
+        def stop() -> None:
+            view.note(f"stopping {self._plan.engine}… press Ctrl-C again to leave at once")
+            run.cancel()
+
+        def requested(number: int, _: FrameType | None) -> None:
+            if self._signal:
+                view.close()
+                os._exit(128 + number)  # the helper process sees it and kills what is left
+            self._signal = number
+            loop.call_soon_threadsafe(stop)
+
+        # Not by the loop, which does not run while a reader of our output keeps us waiting.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, requested)
+
+
+async def _follow(run: Run, view: RunView) -> CompletedEvent:
+    async for event in run:
+        view.show(event)
+        if isinstance(event, CompletedEvent):
+            return event
+    raise AssertionError("a run ends with its CompletedEvent")
+
+
+def _say(text: str) -> None:
+    say(text.removesuffix("\n"))
+
+
+def _seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0
+    if not 0 < number < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return number
+
+
+class _JsonView:
+    """Events for a program."""
+
+    def __init__(self, unwanted: Callable[[], bool]) -> None:
+        self._unwanted = unwanted
+        self._encoder = msgspec.json.Encoder()
+
+    def show(self, event: Event) -> None:
+        write_bytes(self._encoder.encode(event) + b"\n", self._unwanted)
+
+    def note(self, text: str) -> None:
+        pass
+
+    def close(self) -> None:
+        pass

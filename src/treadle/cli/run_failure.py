@@ -1,0 +1,57 @@
+"""Why a run failed and what to type next, for people. Pure.
+
+The end of what the engine wrote to its standard error is shown here and nowhere else: without secrets, and with its
+control characters made visible.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from treadle.cli.visible import visible
+from treadle.client.secrets import redact
+from treadle.runners.events import CompletedEvent
+from treadle.runners.logins import HOW_TO_LOG_IN
+
+# Of what the engine complained about: the last lines, and so much of each.
+TAIL_LINES: Final = 12
+MAX_LINE: Final = 300
+
+_LOGIN: Final = re.compile(
+    r"\b401\b|unauthori[sz]ed|not (?:logged|signed) in|log ?in\b|authenticat"
+    r"|(?:invalid|missing|no|incorrect) api[ _-]?key",
+    re.IGNORECASE,
+)
+_NO_SESSION: Final = re.compile(
+    r"no (?:conversation|session|thread|rollout)\b.*found|(?:session|thread|conversation) not found"
+    r"|no such (?:session|thread)",
+    re.IGNORECASE,
+)
+
+
+def why(completed: CompletedEvent, secrets: Iterable[str]) -> str:
+    """The reason, as it may be shown and kept."""
+    return visible(redact(completed.error or "it did not say why", secrets)).strip()
+
+
+def complaints(stderr: str, secrets: Iterable[str]) -> list[str]:
+    """The last lines of a standard error, as they may be shown."""
+    lines = [line.rstrip() for line in visible(redact(stderr, secrets)).splitlines() if line.strip()]
+    return [line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 1]}…" for line in lines[-TAIL_LINES:]]
+
+
+def advice(completed: CompletedEvent, stderr: str) -> str:
+    """What to type next."""
+    engine, error = completed.engine, completed.error or ""
+    if "gave no sign of life" in error:
+        return "to wait longer: --idle-timeout SECONDS"
+    if "did not end within" in error:
+        return "to give it more time: --timeout SECONDS"
+    said = f"{error}\n{stderr}"
+    if completed.resume is not None and _NO_SESSION.search(said):
+        return "to begin a new session, leave the session out"
+    if _LOGIN.search(said) and engine in HOW_TO_LOG_IN:
+        return f"it looks as if {engine} is not logged in: {HOW_TO_LOG_IN[engine]}"
+    return f"to try it out offline: treadle doctor {engine}"

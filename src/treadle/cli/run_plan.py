@@ -1,0 +1,181 @@
+"""What `treadle run` was told, made into a run: which engine, which session, what it is asked, where it works."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from treadle.cli.prompt import read_prompt
+from treadle.errors import TreadleError
+from treadle.runners.engine import Engine, Timeouts
+from treadle.runners.events import ResumeToken
+from treadle.runners.projects import Projects
+from treadle.runners.registry import UnknownEngine, engine_names, find_engine, make_runner
+from treadle.runners.router import EngineEntry, Router
+from treadle.runners.runner import Runner
+
+DEFAULT: Final = "treadle"
+VARIABLE: Final = "TREADLE_ENGINE"
+# Engines that take settings of ours, in front of their own words.
+_TAKES_SETTINGS: Final = ("codex", "treadle")
+
+
+class PlanError(TreadleError):
+    """It cannot be run as it was asked for. The text says what to type instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """A run before it starts.
+
+    Args:
+        engine: Its name.
+        prompt: What it is asked.
+        resume: The session that it continues, if it does.
+        project: The project that it works in, by its short name.
+        branch: The branch of it.
+        notice: Something that the user should know about how it was understood.
+    """
+
+    engine: str
+    prompt: str
+    resume: ResumeToken | None = None
+    project: str | None = None
+    branch: str | None = None
+    notice: str | None = None
+
+
+def read_plan(arguments: argparse.Namespace) -> RunPlan:
+    """The plan of a command line. Reads standard input when the prompt is there.
+
+    What an option says is not looked for in the text: with `--engine` or `--resume` the text is for the engine, as it
+    is. What is piped in beside a prompt never decides anything.
+    """
+    engine, given = arguments.engine, arguments.prompt
+    if engine is not None or arguments.resume is not None:
+        resume = None if arguments.resume is None else read_resume(arguments.resume, engine)
+        chosen = _find(resume.engine if resume is not None else engine).name
+        plan = RunPlan(chosen, read_prompt(given, command="run"), resume, arguments.project, arguments.branch)
+    elif given is None or given == "-":
+        plan = _routed(read_prompt(given, command="run"), arguments)
+    else:
+        plan = _routed(given, arguments)
+        plan = replace(plan, prompt=read_prompt(plan.prompt, command="run"))
+    if plan.branch is not None and plan.project is None:
+        raise PlanError(f"which project's branch is {plan.branch!a}? Add --project NAME")
+    return plan
+
+
+def _routed(text: str, arguments: argparse.Namespace) -> RunPlan:
+    """The text itself may name a session, an engine, a project and a branch."""
+    projects = Projects()
+    engines = projects.engines()
+    usual = None if arguments.project is None else projects.find(arguments.project).engine
+    default = _find(usual or os.environ.get(VARIABLE) or DEFAULT).name
+    # Whether a program is there is seen when it is started, and told in the same way for all.
+    route = Router([EngineEntry.of(engine) for engine in _engines(default)], default, engines).resolve(text)
+    return RunPlan(
+        route.engine,
+        route.prompt,
+        route.resume,
+        _one("project", arguments.project, route.project),
+        _one("branch", arguments.branch, route.branch),
+        route.notice,
+    )
+
+
+def _one(what: str, option: str | None, named: str | None) -> str | None:
+    if option is not None and named is not None and option != named:
+        raise PlanError(f"there can be one {what}, and two were named, {option!a} and {named!a}: leave one out")
+    return option or named
+
+
+def read_resume(text: str, engine: str | None) -> ResumeToken:
+    """The session that somebody means: a resume line, `engine:id`, or an id of the engine that was named."""
+    if engine is not None:
+        _find(engine)
+    engines = {found.name: found for found in _engines(engine)}
+    name, colon, rest = text.strip().partition(":")
+    if colon and name in engine_names():
+        token: ResumeToken | None = ResumeToken(name, rest)
+        engines[name] = _find(name)
+    elif engine is not None and engines[engine].resume.fits(text.strip()):
+        token = ResumeToken(engine, text.strip())
+    else:
+        token = next((found for known in engines.values() if (found := known.resume.extract(text))), None)
+    if token is None:
+        raise PlanError(_not_a_session(text, engine, engines))
+    if engine is not None and token.engine != engine:
+        raise PlanError(f"this is a session of {token.engine}, not of {engine}: leave --engine out")
+    if not engines[token.engine].resume.fits(token.value):
+        raise PlanError(_not_a_session(text, token.engine, engines))
+    return token
+
+
+async def folder_of(plan: RunPlan, given: str | None) -> str:
+    """Where it works: the folder that was given, seen from that of the project or of its branch, which may be made."""
+    top = "." if plan.project is None else await _project_folder(plan.project, plan.branch)
+    return _checked_folder(os.path.join(top, given or ""))
+
+
+async def _project_folder(name: str, branch: str | None) -> str:
+    from treadle.execution import Environment
+    from treadle.runners.worktrees import Worktrees
+
+    project = Projects().find(name)
+    async with await Environment.connect(None) as machine:
+        return await Worktrees(project, machine).folder(branch)
+
+
+def _checked_folder(path: str) -> str:
+    if not os.path.isdir(path):
+        raise PlanError(f"{path} is no directory; give one with --cd")
+    return os.path.abspath(path)
+
+
+def runner_of(plan: RunPlan, arguments: argparse.Namespace, cwd: str) -> Runner:
+    """The engine with the user's choices."""
+    settings: Sequence[str] = arguments.config_overrides
+    if settings and plan.engine not in _TAKES_SETTINGS:
+        raise PlanError(f"{plan.engine} takes no -c: its own options go behind `--`")
+    extra = [*(word for setting in settings for word in ("-c", setting)), *arguments.further]
+    try:
+        return make_runner(
+            plan.engine,
+            extra_args=extra,
+            cwd=cwd,
+            model=arguments.model,
+            effort=arguments.effort,
+            timeouts=Timeouts(total=arguments.timeout, idle=arguments.idle_timeout),
+        )
+    except ValueError as error:  # a word that the engine's runner sets itself
+        raise PlanError(str(error)) from None
+
+
+def _find(name: str) -> Engine[Any]:
+    try:
+        return find_engine(name)
+    except UnknownEngine as error:
+        raise PlanError(f"{error.reason}; `treadle engines` shows them") from None
+
+
+def _engines(engine: str | None) -> Iterator[Engine[Any]]:
+    """Those that a session may belong to. What cannot be loaded has none."""
+    for name in engine_names() if engine is None else (*engine_names(), engine):
+        try:
+            yield find_engine(name)
+        except UnknownEngine:
+            continue
+
+
+def _not_a_session(text: str, engine: str | None, engines: dict[str, Engine[Any]]) -> str:
+    if engine is not None:
+        line = engines[engine].resume.written.format("ID")
+        return f"{text!a} is no session of {engine}: give its full id, or the line `{line}`"
+    fitting = [name for name, known in engines.items() if known.resume.fits(text.strip())]
+    if fitting:
+        return f"whose session is {text!a}? Say --engine {'|'.join(fitting)}, or --resume {fitting[0]}:{text}"
+    return f"{text!a} is no session: give ENGINE:ID, a full id with --engine, or the line that a run ended with"

@@ -1,0 +1,164 @@
+"""Whether an engine has a login, seen from outside: its files and the environment.
+
+Nothing is sent anywhere, so an expired login looks like a good one. Values are never kept or shown, only their places.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+# A file with a login is small; what is longer is not read to its end.
+_MAX_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """What was found.
+
+    Args:
+        ok: Whether there is a login; None when nobody knows.
+        where: The file or variable that has it, or what is missing.
+    """
+
+    ok: bool | None
+    where: str = ""
+
+
+HOW_TO_LOG_IN: Final[Mapping[str, str]] = {
+    "codex": "codex login",
+    "claude": "claude, and in it /login",
+    "opencode": "opencode auth login",
+    "pi": "pi, and in it /login",
+    "treadle": "export OPENAI_API_KEY=…, or name a provider in config.toml",
+}
+
+
+def find_login(engine: str, environ: Mapping[str, str]) -> Login:
+    """The login of an engine of ours; of another one nothing is known.
+
+    Args:
+        engine: Its name.
+        environ: The environment that it would run in.
+    """
+    look = _LOGINS.get(engine)
+    return Login(None) if look is None else look(environ)
+
+
+def _codex(environ: Mapping[str, str]) -> Login:
+    home = _folder(environ, "CODEX_HOME", ".codex")
+    provider = _codex_provider(home / "config.toml", environ)
+    if provider is not None:
+        return provider
+    return _first(environ, ("CODEX_API_KEY", "OPENAI_API_KEY"), (home / "auth.json",))
+
+
+def _codex_provider(file: Path, environ: Mapping[str, str]) -> Login | None:
+    """A provider of the user's own has its own key, or needs none."""
+    try:
+        settings: dict[str, Any] = tomllib.loads(_text(file))
+    except (OSError, tomllib.TOMLDecodeError):
+        return None
+    name = settings.get("model_provider")
+    if not isinstance(name, str) or name == "openai":
+        return None
+    providers = settings.get("model_providers")
+    provider = providers.get(name) if isinstance(providers, dict) else None
+    key = provider.get("env_key") if isinstance(provider, dict) else None
+    if isinstance(key, str) and not environ.get(key):
+        return Login(False, f"{key} of the provider {name} is not set")
+    return Login(True, f"the provider {name}")
+
+
+def _claude(environ: Mapping[str, str]) -> Login:
+    variables = (
+        *("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
+        *("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX"),
+    )
+    return _first(environ, variables, (_folder(environ, "CLAUDE_CONFIG_DIR", ".claude") / ".credentials.json",))
+
+
+_PROVIDER_KEYS: Final = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "GEMINI_API_KEY")
+
+
+def _opencode(environ: Mapping[str, str]) -> Login:
+    data = _folder(environ, "XDG_DATA_HOME", ".local/share")
+    config = _folder(environ, "XDG_CONFIG_HOME", ".config")
+    chosen = environ.get("OPENCODE_CONFIG")
+    settings = Path(chosen) if chosen else config / "opencode" / "opencode.json"
+    return _first(environ, _PROVIDER_KEYS, (data / "opencode" / "auth.json", settings))
+
+
+def _pi(environ: Mapping[str, str]) -> Login:
+    folder = _folder(environ, "PI_CODING_AGENT_DIR", ".pi/agent")
+    return _first(environ, _PROVIDER_KEYS, (folder / "auth.json", folder / "models.json"))
+
+
+def _treadle(environ: Mapping[str, str]) -> Login:
+    from treadle.config import ConfigError, find_home, load_config
+    from treadle.config.login import Login as Stored
+    from treadle.config.settings import OPENAI_KEY_VARIABLE, RUN_KEY_VARIABLE
+    from treadle.llm import ModelError
+    from treadle.llm.provider import endpoint
+
+    def key() -> str | None:
+        given = environ.get(RUN_KEY_VARIABLE) or environ.get(OPENAI_KEY_VARIABLE)
+        return Stored(config.home).api_key() or given
+
+    try:
+        config = load_config(find_home(environ)).config
+        if config.is_offline:
+            return Login(None, "offline model")
+        choice = config.model_choice(None, None)
+        provider = config.providers.get(choice.provider)
+        if provider is not None:
+            endpoint(provider, "", {}, login_key=key)
+        return Login(True, f"the provider {choice.provider}")
+    except (ConfigError, ModelError) as error:
+        return Login(False, str(error).partition("\n")[0])
+
+
+def _first(environ: Mapping[str, str], variables: tuple[str, ...], files: tuple[Path, ...]) -> Login:
+    for name in variables:
+        if environ.get(name, "").strip():
+            return Login(True, name)
+    for file in files:
+        if _has_content(file):
+            return Login(True, _short(file, environ))
+    return Login(False, f"no {_short(files[0], environ)}")
+
+
+def _has_content(file: Path) -> bool:
+    """Whether there is more in it than brackets: who has logged out leaves an empty object."""
+    try:
+        return bool(_text(file).strip().strip("{}[] \t\r\n"))
+    except OSError:
+        return False
+
+
+def _text(file: Path) -> str:
+    with file.open("rb") as stream:
+        return stream.read(_MAX_BYTES).decode("utf-8", "replace")
+
+
+def _folder(environ: Mapping[str, str], variable: str, usual: str) -> Path:
+    given = environ.get(variable)
+    return Path(given) if given else Path(environ.get("HOME") or os.path.expanduser("~")) / usual
+
+
+def _short(file: Path, environ: Mapping[str, str]) -> str:
+    home = environ.get("HOME") or os.path.expanduser("~")
+    return f"~/{file.relative_to(home)}" if file.is_relative_to(home) else str(file)
+
+
+_LOGINS: Final[Mapping[str, Callable[[Mapping[str, str]], Login]]] = {
+    "codex": _codex,
+    "claude": _claude,
+    "opencode": _opencode,
+    "pi": _pi,
+    "treadle": _treadle,
+}

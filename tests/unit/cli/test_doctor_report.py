@@ -1,0 +1,31 @@
+"""What the doctor finds, in blocks."""
+
+from __future__ import annotations
+
+from treadle.cli.doctor_checks import Check
+from treadle.cli.doctor_report import PlainReport, check_lines
+
+
+def test_blocks_come_in_order_and_whole() -> None:
+    written: list[str] = []
+    with PlainReport(["codex", "claude", "pi"], written.append) as report:
+        report.told("claude", Check("version 2"))
+        report.ended("claude")
+        assert written == []  # codex is before it
+        report.told("codex", Check("version 1"))
+        report.ended("codex")
+        assert written == ["codex\n  ✓ version 1\n", "claude\n  ✓ version 2\n"]
+        report.told("pi", Check("not installed", "skipped", "to get it: npm"))
+        report.ended("pi")
+        report.summary("all that is installed works", 12.3)
+    assert "".join(written[2:]) == "pi\n  – not installed\n      to get it: npm\nall that is installed works · 12s\n"
+
+
+def test_a_failure_has_its_time_what_was_said_and_what_to_do() -> None:
+    check = Check("does not answer\x07", "failed", "install it anew", ["line 1", "line 2\x1b[2J"], seconds=1.25)
+    assert check_lines(check) == [
+        "  ✗ does not answer\\x07 · 1.2s",
+        "      | line 1",
+        "      | line 2\\x1b[2J",
+        "      install it anew",
+    ]
