@@ -13,10 +13,10 @@ import pytest
 
 from treadle.execution import Environment
 from treadle.runners import checkouts
-from treadle.runners.checkouts import WorktreeError, alone
-from treadle.runners.git import Git, GitError
-from treadle.runners.projects import Project
-from treadle.runners.worktrees import Worktrees
+from treadle.runners.projects.checkouts import WorktreeError, alone
+from treadle.runners.projects.git import Git, GitError
+from treadle.runners.projects.projects import Project
+from treadle.runners.projects.worktrees import Worktrees
 
 pytestmark = pytest.mark.anyio
 DEADLINE_S = 100
@@ -246,8 +246,8 @@ async def test_many_who_want_the_same_branch_get_the_same_worktree(worktrees: Wo
 OPEN = """
 import asyncio, sys
 from treadle.execution import Environment
-from treadle.runners.projects import Project
-from treadle.runners.worktrees import Worktrees
+from treadle.runners.projects.projects import Project
+from treadle.runners.projects.worktrees import Worktrees
 
 async def main():
     async with await Environment.connect() as environment:

@@ -14,7 +14,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from treadle.runners.claude import ClaudeRunner
     from treadle.runners.codex import CodexRunner
-    from treadle.runners.engine import ApprovalAnswer, ApprovalAsk, CloseInput, Ending, Engine, GiveUp, Reply, RunOptions, RunRequest, Timeouts, Withdrawn
+    from treadle.runners.engine import (
+        ApprovalAnswer,
+        ApprovalAsk,
+        CloseInput,
+        Ending,
+        Engine,
+        GiveUp,
+        Reply,
+        RunOptions,
+        RunRequest,
+        Timeouts,
+        Withdrawn,
+    )
     from treadle.runners.events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent, TextDelta
     from treadle.runners.native import TreadleRunner
     from treadle.runners.opencode import OpenCodeRunner

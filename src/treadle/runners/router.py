@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from treadle.errors import ArgumentValueError, TreadleError
-from treadle.runners.branches import branch_problem
 from treadle.runners.engine import Engine
 from treadle.runners.events import ResumeToken
+from treadle.runners.projects.branches import branch_problem
 from treadle.runners.resume import ResumeLine
 
 # What is asked when a session is taken up without a word.

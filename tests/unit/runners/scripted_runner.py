@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from treadle.runners.engine import RunOptions
 from treadle.runners.events import CompletedEvent, Event, ResumeToken, StartedEvent
-from treadle.runners.jobs import Job
+from treadle.runners.scheduling.jobs import Job
 
 ENGINE = "codex"
 

@@ -13,9 +13,9 @@ import pytest
 from treadle.errors import ArgumentValueError, TreadleError
 from treadle.runners.engine import RunOptions, Timeouts
 from treadle.runners.events import Action, ActionEvent, CompletedEvent, Event, StartedEvent, TextDelta
-from treadle.runners.jobs import LOG_BYTES, Job
-from treadle.runners.queues import Limits, QueueFull, SessionQueues
-from treadle.runners.scheduler import Scheduler
+from treadle.runners.scheduling.jobs import LOG_BYTES, Job
+from treadle.runners.scheduling.queues import Limits, QueueFull, SessionQueues
+from treadle.runners.scheduling.scheduler import Scheduler
 from unit.runners.scripted_runner import ENGINE, DeafRun, PoliteRun, ScriptedRunner, StuckRun, done, token
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]

@@ -13,11 +13,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from treadle.runners.engine import RunOptions
 from treadle.runners.events import CompletedEvent, Event, ResumeToken, StartedEvent
-from treadle.runners.jobs import Job, JobHandle
-from treadle.runners.journal import Journal
-from treadle.runners.ledger import Entry, Ledger, Line, decode, encode
-from treadle.runners.queues import Limits, QueueFull
-from treadle.runners.scheduler import Scheduler
+from treadle.runners.scheduling.jobs import Job, JobHandle
+from treadle.runners.scheduling.journal import Journal
+from treadle.runners.scheduling.ledger import Entry, Ledger, Line, decode, encode
+from treadle.runners.scheduling.queues import Limits, QueueFull
+from treadle.runners.scheduling.scheduler import Scheduler
 from unit.runners.scripted_runner import ENGINE, ScriptedRun, ScriptedRunner, done, token
 
 SESSIONS = st.sampled_from(["a", "b", "c"])

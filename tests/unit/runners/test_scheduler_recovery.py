@@ -15,11 +15,11 @@ import pytest
 
 from treadle.errors import ArgumentValueError, TreadleError
 from treadle.runners.events import Event
-from treadle.runners.jobs import Job, JobHandle
-from treadle.runners.journal import JournalError, JournalInUse
-from treadle.runners.queues import Limits
-from treadle.runners.recovery import Interrupted, Policy, Recovery
-from treadle.runners.scheduler import Scheduler
+from treadle.runners.scheduling.jobs import Job, JobHandle
+from treadle.runners.scheduling.journal import JournalError, JournalInUse
+from treadle.runners.scheduling.queues import Limits
+from treadle.runners.scheduling.recovery import Interrupted, Policy, Recovery
+from treadle.runners.scheduling.scheduler import Scheduler
 from unit.runners.scripted_runner import ENGINE, PoliteRun, ScriptedRun, ScriptedRunner, token
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]

@@ -24,7 +24,7 @@ import msgspec
 from treadle.config.atomic import PRIVATE, replace_file
 from treadle.config.home import find_home
 from treadle.errors import TreadleError
-from treadle.runners.ledger import Done, Entry, Ledger, Line, Session, decode, encode
+from treadle.runners.scheduling.ledger import Done, Entry, Ledger, Line, Session, decode, encode
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from treadle.runners.events import ResumeToken
-from treadle.runners.jobs import Job
+from treadle.runners.scheduling.jobs import Job
 
 
 class Queued(msgspec.Struct, frozen=True, tag="queued", omit_defaults=True):

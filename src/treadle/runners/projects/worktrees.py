@@ -12,8 +12,8 @@ from shlex import quote
 from typing import Final
 
 from treadle.execution import Environment
-from treadle.runners.branches import branch_problem
-from treadle.runners.checkouts import (
+from treadle.runners.projects.branches import branch_problem
+from treadle.runners.projects.checkouts import (
     Repository,
     Worktree,
     WorktreeError,
@@ -23,8 +23,8 @@ from treadle.runners.checkouts import (
     parse_list,
     remove_empty,
 )
-from treadle.runners.git import CHANGE_S, Git, GitError
-from treadle.runners.projects import Project
+from treadle.runners.projects.git import CHANGE_S, Git, GitError
+from treadle.runners.projects.projects import Project
 
 # What git writes into a worktree that it has begun to make, and takes away when it is done.
 _HALF_MADE: Final = "initializing"

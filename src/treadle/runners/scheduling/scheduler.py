@@ -16,13 +16,13 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from treadle.errors import ArgumentValueError, TreadleError
-from treadle.runners.attempt import Attempt, failed
 from treadle.runners.events import CompletedEvent, Event, ResumeToken
-from treadle.runners.jobs import Job, JobHandle, OnEvent, RunnerLike
-from treadle.runners.journal import CLOSE_S, Journal, JournalError, NoJournal, journal_path
-from treadle.runners.ledger import Done, Entry, Queued, Running, Session, encode
-from treadle.runners.queues import Limits, QueueFull, SessionQueues
-from treadle.runners.recovery import Policy, Recovery, plan_recovery
+from treadle.runners.scheduling.attempt import Attempt, failed
+from treadle.runners.scheduling.jobs import Job, JobHandle, OnEvent, RunnerLike
+from treadle.runners.scheduling.journal import CLOSE_S, Journal, JournalError, NoJournal, journal_path
+from treadle.runners.scheduling.ledger import Done, Entry, Queued, Running, Session, encode
+from treadle.runners.scheduling.queues import Limits, QueueFull, SessionQueues
+from treadle.runners.scheduling.recovery import Policy, Recovery, plan_recovery
 
 logger: logging.Logger = logging.getLogger(__name__)
 

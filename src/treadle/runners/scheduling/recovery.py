@@ -10,8 +10,8 @@ import msgspec
 
 from treadle.errors import ArgumentValueError
 from treadle.runners.events import ResumeToken
-from treadle.runners.jobs import Job, JobHandle
-from treadle.runners.ledger import Done, Entry, Line, Queued
+from treadle.runners.scheduling.jobs import Job, JobHandle
+from treadle.runners.scheduling.ledger import Done, Entry, Line, Queued
 
 CONTINUE: Final = "continue"
 

@@ -13,7 +13,7 @@ from contextlib import aclosing
 
 from treadle.errors import TreadleError
 from treadle.runners.events import CompletedEvent, ResumeToken, StartedEvent
-from treadle.runners.jobs import Job, JobHandle, RunLike, RunnerLike
+from treadle.runners.scheduling.jobs import Job, JobHandle, RunLike, RunnerLike
 
 logger: logging.Logger = logging.getLogger(__name__)
 
