@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from treadle.execution import Environment
-from treadle.runners import checkouts
+from treadle.runners.projects import checkouts
 from treadle.runners.projects.checkouts import WorktreeError, alone
 from treadle.runners.projects.git import Git, GitError
 from treadle.runners.projects.projects import Project
