@@ -15,6 +15,7 @@ from treadle.testing.recorded import RecordedRequest
 from treadle.testing.replies import Reply, ToolCall, Usage
 
 if TYPE_CHECKING:
+    from treadle.testing.engine_suite import check_engine
     from treadle.testing.engines.home import EngineHome
     from treadle.testing.engines.model import EngineModel
     from treadle.testing.harness import AppServerHarness, HarnessClient
@@ -29,6 +30,7 @@ __all__ = [
     "Reply",
     "ToolCall",
     "Usage",
+    "check_engine",
 ]
 
 _LAZY = {
@@ -36,6 +38,7 @@ _LAZY = {
     "HarnessClient": "treadle.testing.harness",
     "EngineHome": "treadle.testing.engines.home",
     "EngineModel": "treadle.testing.engines.model",
+    "check_engine": "treadle.testing.engine_suite",
 }
 
 

@@ -19,7 +19,7 @@ from treadle.runners.engine import ApprovalAnswer, ApprovalAsk, Ending, Engine, 
 from treadle.runners.events import CompletedEvent, ResumeToken, StartedEvent
 from treadle.runners.reading import Reading
 from treadle.runners.registry import BUILT_IN, find_engine
-from treadle.testing.engine_suite import check_engine
+from treadle.testing import check_engine
 
 FOLDER: Final = Path(__file__).parents[2] / "data" / "engine_events"
 CWD: Final = "/tmp/stage/project"  # where the streams were recorded
