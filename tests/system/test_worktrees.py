@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from treadle.execution import Environment
-from treadle.runners import checkouts
-from treadle.runners.checkouts import WorktreeError, alone
-from treadle.runners.git import Git, GitError
-from treadle.runners.projects import Project
-from treadle.runners.worktrees import Worktrees
+from treadle.runners.projects import checkouts
+from treadle.runners.projects.checkouts import WorktreeError, alone
+from treadle.runners.projects.git import Git, GitError
+from treadle.runners.projects.projects import Project
+from treadle.runners.projects.worktrees import Worktrees
 
 pytestmark = pytest.mark.anyio
 DEADLINE_S = 100
@@ -117,6 +117,7 @@ async def test_a_local_branch_is_before_that_of_origin_and_that_before_a_new_one
     git(clone, "checkout", "-q", "-b", "both", "origin/both")
     ours = commit(clone, "ours")
     git(clone, "checkout", "-q", "-b", "here", "origin/main")
+    git(clone, "branch", "-q", "-D", "theirs")
     git(clone, "tag", "theirs", "HEAD")  # the name of a tag is not the name of a branch
     worktrees = Worktrees(Project(alias="clone", path=str(clone)), environment)
 
@@ -245,8 +246,8 @@ async def test_many_who_want_the_same_branch_get_the_same_worktree(worktrees: Wo
 OPEN = """
 import asyncio, sys
 from treadle.execution import Environment
-from treadle.runners.projects import Project
-from treadle.runners.worktrees import Worktrees
+from treadle.runners.projects.projects import Project
+from treadle.runners.projects.worktrees import Worktrees
 
 async def main():
     async with await Environment.connect() as environment:
@@ -288,6 +289,26 @@ async def test_one_that_was_left_half_made_is_told_and_not_used(worktrees: Workt
     assert (problem.kind, problem.path) == ("half_made", made.path)
     git(repository, *str(problem).rpartition(": git ")[2].split())  # what it says to type helps
     assert (await worktrees.open("x")).path == made.path
+
+
+async def test_whoever_is_cancelled_leaves_nothing_half_made(
+    worktrees: Worktrees, repository: Path, tmp_path: Path
+) -> None:
+    """A filter that waits stands for a checkout that takes long."""
+    (repository / ".gitattributes").write_text("file filter=slow\n")
+    commit(repository, "second")
+    began = tmp_path / "began"
+    os.mkfifo(began)
+    git(repository, "config", "filter.slow.smudge", f"echo > {began}; sleep 60; cat")
+    opening = asyncio.create_task(worktrees.open("x"))
+    async with asyncio.timeout(DEADLINE_S):
+        await asyncio.to_thread(began.read_text)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    git(repository, "config", "--unset", "filter.slow.smudge")
+    assert (await worktrees.open("x")).path == str(repository / ".worktrees/x")
+    assert git(repository / ".worktrees/x", "status", "--porcelain") == ""
 
 
 # --- removed ---------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from treadle.cli.prompt import read_prompt
 from treadle.errors import TreadleError
 from treadle.runners.engine import Engine, Timeouts
 from treadle.runners.events import ResumeToken
-from treadle.runners.projects import Projects
+from treadle.runners.projects.projects import Projects
 from treadle.runners.registry import UnknownEngine, engine_names, find_engine, make_runner
 from treadle.runners.router import EngineEntry, Router
 from treadle.runners.runner import Runner
@@ -123,7 +123,7 @@ async def folder_of(plan: RunPlan, given: str | None) -> str:
 
 async def _project_folder(name: str, branch: str | None) -> str:
     from treadle.execution import Environment
-    from treadle.runners.worktrees import Worktrees
+    from treadle.runners.projects.worktrees import Worktrees
 
     project = Projects().find(name)
     async with await Environment.connect(None) as machine:

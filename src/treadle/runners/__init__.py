@@ -27,21 +27,23 @@ if TYPE_CHECKING:
         Timeouts,
         Withdrawn,
     )
-    from treadle.runners.events import (
-        Action,
-        ActionEvent,
-        CompletedEvent,
-        Event,
-        ResumeToken,
-        StartedEvent,
-        TextDelta,
-    )
+    from treadle.runners.events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent, TextDelta
     from treadle.runners.native import TreadleRunner
     from treadle.runners.opencode import OpenCodeRunner
     from treadle.runners.pi import PiRunner
+    from treadle.runners.progress import Progress, Snapshot, Step
+    from treadle.runners.projects.checkouts import Worktree, WorktreeError
+    from treadle.runners.projects.projects import Project, ProjectError, Projects
+    from treadle.runners.projects.worktrees import Worktrees
     from treadle.runners.registry import UnknownEngine, engine_names, find_engine, make_runner
     from treadle.runners.resume import ResumeLine
+    from treadle.runners.router import EngineEntry, Route, RouteError, Router
     from treadle.runners.runner import Run, Runner
+    from treadle.runners.scheduling.jobs import Job, JobHandle
+    from treadle.runners.scheduling.journal import JournalError, JournalInUse
+    from treadle.runners.scheduling.queues import Limits, QueueFull
+    from treadle.runners.scheduling.recovery import Interrupted, Recovery
+    from treadle.runners.scheduling.scheduler import Scheduler, SchedulerStats
     from treadle.runners.status import EngineStatus, engine_statuses
 
 # Loaded when first used: a program that drives one engine does not pay for the others.
@@ -56,24 +58,47 @@ _HOME = {
     "CompletedEvent": "events",
     "Ending": "engine",
     "Engine": "engine",
+    "EngineEntry": "router",
     "EngineStatus": "status",
     "Event": "events",
     "GiveUp": "engine",
+    "Interrupted": "scheduling.recovery",
+    "Job": "scheduling.jobs",
+    "JobHandle": "scheduling.jobs",
+    "JournalError": "scheduling.journal",
+    "JournalInUse": "scheduling.journal",
+    "Limits": "scheduling.queues",
     "OpenCodeRunner": "opencode",
     "PiRunner": "pi",
+    "Progress": "progress",
+    "Project": "projects.projects",
+    "ProjectError": "projects.projects",
+    "Projects": "projects.projects",
+    "QueueFull": "scheduling.queues",
+    "Recovery": "scheduling.recovery",
     "Reply": "engine",
     "ResumeLine": "resume",
     "ResumeToken": "events",
+    "Route": "router",
+    "RouteError": "router",
+    "Router": "router",
     "Run": "runner",
     "RunOptions": "engine",
     "RunRequest": "engine",
     "Runner": "runner",
+    "Scheduler": "scheduling.scheduler",
+    "SchedulerStats": "scheduling.scheduler",
+    "Snapshot": "progress",
     "StartedEvent": "events",
+    "Step": "progress",
     "TextDelta": "events",
     "Timeouts": "engine",
     "TreadleRunner": "native",
     "UnknownEngine": "registry",
     "Withdrawn": "engine",
+    "Worktree": "projects.checkouts",
+    "WorktreeError": "projects.checkouts",
+    "Worktrees": "projects.worktrees",
     "engine_names": "registry",
     "engine_statuses": "status",
     "find_engine": "registry",
@@ -91,24 +116,47 @@ __all__ = [
     "CompletedEvent",
     "Ending",
     "Engine",
+    "EngineEntry",
     "EngineStatus",
     "Event",
     "GiveUp",
+    "Interrupted",
+    "Job",
+    "JobHandle",
+    "JournalError",
+    "JournalInUse",
+    "Limits",
     "OpenCodeRunner",
     "PiRunner",
+    "Progress",
+    "Project",
+    "ProjectError",
+    "Projects",
+    "QueueFull",
+    "Recovery",
     "Reply",
     "ResumeLine",
     "ResumeToken",
+    "Route",
+    "RouteError",
+    "Router",
     "Run",
     "RunOptions",
     "RunRequest",
     "Runner",
+    "Scheduler",
+    "SchedulerStats",
+    "Snapshot",
     "StartedEvent",
+    "Step",
     "TextDelta",
     "Timeouts",
     "TreadleRunner",
     "UnknownEngine",
     "Withdrawn",
+    "Worktree",
+    "WorktreeError",
+    "Worktrees",
     "engine_names",
     "engine_statuses",
     "find_engine",

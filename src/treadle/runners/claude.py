@@ -18,11 +18,13 @@ from treadle.arguments import texts
 from treadle.runners import claude_control
 from treadle.runners.engine import Approve, CloseInput, Ending, Engine, Output, RunRequest, Timeouts
 from treadle.runners.events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent, TextDelta
+from treadle.runners.json_line import read_object
 from treadle.runners.notes import Notes, end_by_code
 from treadle.runners.resume import ResumeLine
 from treadle.runners.runner import Runner
 from treadle.runners.titles import cut, short_output
 from treadle.runners.tool_names import tool_action
+from treadle.runners.usage import add_usage
 
 NAME: Final = "claude"
 MAX_OPEN: Final = 1000
@@ -53,20 +55,12 @@ _META: Final[tuple[str, ...]] = (
     "tools",
     "mcp_servers",
 )
-# claude's names for one model's share of a run, and for the main conversation's.
-_USED: Final = {
-    "input_tokens": ("inputTokens", "input_tokens"),
-    "cached_input_tokens": ("cacheReadInputTokens", "cache_read_input_tokens"),
-    "cache_write_input_tokens": ("cacheCreationInputTokens", "cache_creation_input_tokens"),
-    "output_tokens": ("outputTokens", "output_tokens"),
-}
 _WHY: Final = {
     "error_max_turns": "claude stopped: it had reached its maximum number of turns",
     "error_max_budget_usd": "claude stopped: it had spent its budget",
     "error_during_execution": "claude was interrupted",
 }
 _EXIT_CODE: Final = re.compile(r"Exit code (\d+)\b")
-_decode = msgspec.json.Decoder().decode
 
 
 @dataclass(slots=True)
@@ -109,11 +103,8 @@ def new_state(request: RunRequest) -> ClaudeState:
 
 
 def translate(state: ClaudeState, line: bytes) -> Iterable[Output]:
-    try:
-        message = _decode(line)
-    except msgspec.DecodeError:
-        return ()  # a warning of a library, printed on the wrong stream
-    if not isinstance(message, dict):
+    message = read_object(line)
+    if message is None:
         return ()
     match message.get("type"):
         case "assistant" | "user" as role:
@@ -218,14 +209,25 @@ def _why(message: dict[str, Any], answer: str) -> str:
 
 def _usage(message: dict[str, Any]) -> dict[str, Any] | None:
     """`usage` is that of the main conversation's last turn; `modelUsage` that of all models in this process."""
-    models = [used for used in (message.get("modelUsage") or {}).values() if isinstance(used, dict)]
-    main = message.get("usage")
     used: dict[str, Any] = {}
-    for name, (of_model, of_main) in _USED.items():
-        if models:
-            used[name] = sum(model.get(of_model) or 0 for model in models)
-        elif isinstance(main, dict) and of_main in main:
-            used[name] = main[of_main]
+    for model in (message.get("modelUsage") or {}).values():
+        if isinstance(model, dict):
+            add_usage(
+                used,
+                fresh=model.get("inputTokens"),
+                cached=model.get("cacheReadInputTokens"),
+                cache_write=model.get("cacheCreationInputTokens"),
+                output=model.get("outputTokens"),
+            )
+    main = message.get("usage")
+    if not used and isinstance(main, dict):
+        add_usage(
+            used,
+            fresh=main.get("input_tokens"),
+            cached=main.get("cache_read_input_tokens"),
+            cache_write=main.get("cache_creation_input_tokens"),
+            output=main.get("output_tokens"),
+        )
     if isinstance(message.get("total_cost_usd"), int | float):
         used["cost_usd"] = message["total_cost_usd"]
     return used or None

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import msgspec
-
 from treadle.runners.engine import Approve, Ending, Engine, Output, RunRequest, Timeouts
 from treadle.runners.events import (
     Action,
@@ -21,6 +19,7 @@ from treadle.runners.events import (
     ResumeToken,
     StartedEvent,
 )
+from treadle.runners.json_line import read_object
 from treadle.runners.notes import Notes, end_by_code
 from treadle.runners.resume import ResumeLine
 from treadle.runners.runner import Runner
@@ -52,7 +51,6 @@ _EXEC_ONLY: Final = frozenset(
         "--cyber-access-program",
     }
 )
-_decode = msgspec.json.Decoder().decode
 
 
 def find_exec_only_flag(args: Sequence[str]) -> str | None:
@@ -114,11 +112,8 @@ def new_state(request: RunRequest, engine: str = NAME, label: str = "codex exec"
 
 
 def translate(state: CodexState, line: bytes) -> Iterable[Output]:
-    try:
-        message = _decode(line)
-    except msgspec.DecodeError:
-        return ()  # a warning of a library, printed on the wrong stream
-    if not isinstance(message, dict):
+    message = read_object(line)
+    if message is None:
         return ()
     kind = message.get("type")
     held, state.error = state.error, None

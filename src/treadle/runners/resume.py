@@ -50,13 +50,13 @@ class ResumeLine:
 
     def extract(self, text: str | None) -> ResumeToken | None:
         """The session of the last such line in a text."""
-        found = None
-        for match in self._line.finditer(text or ""):
-            value = match["value"]
-            if self.fits(value):
-                found = ResumeToken(self.engine, value)
-        return found
+        lines = self.find(text or "")
+        return lines[-1][2] if lines else None
 
-    def without(self, text: str) -> str:
-        """The text without such lines."""
-        return self._line.sub("", text).strip() if self._line.search(text) else text
+    def find(self, text: str) -> list[tuple[int, int, ResumeToken]]:
+        """All such lines: where each begins, where it ends (without its line end), and the session that it names."""
+        return [
+            (match.start(), match.end(), ResumeToken(self.engine, match["value"]))
+            for match in self._line.finditer(text)
+            if self.fits(match["value"])
+        ]

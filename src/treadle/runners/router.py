@@ -11,15 +11,14 @@ it was written: an unknown `/word` may be a command of the engine itself.
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from treadle.errors import ArgumentValueError, TreadleError
-from treadle.runners.branches import branch_problem
 from treadle.runners.engine import Engine
 from treadle.runners.events import ResumeToken
+from treadle.runners.projects.branches import branch_problem
 from treadle.runners.resume import ResumeLine
 
 # What is asked when a session is taken up without a word.
@@ -30,7 +29,6 @@ RouteProblem: TypeAlias = Literal["bad_branch", "duplicate", "empty", "unavailab
 # `/web@some_bot` is how chats name the bot that is meant.
 _COMMAND: Final = re.compile(r"/(?P<name>[A-Za-z0-9][A-Za-z0-9_-]*)(?:@\w+)?")
 _WORD: Final = re.compile(r"\S+")
-_BLANK_LINES: Final = re.compile(r"\A(?:[^\S\n]*\n)+")
 
 
 class RouteError(TreadleError):
@@ -131,8 +129,11 @@ class Router:
             text: What was written.
             reply_text: The text that it replies to.
         """
-        resume = self._session(text) or self._session(reply_text or "")
-        directives, prompt = self._directives(self._without_sessions(text))
+        session, text = self._session(text)
+        directives, text = self._directives(text)
+        # Behind directives there may be one more, which then stands alone.
+        behind, prompt = self._session(text)
+        resume = session or behind or self._session(reply_text or "")[0]
         if not prompt.strip():
             if resume is None:
                 raise RouteError("there is nothing to do yet: write what should be done", "empty")
@@ -152,25 +153,22 @@ class Router:
 
     # --- sessions ---
 
-    def _session(self, text: str) -> ResumeToken | None:
-        """That of the last line that names one, whichever engine it is of."""
-        found = [token for entry in self._engines.values() if (token := entry.resume.extract(text))]
-        if len(found) < 2:
-            return found[0] if found else None
-        lines = reversed(text.split("\n"))
-        by_line = (token for line in lines for e in self._engines.values() if (token := e.resume.extract(line)))
-        return next(by_line, found[0])
+    def _session(self, text: str) -> tuple[ResumeToken | None, str]:
+        """The last session that is named, whichever engine it is of, and the text without the lines that name any.
 
-    def _without_sessions(self, text: str) -> str:
-        """Without the lines that name sessions, and without the blank lines that are then at an end."""
-        if self._session(text) is None:
-            return text
-        kept = deque(line for line in text.split("\n") if self._session(line) is None)
-        while kept and not kept[0].strip():
-            kept.popleft()
-        while kept and not kept[-1].strip():
-            kept.pop()
-        return "\n".join(kept)
+        Blank lines that are then at an end go too.
+        """
+        lines = (line for entry in self._engines.values() for line in entry.resume.find(text))
+        found = sorted(lines, key=lambda line: line[0])
+        if not found:
+            return None, text
+        kept, at = [], 0
+        for start, end, _ in found:
+            kept.append(text[at:start])
+            at = max(at, end + 1)  # with its line end
+        rest = "".join([*kept, text[at:]])
+        last = max(found, key=lambda line: line[0])  # of two engines that write it alike, the first
+        return last[2], _without_blank_ends(rest)
 
     # --- directives ---
 
@@ -187,7 +185,7 @@ class Router:
             return found, text
         rest = text[end:]
         # Nothing else on that line: it goes with its end.
-        return found, _BLANK_LINES.sub("", rest) if end == at else rest
+        return found, rest[_blank_lines(rest) :] if end == at else rest
 
     def _take(self, found: _Directives, word: str) -> bool:
         """Whether a word says where to go."""
@@ -229,10 +227,20 @@ class Router:
         return name
 
 
+def _blank_lines(text: str) -> int:
+    """The end of the blank lines at its beginning."""
+    blank = len(text) - len(text.lstrip())
+    return text.rfind("\n", 0, blank) + 1
+
+
+def _without_blank_ends(text: str) -> str:
+    end = text.find("\n", len(text.rstrip()))
+    return text[_blank_lines(text) : len(text) if end < 0 else end]
+
+
 def _first_line_end(text: str) -> int:
     """The end of the first line that is not blank."""
-    blank = _BLANK_LINES.match(text)
-    end = text.find("\n", blank.end() if blank else 0)
+    end = text.find("\n", _blank_lines(text))
     return len(text) if end < 0 else end
 
 

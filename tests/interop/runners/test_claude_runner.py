@@ -99,7 +99,7 @@ async def test_a_subagent_and_what_it_does(stage: EngineHome) -> None:
     (above,) = [event.action.id for event in events if isinstance(event, ActionEvent) and event.phase == "started"][:1]
     below = next(event.action for event in events[1:-1] if event.action.kind == "command")
     assert below.detail["parent_tool_use_id"] == above
-    assert events[-1].usage["input_tokens"] == 4 * 11  # the subagent's share too
+    assert events[-1].usage["input_tokens"] == 4 * (11 + 3)  # the subagent's share too
 
 
 @pytest.mark.parametrize(

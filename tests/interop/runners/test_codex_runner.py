@@ -35,6 +35,11 @@ def runner(request: pytest.FixtureRequest, stage: EngineHome) -> Runner:
     return CodexRunner([sys.executable, "-m", "treadle"], env=stage.env("treadle"), cwd=stage.project)
 
 
+def _extra(runner: Runner) -> int:
+    """codex tells about its environment in a message of the user, we in one of the developer."""
+    return 0 if "treadle" in runner.command else 1
+
+
 def shapes(events: list[Any]) -> list[tuple[str, ...]]:
     return [
         (event.type, event.action.kind, event.phase) if isinstance(event, ActionEvent) else (event.type,)
@@ -49,7 +54,7 @@ async def test_an_answer_and_the_same_session_again(runner: Runner, stage: Engin
     assert (first[-1].ok, first[-1].answer) == (True, "pong: last line")
     assert any(prompt in seen for seen in stage.model.prompts())  # all of it, unchanged
     again = await drain(runner.run("USERS?", first[-1].resume))
-    assert (again[-1].answer, again[-1].resume) == ("users=3", first[-1].resume)
+    assert (again[-1].answer, again[-1].resume) == (f"users={2 + _extra(runner)}", first[-1].resume)
     assert again[-1].usage == first[-1].usage  # of each run alone, though codex counts for the session
     assert runner.extract_resume(runner.format_resume(again[-1].resume)) == first[-1].resume
 
@@ -83,8 +88,10 @@ async def test_a_model_that_fails(runner: Runner, prompt: str, words: str) -> No
     assert words in completed.error or (prompt == "HTTP:500" and "high demand" in completed.error)
     assert completed.resume is not None
     told = [event for event in events if isinstance(event, ActionEvent) and event.action.kind != "turn"]
-    assert {event.action.id for event in told} == {f"{runner.engine.name}.reconnect"}  # nothing is said twice
-    assert [event.phase for event in told] == ["started", "updated", "updated"]
+    assert {event.action.id for event in told} <= {f"{runner.engine.name}.reconnect"}  # nothing is said twice
+    # codex tries again even when it is not let in; we do not.
+    tries = 0 if prompt == "HTTP:401" and not _extra(runner) else 3
+    assert [event.phase for event in told] == ["started", "updated", "updated"][:tries]
 
 
 async def test_a_model_that_fails_twice(runner: Runner) -> None:
@@ -119,4 +126,4 @@ async def test_two_resumes_at_once_lose_no_turn(runner: Runner, stage: EngineHom
     stage.model.open_gate("two")
     stage.model.open_gate("three")
     assert [(await events)[-1].ok for events in both] == [True, True]
-    assert (await drain(runner.run("USERS?", token)))[-1].answer == "users=5"
+    assert (await drain(runner.run("USERS?", token)))[-1].answer == f"users={4 + _extra(runner)}"

@@ -10,7 +10,7 @@ import pytest
 
 from treadle.cli.run_plan import PlanError, RunPlan, read_plan, read_resume, runner_of
 from treadle.runners.events import ResumeToken
-from treadle.runners.projects import Projects
+from treadle.runners.projects.projects import Projects
 
 ID = "0199a213-81c0-7800-8aa1-bbab2a035a53"
 CODEX = ResumeToken("codex", ID)

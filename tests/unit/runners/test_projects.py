@@ -9,7 +9,7 @@ import pytest
 
 from treadle.config import ConfigError
 from treadle.errors import ArgumentValueError
-from treadle.runners.projects import Project, ProjectError, Projects
+from treadle.runners.projects.projects import Project, ProjectError, Projects
 
 
 @pytest.fixture

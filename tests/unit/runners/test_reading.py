@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from treadle.runners.engine import Ending, Engine, GiveUp, RunRequest
 from treadle.runners.events import Action, ActionEvent, CompletedEvent, ResumeToken, StartedEvent, TextDelta
 from treadle.runners.reading import Reading
-from treadle.runners.registry import find_engine
+from treadle.runners.registry import BUILT_IN, find_engine
 
 SESSION = "019b73c4-0c3f-7701-a0bb-aac6b4d8a3bc"
 OTHER = "123e4567-e89b-12d3-a456-426614174000"
@@ -85,7 +85,7 @@ def test_one_end_and_it_is_last(chunks: list[bytes], ending: Ending, session: st
 
 
 @given(chunks=st.lists(st.binary(max_size=200), max_size=20), ending=endings)
-@pytest.mark.parametrize("name", ["codex", "treadle"])
+@pytest.mark.parametrize("name", list(BUILT_IN))
 def test_any_bytes_from_any_engine(name: str, chunks: list[bytes], ending: Ending) -> None:
     outputs = run(find_engine(name), chunks, ending)
     assert isinstance(outputs[-1], CompletedEvent)

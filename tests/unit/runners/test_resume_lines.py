@@ -77,9 +77,3 @@ def test_ours_is_not_taken_for_codex() -> None:
     assert CodexRunner().extract_resume(line) is None
     assert ours.extract_resume(line) == ResumeToken("treadle", SESSION)
     assert ours.extract_resume(f"codex resume {SESSION}") is None
-
-
-def test_lines_are_taken_out_of_a_prompt() -> None:
-    line = CodexRunner().engine.resume
-    assert line.without(f"go on\n`codex resume {SESSION}`\n") == "go on"
-    assert line.without("  keep  \n my   spaces ") == "  keep  \n my   spaces "

@@ -171,6 +171,18 @@ def test_the_text_counts_before_the_reply_and_the_last_line_before_the_others() 
     )
 
 
+def test_two_engines_that_write_their_sessions_alike() -> None:
+    twin = ResumeLine("twin", "codex resume {}", "codex resume")
+    router = Router([EngineEntry(name=line.engine, resume=line) for line in (CODEX, twin)], "twin")
+    route = router.resolve(f"a\ncodex resume {ONE}\nb")
+    assert route == Route(engine="codex", prompt="a\nb", resume=ResumeToken("codex", ONE))
+
+
+def test_a_session_behind_directives() -> None:
+    route = ROUTER.resolve(f"/web codex resume {ONE}\ngo on", f"claude -r {TWO}")
+    assert route == Route(engine="codex", prompt="go on", resume=ResumeToken("codex", ONE), project="web")
+
+
 def test_lines_of_sessions_are_cut_out_and_the_rest_is_as_it_was() -> None:
     text = f"  a\n\n  b  \nclaude -r {ONE}\n\tc  \n\n`codex resume {TWO}`\n"
     assert ROUTER.resolve(text).prompt == "  a\n\n  b  \n\tc  "

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+from shlex import quote
 from typing import Final
 
 from treadle.execution import Environment
-from treadle.runners.branches import branch_problem
-from treadle.runners.checkouts import (
+from treadle.runners.projects.branches import branch_problem
+from treadle.runners.projects.checkouts import (
     Repository,
     Worktree,
     WorktreeError,
@@ -22,8 +23,8 @@ from treadle.runners.checkouts import (
     parse_list,
     remove_empty,
 )
-from treadle.runners.git import CHANGE_S, Git, GitError
-from treadle.runners.projects import Project
+from treadle.runners.projects.git import CHANGE_S, Git, GitError
+from treadle.runners.projects.projects import Project
 
 # What git writes into a worktree that it has begun to make, and takes away when it is done.
 _HALF_MADE: Final = "initializing"
@@ -136,7 +137,7 @@ class Worktrees:
         if found.locked == _HALF_MADE:
             message = (
                 f"{found.path} was not made to its end. If nobody is making it now, remove it: "
-                f"git worktree remove -f -f {found.path}"
+                f"git worktree remove -f -f {quote(found.path)}"
             )
             raise WorktreeError(message, "half_made", branch=branch, path=found.path)
         if not found.vanished:
@@ -160,7 +161,7 @@ class Worktrees:
             return (branch,)
         if await self._commit(f"refs/remotes/origin/{branch}"):
             return ("--track", "-b", branch, f"refs/remotes/origin/{branch}")
-        return ("--no-track", "-b", branch, await self._base(branch))
+        return ("-b", branch, await self._base(branch))
 
     async def _base(self, branch: str) -> str:
         configured = self._project.base
@@ -196,11 +197,13 @@ class Worktrees:
         if not found.managed:
             message = (
                 f"{found.path} is not below {repository.root}, so it is not removed here; "
-                f"to do it yourself: git worktree remove {found.path}"
+                f"to do it yourself: git worktree remove {quote(found.path)}"
             )
             raise WorktreeError(message, "outside", branch=branch, path=found.path)
         if found.locked is not None:
-            message = f"{found.path} is locked ({found.locked or 'no reason given'}): git worktree unlock {found.path}"
+            message = (
+                f"{found.path} is locked ({found.locked or 'no reason given'}): git worktree unlock {quote(found.path)}"
+            )
             raise WorktreeError(message, "locked", branch=branch, path=found.path)
         return found
 
@@ -209,7 +212,7 @@ class Worktrees:
         status = await git.tell("status", "--porcelain", "-z", "--untracked-files=normal", "--ignore-submodules=none")
         if status:
             message = (
-                f"{found.path} has changes that are not committed: commit them (git -C {found.path} commit -a), "
+                f"{found.path} has changes that are not committed: commit them (git -C {quote(found.path)} commit -a), "
                 "or force the removal"
             )
             raise WorktreeError(message, "dirty", branch=branch, path=found.path)
@@ -220,7 +223,7 @@ class Worktrees:
         if count != "0":
             message = (
                 f"{count} commit(s) of `{branch}` are in no other branch and on no remote: push them "
-                f"(git -C {found.path} push -u origin HEAD), merge them, or force the removal"
+                f"(git -C {quote(found.path)} push -u origin HEAD), merge them, or force the removal"
             )
             raise WorktreeError(message, "unpushed", branch=branch, path=found.path)
 

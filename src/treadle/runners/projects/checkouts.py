@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeAlias
 from msgspec import Struct
 
 from treadle.errors import TreadleError
-from treadle.runners.git import CHANGE_S
+from treadle.runners.projects.git import CHANGE_S
 
 # As long as somebody else's checkout may take.
 LOCK_S: Final = CHANGE_S

@@ -6,18 +6,25 @@ to be in the environment (as they are when Treadle runs in a hook). What is aske
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import re
-from typing import Final
+import uuid
+from typing import Final, NamedTuple
 
-from treadle.errors import ExecError, ExecTimeout, TreadleError
-from treadle.execution import CompletedRun, Environment, EnvPolicy
-from treadle.execution.env_policy import child_environment
+from treadle.errors import ExecError, TreadleError
+from treadle.execution import Environment, EnvPolicy, ExecParams, Output, OutputStream, Process
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 # A question is answered in milliseconds; on a cold network file system in seconds.
 ASK_S: Final = 30.0
 # A checkout of a very large repository.
 CHANGE_S: Final = 300.0
+# A checkout that is stopped is removed again; after that git is killed, which takes no time.
+TIDY_S: Final = 10.0
+END_S: Final = 5.0
 
 # A hook is code of the repository that may ask, wait or fail; a monitor is a daemon that would outlive us.
 _SETTINGS: Final = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "advice.detachedHead=false")
@@ -43,6 +50,8 @@ _TIES: Final = (
 _POLICY: Final = EnvPolicy(inherit="all", ignore_default_excludes=True, exclude=_TIES, set={}, include_only=())
 _CREDENTIALS: Final = re.compile(r"(?<=://)[^/@\s]+@")
 MAX_SAID: Final = 2000
+# Of each stream; a list of a thousand worktrees is a hundredth of it.
+MAX_OUTPUT: Final = 16 << 20
 
 
 class GitError(TreadleError):
@@ -64,6 +73,12 @@ class GitError(TreadleError):
         self.folder = folder
         self.exit_code = exit_code
         self.said = said
+
+
+class _Done(NamedTuple):
+    exit_code: int | None
+    stdout: bytes
+    stderr: bytes
 
 
 class Git:
@@ -96,16 +111,47 @@ class Git:
         message = f"git {words[0]} failed in {self.folder} (exit {done.exit_code}): {said or 'it did not say why'}"
         raise GitError(message, command=words, folder=self.folder, exit_code=done.exit_code, said=said)
 
-    async def _run(self, words: tuple[str, ...], timeout: float) -> CompletedRun:
-        environ = child_environment(_ENV, _POLICY, os.environ)
-        command = ["git", *_SETTINGS, *words]
+    async def _run(self, words: tuple[str, ...], timeout: float) -> _Done:
+        params = ExecParams(
+            process_id=f"git-{uuid.uuid4()}",
+            argv=["git", *_SETTINGS, *words],
+            cwd=self.folder,
+            env=_ENV,
+            env_policy=_POLICY,
+        )
         try:
-            return await self._environment.run(command, cwd=self.folder, env=environ, timeout=timeout)
-        except ExecTimeout:
+            process = await self._environment.start(params)
+            return await _collect(process, timeout)
+        except TimeoutError:
             message = f"git {words[0]} took longer than {timeout:g} s in {self.folder} and was stopped; try again"
         except ExecError as error:
             message = f"git cannot be run in {self.folder}: {error}; is git installed, and is the folder there?"
         raise GitError(message, command=words, folder=self.folder)
+
+
+async def _collect(process: Process, timeout: float) -> _Done:
+    """To its end, which is waited for also when it is stopped: git then tidies up what it had begun."""
+    output = {OutputStream.STDOUT: bytearray(), OutputStream.STDERR: bytearray()}
+    try:
+        async with asyncio.timeout(timeout):
+            async for event in process.events():
+                if isinstance(event, Output) and len(output[event.stream]) < MAX_OUTPUT:
+                    output[event.stream] += event.chunk
+    finally:
+        if not process.closed:
+            await _stop(process)
+    if process.failure is not None:
+        raise ExecError(process.failure)
+    return _Done(process.exit_code, bytes(output[OutputStream.STDOUT]), bytes(output[OutputStream.STDERR]))
+
+
+async def _stop(process: Process) -> None:
+    try:
+        async with asyncio.timeout(TIDY_S + END_S):
+            await process.terminate(TIDY_S)
+            await process.wait()
+    except (TimeoutError, ExecError) as error:
+        logger.warning("%s may still run: %s", process.process_id, error or "it was stopped, and has not ended")
 
 
 def _text(data: bytes) -> str:

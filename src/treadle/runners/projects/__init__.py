@@ -1,0 +1,1 @@
+"""Folders under short names, and their branches as git worktrees."""

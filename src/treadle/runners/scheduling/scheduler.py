@@ -1,0 +1,331 @@
+"""`Scheduler`: jobs over runners, one at a time per session, kept over a restart.
+
+It owns who is told what and when, and that the journal knows it first. Which job is next is `SessionQueues`' to say,
+how a run is read and stopped is `Attempt`'s. It belongs to one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Coroutine, Sequence
+from types import TracebackType
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from treadle.errors import ArgumentValueError, TreadleError
+from treadle.runners.events import CompletedEvent, Event, ResumeToken
+from treadle.runners.scheduling.attempt import Attempt, failed
+from treadle.runners.scheduling.jobs import Job, JobHandle, OnEvent, RunnerLike
+from treadle.runners.scheduling.journal import CLOSE_S, Journal, JournalError, NoJournal, journal_path
+from treadle.runners.scheduling.ledger import Done, Entry, Queued, Running, Session, encode
+from treadle.runners.scheduling.queues import Limits, QueueFull, SessionQueues
+from treadle.runners.scheduling.recovery import Policy, Recovery, plan_recovery
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+AtExit: TypeAlias = Literal["keep", "cancel"]
+
+CANCELLED: Final = "cancelled"
+CANCELLED_EARLY: Final = "cancelled before it started"
+STOPPED: Final = "interrupted: the scheduler was stopped"
+STOPPED_EARLY: Final = "the scheduler was stopped before it started"
+KEPT: Final = f"{STOPPED_EARLY}; it is kept for the next start"
+ORPHANED: Final = "not started: the job that it follows ended before its session was known"
+
+
+class SchedulerStats(NamedTuple):
+    """What there is to do (`running`, `queued`, for how many `sessions`), and what was done since the beginning."""
+
+    running: int
+    queued: int
+    sessions: int
+    completed: int
+    refused: int
+
+
+class Scheduler:
+    """Runs jobs; to be used as `async with Scheduler(…) as scheduler`.
+
+    Args:
+        runner_for: Gives the runner for a job, whenever one is about to run; else the job's engine is run as it is.
+        home: Where the journal is (`runs/journal`). Without it: `$TREADLE_HOME`, `$CODEX_HOME` or `~/.treadle`.
+        durable: Whether there is a journal. Without one, everything is forgotten at the end.
+        limits: How many jobs may run and wait.
+        at_exit: What becomes of jobs that are not done at the end of the block. Those that run are stopped in any case.
+            `keep`: the journal keeps them all for the next start; `cancel`: it forgets them.
+        stop_s: How long a run that was asked to stop may take to do so, before it is made to; and then once more.
+    """
+
+    def __init__(
+        self,
+        runner_for: Callable[[Job], RunnerLike] | None = None,
+        *,
+        home: str | os.PathLike[str] | None = None,
+        durable: bool = True,
+        limits: Limits | None = None,
+        at_exit: AtExit = "keep",
+        stop_s: float = 10.0,
+    ) -> None:
+        self._runner_for = runner_for or _plain_runner
+        self._journal = Journal(journal_path(home)) if durable else NoJournal()
+        self._keeps = durable and at_exit == "keep"
+        self._stop_s = stop_s
+        self._queues: SessionQueues[JobHandle] = SessionQueues(limits or Limits())
+        self._jobs: dict[str, JobHandle] = {}
+        self._attempts: dict[JobHandle, Attempt] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._found: list[Entry] = []
+        self._recovering = asyncio.Lock()
+        self._open = False
+        self._completed = self._refused = 0
+
+    async def __aenter__(self) -> Scheduler:
+        self._found = await self._journal.open()
+        self._open = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._open = False
+        # Also when whoever waits here is cancelled: nobody else would end the runs.
+        await asyncio.shield(asyncio.ensure_future(self._close()))
+
+    def stats(self) -> SchedulerStats:
+        return SchedulerStats(*self._queues.stats(), completed=self._completed, refused=self._refused)
+
+    @property
+    def jobs(self) -> list[JobHandle]:
+        """Those that wait and those that run, in the order in which they came."""
+        return list(self._jobs.values())
+
+    def find(self, id: str) -> JobHandle | None:
+        """The job with this id, unless it has ended."""
+        return self._jobs.get(id)
+
+    async def submit(self, job: Job, on_event: OnEvent | None = None, *, after: JobHandle | None = None) -> JobHandle:
+        """Take a job on. It runs at once, or when it is its turn. When this returns, it is safe from a restart.
+
+        Args:
+            job: What to run.
+            on_event: Called with the job and each of its events. It must not block.
+            after: A job of this scheduler, in whose session this one is to run, as soon as that is known.
+
+        Raises `QueueFull`, `JournalError` and `ArgumentValueError`; then nothing was taken on.
+        """
+        self._check(job, after)
+        job = _placed(job if after is None else _within(job, after.session))
+        handle = JobHandle(job, self._cancel, _listener(job, on_event))
+        if after is not None and after.session is None and after not in self._queues:
+            self._complete(handle, failed(handle, ORPHANED))
+            return handle
+        behind = self._enqueue(handle, after)
+        try:
+            await self._journal.write(Queued(job, None if behind is None else behind.id))
+        except BaseException as error:
+            self._withdraw(handle, written=not isinstance(error, JournalError))
+            raise
+        self._queues.confirm(handle)
+        self._start_next()
+        return handle
+
+    def _check(self, job: Job, after: JobHandle | None) -> None:
+        self._check_open()
+        if self._found:
+            raise TreadleError(
+                f"in the journal are jobs of an earlier scheduler ({len(self._found)}): "
+                'first call `await scheduler.recover("continue")` or `recover("drop")`'
+            )
+        if job.id in self._jobs:
+            raise ArgumentValueError("job", f"there is a job {job.id!r} already: give this one another id, or none")
+        if after is not None and job.resume is not None:
+            raise ArgumentValueError("after", "a job with `resume` has a session already: leave out one of the two")
+        if after is not None and after.state != "done" and self.find(after.id) is not after:
+            raise ArgumentValueError("after", "that job is not one of this scheduler: submit both to the same one")
+        engine = after.job.engine if after is not None else job.resume.engine if job.resume else job.engine
+        if engine != job.engine:
+            raise ArgumentValueError("job", f"a session of {engine} cannot be continued by {job.engine}")
+        try:
+            encode(Queued(job))
+        except (TypeError, ValueError) as error:
+            raise ArgumentValueError("job", f"the job cannot be written down as JSON: {error}") from None
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise TreadleError("the scheduler is not running: use it inside `async with Scheduler(…) as scheduler`")
+
+    def _enqueue(self, handle: JobHandle, after: JobHandle | None, *, force: bool = False) -> JobHandle | None:
+        try:
+            if after is None or handle.session is not None:
+                behind = self._queues.add(handle, session=handle.session, force=force)
+            else:
+                behind = self._queues.add(handle, after=after, force=force)
+        except QueueFull:
+            self._refused += 1
+            raise
+        self._jobs[handle.id] = handle
+        return behind
+
+    def _withdraw(self, handle: JobHandle, *, written: bool) -> None:
+        """Its submission failed, or was given up and may have been written."""
+        if self._queues.drop(handle) is None:
+            return
+        del self._jobs[handle.id]
+        if written:
+            self._spawn(self._journal.note(Done(handle.id)))
+        self._start_next()
+
+    async def recover(self, interrupted: Policy, on_event: OnEvent | None = None) -> Recovery:
+        """Take up the jobs that an earlier scheduler left behind; to be called before the first `submit`.
+
+        Those that waited wait again, in their order. Those that ran were cut off; whether they go on is for the policy.
+
+        Args:
+            interrupted: `drop`, or `continue`: go on in the session, if it is known, with the prompt `continue`. Or a
+                function that says it for each.
+            on_event: As for `submit`.
+
+        Raises `JournalError`; then they are still there.
+        """
+        async with self._recovering:
+            self._check_open()
+            plan = plan_recovery(self._found, interrupted)
+            if plan.lines:
+                await self._journal.write(*plan.lines)
+                self._check_open()
+            self._found = []
+        handles: list[JobHandle] = []
+        for job, after in plan.jobs:
+            handle = JobHandle(job, self._cancel, _listener(job, on_event))
+            self._enqueue(handle, self._jobs.get(after or ""), force=True)
+            self._queues.confirm(handle)
+            handles.append(handle)
+        self._start_next()
+        return Recovery(handles, plan.interrupted, plan.orphaned)
+
+    def _start_next(self) -> None:
+        while self._open and (handle := self._queues.take()) is not None:
+            handle.begin()
+            self._attempts[handle] = Attempt(handle, self._learn, self._stop_s)
+            self._spawn(self._run(handle))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A task that the end of the scheduler waits for."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _run(self, handle: JobHandle) -> None:
+        attempt = self._attempts[handle]
+        try:
+            # Before it runs: a job that may have done something is never simply run again.
+            await self._journal.write(Running(handle.id))
+        except JournalError as error:
+            await self._finish(handle, failed(handle, f"not started: {error}"))
+            return
+        if attempt.why_stopped is None:
+            completed = await attempt.run(self._runner_for)
+            stays = self._keeps and attempt.why_stopped == STOPPED and not completed.ok
+            await self._finish(handle, completed, stays=stays)
+        elif attempt.why_stopped == STOPPED and self._keeps:
+            await self._journal.note(Queued(_within(handle.job, handle.session)))
+            await self._finish(handle, failed(handle, KEPT), stays=True)
+        else:
+            why = STOPPED_EARLY if attempt.why_stopped == STOPPED else CANCELLED_EARLY
+            await self._finish(handle, failed(handle, why))
+
+    async def _learn(self, handle: JobHandle, session: ResumeToken) -> None:
+        for job in (handle, *self._queues.learn(handle, session)):
+            job.belong(session)
+        if session != handle.job.resume:
+            await self._journal.note(Session(handle.id, session))
+
+    async def _finish(self, handle: JobHandle, completed: CompletedEvent, *, stays: bool = False) -> None:
+        # From here on it is too late to cancel it; its session is free when the journal knows that it is done.
+        del self._attempts[handle]
+        if not stays:
+            await self._journal.note(Done(handle.id))
+        orphans = self._queues.finish(handle)
+        self._complete(handle, completed)
+        self._start_next()
+        await self._take_out(orphans, ORPHANED)
+
+    async def _cancel(self, handle: JobHandle) -> bool:
+        orphans = self._queues.drop(handle)
+        if orphans is not None:
+            # It is in no queue any more: whatever happens while that is written down, it will not run.
+            await asyncio.shield(self._spawn(self._take_out([handle], CANCELLED_EARLY, orphans)))
+            return True
+        attempt = self._attempts.get(handle)
+        if attempt is not None:
+            attempt.stop(CANCELLED)
+        return attempt is not None
+
+    async def _take_out(self, handles: Sequence[JobHandle], why: str, orphans: Sequence[JobHandle] = ()) -> None:
+        """End jobs that are in no queue any more and never ran."""
+        if handles or orphans:
+            await self._journal.note(*(Done(handle.id) for handle in (*handles, *orphans)))
+        for handle in handles:
+            self._complete(handle, failed(handle, why))
+        for orphan in orphans:
+            self._complete(orphan, failed(orphan, ORPHANED))
+
+    def _complete(self, handle: JobHandle, completed: CompletedEvent) -> None:
+        if self._jobs.get(handle.id) is handle:
+            del self._jobs[handle.id]
+        self._completed += 1
+        handle.complete(completed)
+
+    async def _close(self) -> None:
+        waiting: list[JobHandle] = []
+        for handle in self._jobs.values():
+            if (orphans := self._queues.drop(handle)) is not None:
+                waiting += [handle, *orphans]
+        for attempt in self._attempts.values():
+            attempt.stop(STOPPED)
+        if self._keeps:
+            for handle in waiting:
+                self._complete(handle, failed(handle, KEPT))
+        else:
+            await self._take_out(waiting, STOPPED_EARLY)
+        try:
+            async with asyncio.timeout(2 * self._stop_s + CLOSE_S):
+                while self._tasks:
+                    await asyncio.wait(self._tasks)
+        except TimeoutError:
+            logger.error("%d jobs have not ended; the journal may not be writable", len(self._tasks))
+        await self._journal.close()
+
+
+def _plain_runner(job: Job) -> RunnerLike:
+    # Looking for engines of other packages costs time that a caller with runners of their own need not spend.
+    from treadle.runners.registry import make_runner
+
+    return make_runner(job.engine)
+
+
+def _within(job: Job, session: ResumeToken | None) -> Job:
+    return job if session is None else msgspec.structs.replace(job, resume=session)
+
+
+def _placed(job: Job) -> Job:
+    """With an absolute directory: whoever runs it after a restart may be somewhere else."""
+    if job.cwd is None:
+        return job
+    return msgspec.structs.replace(job, cwd=os.path.abspath(os.path.expanduser(job.cwd)))
+
+
+def _listener(job: Job, on_event: OnEvent | None) -> Callable[[Event], None]:
+    def listen(event: Event) -> None:
+        if on_event is None:
+            return
+        try:
+            on_event(job, event)
+        except Exception:
+            logger.exception("on_event of job %s failed; the job goes on", job.id)
+
+    return listen
