@@ -126,6 +126,15 @@ def test_an_unknown_engine_is_wrong_usage(stage: Stage) -> None:
     assert "there is no engine 'nix'; there are codex" in done.stderr
 
 
+def test_settings_are_used_or_refused(stage: Stage) -> None:
+    stage.env["PATH"] = f"{stage.programs}:/usr/bin:/bin"
+    assert "✗ the settings cannot be used" in stage.run("doctor", "-c", "model=3").stdout
+    for arguments in (["doctor", "-c", "model=3", "codex"], ["engines", "-c", "model=3"]):
+        done = stage.run(*arguments)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "leave -c out" in done.stderr
+
+
 def test_help_has_examples_and_all_commands(stage: Stage) -> None:
     listing = stage.run("--help").stdout
     for name in ("run", "engines", "doctor"):

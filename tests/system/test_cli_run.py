@@ -224,9 +224,9 @@ def test_deadlines_can_be_given(stage: Stage) -> None:
 
 WAITS = """
 signal.signal(signal.SIGTERM, lambda *_: (mark("terminated"), sys.exit(1)))
+mark("pid", str(os.getpid()))
 start()
 say(type="item.started", item=dict(id="a", type="command_execution", command="sleep 99", status="in_progress"))
-mark("pid", str(os.getpid()))
 while True: time.sleep(0.01)
 """
 
@@ -291,8 +291,8 @@ def _wait_until_gone(pid: int) -> None:
 def test_a_reader_that_leaves_ends_the_run(stage: Stage) -> None:
     stage.engine(
         """
-        start()
         mark("pid", str(os.getpid()))
+        start()
         while True:
             say(type="item.completed", item=dict(id="a", type="command_execution", command="x" * 500, exit_code=0))
         """

@@ -7,7 +7,7 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -50,6 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     start_logging("critical")
     unknown = [name for name in arguments.engine if name not in engine_names()]
+    if arguments.config_overrides and arguments.engine:
+        return refuse(_NAME, "engines are tried out with settings of ours: leave -c out", REFUSED)
     if unknown:
         known = ", ".join(engine_names())
         return refuse(_NAME, f"there is no engine {unknown[0]!a}; there are {known}", REFUSED)
@@ -74,7 +76,7 @@ async def _examine(arguments: argparse.Namespace) -> int:
 
         if not arguments.engine:
             view.began(OWN)
-            await _examine_ourselves(tell)
+            await _examine_ourselves(arguments.config_overrides, tell)
             view.ended(OWN)
         # Before the stage is set: it is about the user's own home.
         statuses = await engine_statuses(names, ask_version=False)
@@ -88,8 +90,8 @@ async def _examine(arguments: argparse.Namespace) -> int:
     return FAILED if failed else 0
 
 
-async def _examine_ourselves(tell: Callable[[str, Check], None]) -> None:
-    checks = own_checks()
+async def _examine_ourselves(overrides: Sequence[str], tell: Callable[[str, Check], None]) -> None:
+    checks = own_checks(overrides)
     while (check := await asyncio.to_thread(next, checks, None)) is not None:
         tell(OWN, check)
 

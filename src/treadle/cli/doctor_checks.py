@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -36,11 +36,11 @@ class Check(msgspec.Struct, frozen=True):
     seconds: float | None = None
 
 
-def own_checks() -> Iterator[Check]:
+def own_checks(overrides: Sequence[str] = ()) -> Iterator[Check]:
     """One after the other; the sandbox is tried out and may take a second."""
     yield Check(f"Python {sys.version.split()[0]}")
     yield _home()
-    yield from _settings()
+    yield from _settings(overrides)
     yield _sandbox()
     yield _git()
 
@@ -66,9 +66,9 @@ def _unwritable(what: str) -> Check:
     return Check(what, "failed", "set TREADLE_HOME to a folder of yours")
 
 
-def _settings() -> Iterator[Check]:
+def _settings(overrides: Sequence[str]) -> Iterator[Check]:
     try:
-        loaded = load_config(find_home(os.environ))
+        loaded = load_config(find_home(os.environ), overrides=overrides)
     except ConfigError as error:
         problems = [str(problem) for problem in error.problems]
         yield Check("the settings cannot be used", "failed", "correct them there", problems)

@@ -14,7 +14,7 @@ import msgspec
 from treadle.cli.engine_table import EngineRow, engine_row, plain, rich_lines
 from treadle.cli.live_area import LiveArea, spinner
 from treadle.cli.output import write
-from treadle.cli.process import start_logging
+from treadle.cli.process import REFUSED, refuse, start_logging
 from treadle.cli.terminal import console, is_terminal
 from treadle.runners.progress import elapsed
 from treadle.runners.status import EngineStatus, engine_statuses
@@ -41,6 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     start_logging("error")
+    if arguments.config_overrides:
+        return refuse("engines", "no setting changes what is installed: leave -c out", REFUSED)
     try:
         statuses = asyncio.run(_look(drawn=is_terminal(sys.stdout) and not arguments.json))
     except KeyboardInterrupt:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 from treadle.cli.terminal import make_console
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
     from rich.text import Text
 
 # Often enough for a spinner, seldom enough to cost nothing.
@@ -38,7 +38,7 @@ class LiveArea:
     def __init__(self, stream: TextIO, draw: Callable[[int, int], list[Text]], *, color: str = "auto") -> None:
         from rich.live import Live
 
-        self.console = make_console(stream, color)
+        self.console: Console = make_console(stream, color)
         self._draw = draw
         self._live = Live(
             get_renderable=self._frame,

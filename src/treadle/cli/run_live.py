@@ -70,7 +70,7 @@ class RunFrame:
             case ActionEvent() if event.action.kind != "turn":
                 return self._action(event, width)
             case CompletedEvent():
-                steps = self._running()[-RUNNING_LINES:]
+                steps = [step for step in self._running() if step.kind != "note"][-RUNNING_LINES:]
                 return [_line(UNFINISHED, step.title, " · had not ended", width) for step in steps]
         return []
 

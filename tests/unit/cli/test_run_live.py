@@ -111,6 +111,7 @@ def test_text_is_shown_as_it_streams_until_something_is_done_about_it() -> None:
 def test_what_had_not_ended_is_said_at_the_end() -> None:
     frame = RunFrame("codex", Clock())
     frame.take(action("a", "started", "sleep 100"), 80)
+    frame.take(action("r", "started", "Reconnecting... 1/5", kind="note"), 80)  # nothing that has an end
     told = frame.take(CompletedEvent("codex", ok=False, answer="", error="cancelled"), 80)
     assert plain(told) == ["– sleep 100 · had not ended"]
 
