@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from model_server import DEADLINE, ModelServer, chunked, model_server, sse, text_events
+from treadle.llm.client import ProviderModel
 from treadle.llm.model import (
     Completed,
     Created,
@@ -24,8 +26,6 @@ from treadle.llm.model import (
 )
 from treadle.llm.offline import OfflineModel
 from treadle.llm.provider import read_provider
-from treadle.llm.responses import ResponsesModel
-from unit.llm.model_server import DEADLINE, ModelServer, chunked, model_server, sse, text_events
 
 pytestmark = pytest.mark.anyio
 REQUEST = ModelRequest(model="m", input=[{"type": "message", "role": "user", "content": "hi"}])
@@ -39,7 +39,7 @@ async def server() -> AsyncIterator[ModelServer]:
 
 
 def _responses(server: ModelServer) -> Model:
-    return ResponsesModel(read_provider("mock", {"base_url": server.base_url, "request_max_retries": 0}))
+    return ProviderModel(read_provider("mock", {"base_url": server.base_url, "request_max_retries": 0}))
 
 
 def _offline(server: ModelServer) -> Model:

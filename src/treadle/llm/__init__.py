@@ -1,9 +1,10 @@
 """Model providers: a request goes in, a stream of events comes out.
 
-It owns the talk with models. It knows nothing of threads, tools or connections of clients. `ResponsesModel` is in
-`treadle.llm.responses`, `OfflineModel` in `treadle.llm.offline`: a server loads the one that it uses.
+It owns the talk with models. It knows nothing of threads, tools or connections of clients. `ProviderModel` is in
+`treadle.llm.client`, `OfflineModel` in `treadle.llm.offline`: a server loads the one that it uses.
 """
 
+from treadle.http.departure import Departure
 from treadle.llm.items import (
     CustomToolCallItem,
     FunctionCallItem,
@@ -16,7 +17,6 @@ from treadle.llm.model import (
     MAX_ASKED_S,
     Completed,
     Created,
-    Departure,
     ErrorInfo,
     ErrorKind,
     ItemDone,

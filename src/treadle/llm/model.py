@@ -15,17 +15,11 @@ from typing import Final, Literal, Protocol, Self, TypeAlias, get_args
 from msgspec import Raw, Struct
 
 from treadle.errors import TreadleError
+from treadle.http.departure import Departure
 from treadle.llm.items import OutputItem
 
 # JSON that is passed on without a look inside: as an object, or as its bytes, which are not encoded again.
 JsonObject: TypeAlias = Mapping[str, object] | Raw
-
-
-class Departure(Protocol):
-    """When a request may leave. `wait` is awaited before it is written, `leave` is called after."""
-
-    async def wait(self) -> None: ...
-    def leave(self) -> None: ...
 
 
 class ModelRequest(Struct, frozen=True, kw_only=True):
@@ -196,6 +190,8 @@ class ModelError(TreadleError):
         self.http_status = http_status
         self.retryable: bool = retryable and (retry_after_s or 0.0) <= MAX_ASKED_S
         self.retry_after_s = retry_after_s
+        self.answer: object = None
+        """What the server answered (`HttpFailure`), if it did."""
 
     @property
     def info(self) -> ErrorInfo:

@@ -144,6 +144,11 @@ def shown_url(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
+def bearer(key: str) -> tuple[str, str]:
+    """The header in which most providers want their key."""
+    return "authorization", f"Bearer {key}"
+
+
 class Endpoint:
     """Where one request goes. Headers and query may hold secrets, so neither is ever shown."""
 
@@ -168,6 +173,7 @@ def endpoint(
     config: ProviderConfig,
     path: str,
     headers: Mapping[str, str],
+    key_header: Callable[[str], tuple[str, str]] = bearer,
     *,
     login_key: KeySource | None = None,
     environ: Mapping[str, str] | None = None,
@@ -183,7 +189,8 @@ def endpoint(
             merged[name.lower()] = environ[variable]
     key = _key(config, login_key, environ)
     if key is not None:
-        merged["authorization"] = f"Bearer {key}"
+        name, value = key_header(key)
+        merged[name] = value
     elif "authorization" not in merged and urlsplit(config.base_url).hostname == OPENAI_HOST:
         raise ModelError(_NO_OPENAI_KEY, kind="unauthorized")
     for name, value in merged.items():

@@ -66,11 +66,11 @@ class Models:
 
     def _close_unused(self) -> None:
         """The one that was not used for the longest time; if all are in use, they are as many as turns run."""
-        from treadle.llm.responses import ResponsesModel
+        from treadle.llm.client import ProviderModel
 
         *others, _ = self._models.items()
         for key, model in others:
-            if isinstance(model, ResponsesModel) and not model.stats().busy:
+            if isinstance(model, ProviderModel) and not model.stats().busy:
                 del self._models[key]
                 self._server.spawn(model.close(), "closing connections to a model")
                 return
@@ -80,10 +80,10 @@ class Models:
             from treadle.llm.offline import OfflineModel
 
             return OfflineModel()
-        from treadle.llm.responses import ResponsesModel
+        from treadle.llm.client import ProviderModel
 
         server = self._server
-        return ResponsesModel(config, login_key=server.openai_key if config.id == OPENAI else server.login_key)
+        return ProviderModel(config, login_key=server.openai_key if config.id == OPENAI else server.login_key)
 
     async def close(self) -> None:
         for model in self._models.values():

@@ -10,13 +10,16 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from treadle.llm.model import ModelRequest
+from treadle.llm.provider import read_provider
 from treadle.llm.responses.body import encode_body
+from treadle.llm.wire_api import Asking
 
 USER = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
 
 
 def body(**members: Any) -> dict[str, Any]:
-    read = json.loads(encode_body(ModelRequest(**{"model": "m", "input": [USER], **members})))
+    request = ModelRequest(**{"model": "m", "input": [USER], **members})
+    read = json.loads(encode_body(request, Asking(read_provider("mock", {"base_url": "http://127.0.0.1:1/v1"}))))
     assert isinstance(read, dict)
     return read
 

@@ -10,6 +10,20 @@ from typing import Any
 
 import pytest
 
+from model_server import (
+    DEADLINE,
+    ModelServer,
+    Reply,
+    chunked,
+    close_delimited,
+    completed,
+    model_server,
+    sse,
+    status,
+    text_events,
+)
+from treadle.http.lanes import LaneStats
+from treadle.llm.client import ProviderModel, ProviderStream
 from treadle.llm.items import MessageItem
 from treadle.llm.model import (
     Completed,
@@ -23,19 +37,6 @@ from treadle.llm.model import (
     TextDelta,
 )
 from treadle.llm.provider import ProviderConfigError, read_provider
-from treadle.llm.responses import LaneStats, ResponsesModel, ResponsesStream
-from unit.llm.model_server import (
-    DEADLINE,
-    ModelServer,
-    Reply,
-    chunked,
-    close_delimited,
-    completed,
-    model_server,
-    sse,
-    status,
-    text_events,
-)
 
 pytestmark = pytest.mark.anyio
 SECRET = "s3cret-value"
@@ -55,17 +56,17 @@ class Pauses(list[float]):
         self.append(seconds)
 
 
-def model_at(server: ModelServer, pauses: Pauses | None = None, **table: Any) -> ResponsesModel:
+def model_at(server: ModelServer, pauses: Pauses | None = None, **table: Any) -> ProviderModel:
     config = read_provider("mock", {"base_url": server.base_url, "request_max_retries": 0, **table})
-    return ResponsesModel(config, environ={"KEY": SECRET}, pause=pauses if pauses is not None else Pauses())
+    return ProviderModel(config, environ={"KEY": SECRET}, pause=pauses if pauses is not None else Pauses())
 
 
-async def collect(model: ResponsesModel, request: ModelRequest = REQUEST) -> list[ModelEvent]:
+async def collect(model: ProviderModel, request: ModelRequest = REQUEST) -> list[ModelEvent]:
     async with model.stream(request) as stream:
         return [event async for event in stream]
 
 
-async def failure(model: ResponsesModel) -> tuple[list[ModelEvent], ModelError]:
+async def failure(model: ProviderModel) -> tuple[list[ModelEvent], ModelError]:
     """What came before the error, and the error."""
     events: list[ModelEvent] = []
     async with model.stream(REQUEST) as stream:
@@ -76,7 +77,7 @@ async def failure(model: ResponsesModel) -> tuple[list[ModelEvent], ModelError]:
     return events, caught.value
 
 
-async def _append_all(stream: ResponsesStream, events: list[ModelEvent]) -> None:
+async def _append_all(stream: ProviderStream, events: list[ModelEvent]) -> None:
     async for event in stream:
         events.append(event)  # noqa: PERF401 - a comprehension would lose them all at the error
 
@@ -308,7 +309,7 @@ async def test_a_missing_key_fails_before_anything_is_sent(server: ModelServer) 
 
 
 async def test_a_huge_event_is_refused(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treadle.llm.responses.client.SseParser.__init__.__kwdefaults__", {"max_event": 1000})
+    monkeypatch.setattr("treadle.llm.client.SseParser.__init__.__kwdefaults__", {"max_event": 1000})
     server.play(chunked([*sse(*text_events("ab"))[:3], b"data: " + b"x" * 2000], then="hang", ended=False))
     model = model_at(server)
     events, error = await failure(model)
@@ -320,7 +321,7 @@ async def test_a_huge_event_is_refused(server: ModelServer, monkeypatch: pytest.
 
 
 async def test_a_huge_event_is_refused_when_it_comes(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treadle.llm.responses.client.SseParser.__init__.__kwdefaults__", {"max_event": 1000})
+    monkeypatch.setattr("treadle.llm.client.SseParser.__init__.__kwdefaults__", {"max_event": 1000})
     too_large = chunked([*sse(*text_events("ab"))[:3], b"data: " + b"x" * 2000], ended=False)
     server.play(Reply(too_large.pieces, "hang", last_when_told=True))
     model = model_at(server)
@@ -356,9 +357,9 @@ async def test_the_final_item_is_the_servers(server: ModelServer) -> None:
 
 def test_nothing_heavy_is_loaded_before_the_first_request() -> None:
     code = (
-        "import sys, treadle.llm, treadle.llm.responses, treadle.llm.offline\n"
+        "import sys, treadle.llm, treadle.llm.client, treadle.llm.offline\n"
         "from treadle.llm import read_provider\n"
-        "treadle.llm.responses.ResponsesModel(read_provider('x', {'base_url': 'http://h/v1'}))\n"
+        "treadle.llm.client.ProviderModel(read_provider('x', {'base_url': 'http://h/v1'}))\n"
         "print(sorted({'httpx2', 'ssl', 'random', 'hashlib', 'email', 'http.client'} & set(sys.modules)))"
     )
     before = "import sys, asyncio, msgspec\n" + code.splitlines()[-1]

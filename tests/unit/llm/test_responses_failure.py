@@ -8,15 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from treadle.llm.connection import MAX_PAUSE_S, pause_before
+from treadle.llm.failure import MAX_TEXT, http_failure, retry_after
 from treadle.llm.model import MAX_ASKED_S, ErrorInfo, ModelError
-from treadle.llm.responses.connection import MAX_PAUSE_S, pause_before
-from treadle.llm.responses.failure import MAX_TEXT, http_failure, retry_after
 from treadle.llm.responses.translate import Translator
 from treadle.llm.sse import SseEvent
+from treadle.llm.wire_api import HttpFailure
 
 NOW = 1_792_567_660.0  # Wed, 21 Oct 2026 07:27:40 GMT
 URL = "http://127.0.0.1:1/v1/responses"
 BAD = '{"error": {"message": "Bad thing", "type": "invalid_request_error", "code": "invalid_request"}}'
+
+
+def _http_failure(status: int, text: bytes, url: str, retry_after_s: float | None = None) -> ModelError:
+    return http_failure(HttpFailure(status, {}, text, url, retry_after_s))
 
 
 def body(**error: object) -> str:
@@ -84,7 +89,7 @@ def body(**error: object) -> str:
     ],
 )
 def test_statuses(status: int, text: str, message: str | None, info: ErrorInfo, retryable: bool) -> None:
-    error = http_failure(status, text.encode(), URL)
+    error = _http_failure(status, text.encode(), URL)
     assert (error.info, error.retryable, error.http_status) == (info, retryable, status)
     assert message is None or error.message == message
     assert str(error) == error.message
@@ -165,7 +170,7 @@ def test_a_rate_limit_says_how_long_to_wait(said: str, seconds: float | None) ->
 
 def test_the_time_of_a_usage_limit_is_kept() -> None:
     text = body(type="usage_limit_reached", resets_in_seconds=90)
-    assert http_failure(429, text.encode(), URL, 1.0).retry_after_s == 90
+    assert _http_failure(429, text.encode(), URL, 1.0).retry_after_s == 90
 
 
 @pytest.mark.parametrize(
@@ -192,15 +197,15 @@ def test_retry_after(headers: dict[str, str], seconds: float | None) -> None:
 
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_a_wait_that_is_too_long_is_told_and_not_made(status: int) -> None:
-    assert http_failure(status, b"", URL, MAX_ASKED_S).retryable
-    error = http_failure(status, b"", URL, 3600.0)
+    assert _http_failure(status, b"", URL, MAX_ASKED_S).retryable
+    error = _http_failure(status, b"", URL, 3600.0)
     assert not error.retryable
     assert "the server asks to wait 3600 s" in error.message
 
 
 @given(st.integers(201, 599), st.binary(max_size=60) | st.just(b"x" * 100_000))
 def test_any_body_makes_a_short_error(status: int, text: bytes) -> None:
-    error = http_failure(status, text, URL)
+    error = _http_failure(status, text, URL)
     assert error.message
     assert len(error.message) < MAX_TEXT + 200
     assert error.http_status == status

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model_server import completed, text_events
 from treadle.llm.items import CustomToolCallItem, FunctionCallItem, MessageItem, OtherItem, ReasoningItem
 from treadle.llm.model import (
     Completed,
@@ -27,7 +28,6 @@ from treadle.llm.model import (
 )
 from treadle.llm.responses.translate import MAX_OPEN, Translator
 from treadle.llm.sse import SseEvent
-from unit.llm.model_server import completed, text_events
 
 Json = dict[str, Any]
 

@@ -1,12 +1,20 @@
-"""The Responses API over Server-Sent Events.
+"""The Responses API over Server-Sent Events. All of it is pure."""
 
-`body`, `failure`, `translate` and `http1` are pure. `wire` is one connection, `lane` asks over it, `lanes` keeps them
-alive, `connection` asks again where that is harmless, and `client` is the model that the agent sees.
-"""
+from __future__ import annotations
 
+from typing import Final
+
+from treadle.llm.failure import http_failure
 from treadle.llm.responses.body import encode_body
-from treadle.llm.responses.client import ResponsesModel, ResponsesStream
-from treadle.llm.responses.lanes import LaneStats
 from treadle.llm.responses.translate import Translator
+from treadle.llm.wire_api import WireApi
 
-__all__ = ["LaneStats", "ResponsesModel", "ResponsesStream", "Translator", "encode_body"]
+__all__ = ["WIRE_API", "Translator", "encode_body"]
+
+WIRE_API: Final = WireApi(
+    name="responses",
+    path="/responses",
+    encode=encode_body,
+    translator=lambda request: Translator(),
+    failure=http_failure,
+)

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from treadle.llm.model import JsonObject, ModelRequest
+from treadle.llm.wire_api import Asking
 
 _INCLUDE: Final = ("reasoning.encrypted_content",)
 
@@ -50,7 +51,7 @@ class _Body(Struct, omit_defaults=True, kw_only=True):
 _encoder = msgspec.json.Encoder()
 
 
-def encode_body(request: ModelRequest) -> bytes:
+def encode_body(request: ModelRequest, asking: Asking) -> bytes:
     """JSON for `POST …/responses`. Nothing is stored by the provider: every request carries the whole history."""
     schema = request.output_schema
     body = _Body(

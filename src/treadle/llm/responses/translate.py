@@ -12,6 +12,7 @@ from typing import ClassVar, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Raw, Struct
 
+from treadle.llm.failure import ErrorDetail, cut, failed, incomplete
 from treadle.llm.items import (
     CustomToolCallItem,
     FunctionCallItem,
@@ -36,7 +37,6 @@ from treadle.llm.model import (
     ToolInputDelta,
     UnknownEvent,
 )
-from treadle.llm.responses.failure import ErrorDetail, cut, failed, incomplete
 from treadle.llm.sse import SseEvent
 
 # More open items than any response has; a server that only ever starts items must not fill the memory.
@@ -175,9 +175,10 @@ class Translator:
             return [UnknownEvent(event.__struct_config__.tag, data)]
         return [event.told(owner.item_id)]
 
-    def end(self) -> None:
+    def end(self) -> list[ModelEvent]:
         if not self.completed:
             raise cut()
+        return []
 
     def _other(self, sse: SseEvent) -> list[ModelEvent]:
         if sse.data == "[DONE]":

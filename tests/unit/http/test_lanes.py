@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from treadle.llm.model import ModelError
-from treadle.llm.responses.lanes import Lanes, LaneStats
+from treadle.http.errors import HttpUnusable
+from treadle.http.lanes import Lanes, LaneStats
 
 pytestmark = pytest.mark.anyio
 DEADLINE = 60.0
@@ -42,7 +42,7 @@ async def test_idle_lanes_are_bounded_and_the_oldest_goes() -> None:
 
 
 async def test_idle_lanes_go_one_by_one_as_their_time_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treadle.llm.responses.lane.KEEP_ALIVE_S", 0.2)
+    monkeypatch.setattr("treadle.http.lane.KEEP_ALIVE_S", 0.2)
     lanes = Lanes(1.0)
     first, second, third = [await lanes.acquire() for _ in range(3)]
     lanes.release(first, reuse=True)
@@ -83,7 +83,7 @@ async def test_close_ends_all_lanes_and_refuses_more() -> None:
     assert idle.is_closed
     assert busy.is_closed
     for _ in range(3):  # a refusal takes no place
-        with pytest.raises(ModelError, match="closed"):
+        with pytest.raises(HttpUnusable, match="closed"):
             await lanes.acquire()
     lanes.release(busy, reuse=True)
 

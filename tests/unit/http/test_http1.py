@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from treadle.llm.responses.http1 import (
+from treadle.http.http1 import (
     MAX_CHUNK_LINE,
     MAX_HEAD,
     MAX_HEADERS,

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from treadle.llm.model import MAX_ASKED_S, ErrorKind, ModelError
+from treadle.llm.wire_api import HttpFailure
 
 # Of what a server wrote: enough to understand it, too little to flood a client.
 MAX_TEXT: Final = 8192
@@ -62,8 +63,9 @@ class _HttpBody(Struct):
     detail: str | None = None
 
 
-def http_failure(status: int, body: bytes, url: str, retry_after_s: float | None = None) -> ModelError:
-    """A response with a status other than 200. `url` is shown as it is given."""
+def http_failure(failure: HttpFailure) -> ModelError:
+    """A response with a status other than 200."""
+    status, body, url, retry_after_s = failure.status, failure.body, failure.url, failure.retry_after_s
     text = body.decode("utf-8", "replace").strip()[:MAX_TEXT]
     detail = _detail(body)
     if detail.resets_in_seconds is not None:

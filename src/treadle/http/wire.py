@@ -10,7 +10,7 @@ import asyncio
 from contextlib import suppress
 from typing import Final, cast
 
-from treadle.llm.responses.http1 import NotHttp, ResponseHead, ResponseReader
+from treadle.http.http1 import NotHttp, ResponseHead, ResponseReader
 
 # A reader that is slow slows down the server, not our memory.
 MAX_UNREAD: Final = 1024 * 1024

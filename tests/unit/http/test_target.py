@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from treadle.llm.responses.target import BadUrl, Target, read_url
+from treadle.http.target import BadUrl, Target, read_url
 
 PIECES = st.sampled_from(
     ["a", "B", "v1", ".", "..", "/", "?", "%41", "%", "ü", " ", "{", "~", "@", ":", "=", "&", "'", "#", "-", "|", "+"]
@@ -60,8 +60,5 @@ def test_what_cannot_be_used(url: str) -> None:
     ["http://127.0.0.1:80/v1/responses", "https://api.example.com/v1/responses?api-version=2025-01-01&x=a%20b"],
 )
 def test_usual_urls_load_nothing(url: str) -> None:
-    code = (
-        f"import sys; from treadle.llm.responses.target import read_url; read_url({url!r})\n"
-        "sys.exit('httpx2' in sys.modules)"
-    )
+    code = f"import sys; from treadle.http.target import read_url; read_url({url!r})\nsys.exit('httpx2' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -1,7 +1,7 @@
-"""The shell of the Responses API: a request goes out, its stream is read, decoded and translated.
+"""The client of every wire API: a request goes out, its stream is read, decoded and translated.
 
-It owns the streams that are open. Connections and retries of requests are `connection`'s; whether a stream that was
-cut is asked for again is the agent's.
+It owns the streams that are open, and what was found out about the server. Connections and retries of requests are
+`connection`'s; whether a stream that was cut is asked for again is the agent's.
 """
 
 from __future__ import annotations
@@ -12,40 +12,44 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Final, Self
 
+from treadle.http.lanes import LaneStats
+from treadle.llm.connection import Connection, Exchange, Pause
+from treadle.llm.failure import cut
 from treadle.llm.model import ModelError, ModelEvent, ModelRequest
 from treadle.llm.provider import Endpoint, KeySource, ProviderConfig, ProviderConfigError, endpoint
-from treadle.llm.responses.body import encode_body
-from treadle.llm.responses.connection import Connection, Exchange, Pause
-from treadle.llm.responses.failure import cut
-from treadle.llm.responses.lanes import LaneStats
-from treadle.llm.responses.translate import Translator
 from treadle.llm.sse import SseEvent, SseParser, SseTooLarge
+from treadle.llm.wire_api import Asking, HttpFailure, WireApi
+from treadle.llm.wire_apis import UnknownWireApi, find_wire_api
 
 _HEADERS: Final = {"accept": "text/event-stream", "content-type": "application/json"}
 
 
-class ResponsesModel:
+class ProviderModel:
     """A `Model` at a provider. `login_key` gives the key of the user's login, if there is one, for each request."""
 
     def __init__(
         self,
         config: ProviderConfig,
         *,
+        wire: WireApi | None = None,
         login_key: KeySource | None = None,
         environ: Mapping[str, str] | None = None,
         pause: Pause = asyncio.sleep,
     ) -> None:
-        if config.wire_api != "responses":
-            raise ProviderConfigError(config.id, ("wire_api", f'{config.wire_api!r} is not supported; use "responses"'))
+        try:
+            self._wire = find_wire_api(config.wire_api) if wire is None else wire
+        except UnknownWireApi as error:
+            raise ProviderConfigError(config.id, ("wire_api", str(error))) from None
         self.config = config
+        self._quirks: frozenset[str] = frozenset()
         self._login_key = login_key
         self._environ = environ
-        self._connection = Connection(config, pause=pause)
-        self._streams: set[ResponsesStream] = set()
+        self._connection = Connection(config, self._wire.failure, pause=pause)
+        self._streams: set[ProviderStream] = set()
         self._endings: set[asyncio.Task[None]] = set()
 
-    def stream(self, request: ModelRequest) -> ResponsesStream:
-        return ResponsesStream(self, request)
+    def stream(self, request: ModelRequest) -> ProviderStream:
+        return ProviderStream(self, request)
 
     async def warm_up(self) -> None:
         """Load the HTTP client before the first request needs it."""
@@ -64,14 +68,34 @@ class ResponsesModel:
         await asyncio.gather(*endings, return_exceptions=True)
         await self._connection.close()
 
-    async def _open(self, stream: ResponsesStream, request: ModelRequest) -> tuple[Endpoint, Exchange]:
-        headers = {**(request.headers or {}), **_HEADERS}
-        where = endpoint(self.config, "/responses", headers, login_key=self._login_key, environ=self._environ)
-        exchange = await self._connection.send(where, encode_body(request), request.departure)
-        self._streams.add(stream)
-        return where, exchange
+    async def _open(self, stream: ProviderStream, request: ModelRequest) -> tuple[Endpoint, Exchange]:
+        wire = self._wire
+        headers = {**(request.headers or {}), **_HEADERS, **wire.headers}
+        where = endpoint(
+            self.config, wire.path, headers, wire.key_header, login_key=self._login_key, environ=self._environ
+        )
+        while True:
+            asking = Asking(self.config, self._quirks)
+            try:
+                exchange = await self._connection.send(where, wire.encode(request, asking), request.departure)
+            except ModelError as error:
+                if not self._learn(error):
+                    raise
+            else:
+                self._streams.add(stream)
+                return where, exchange
 
-    def _forget(self, stream: ResponsesStream) -> None:
+    def _learn(self, error: ModelError) -> bool:
+        """Whether the refusal is about something that can be left out: then it is, from now on."""
+        if not isinstance(error.answer, HttpFailure):
+            return False
+        quirks = self._wire.other_way(error.answer, self._quirks)
+        if quirks is None or quirks <= self._quirks:
+            return False
+        self._quirks = quirks
+        return True
+
+    def _forget(self, stream: ProviderStream) -> None:
         self._streams.discard(stream)
 
     def _finish(self, exchange: Exchange) -> None:
@@ -83,16 +107,16 @@ class ResponsesModel:
         ending.add_done_callback(self._endings.discard)
 
 
-class ResponsesStream:
+class ProviderStream:
     """A `ModelStream`."""
 
-    def __init__(self, model: ResponsesModel, request: ModelRequest) -> None:
+    def __init__(self, model: ProviderModel, request: ModelRequest) -> None:
         self._model = model
         self._request: ModelRequest | None = request  # until it is sent
         self._exchange: Exchange | None = None
         self._endpoint: Endpoint | None = None
         self._parser = SseParser()
-        self._translator = Translator()
+        self._translator = model._wire.translator(request)
         self._ready: deque[ModelEvent] = deque()
         self._failure: ModelError | None = None
         self._closed = False
@@ -153,7 +177,7 @@ class ResponsesStream:
 
     def _take(self, chunk: bytes) -> None:
         if not chunk:
-            self._translator.end()
+            self._ready += self._translator.end()
         for event in self._parse(chunk):
             self._ready += self._translator.receive(event)
             if self._translator.completed:

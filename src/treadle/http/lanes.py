@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from treadle.llm.model import ModelError
-from treadle.llm.responses.lane import Lane
+from treadle.http.errors import HttpUnusable
+from treadle.http.lane import Lane
 
 if TYPE_CHECKING:
     import ssl
@@ -117,5 +117,5 @@ def _make_context() -> ssl.SSLContext:
     return context
 
 
-def _closed() -> ModelError:
-    return ModelError("the model client is closed; make a new one")
+def _closed() -> HttpUnusable:
+    return HttpUnusable("the client is closed; make a new one")

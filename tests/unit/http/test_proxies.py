@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from treadle.llm.model import ModelError
-from treadle.llm.responses import proxies
-from treadle.llm.responses.target import read_url
+from treadle.http import proxies
+from treadle.http.errors import HttpUnusable
+from treadle.http.target import read_url
 
 VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 
@@ -108,7 +108,7 @@ def test_a_proxy_may_come_without_a_scheme_and_with_credentials(monkeypatch: pyt
 )
 def test_a_proxy_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch, proxy: str, said: str) -> None:
     set_only(monkeypatch, {"https_proxy": proxy})
-    with pytest.raises(ModelError, match=said) as caught:
+    with pytest.raises(HttpUnusable, match=said) as caught:
         proxies.proxy_for(read_url("https://example.com/"))
     assert "secret" not in str(caught.value)
     assert proxies.proxy_for(read_url("http://example.com/")) is None

@@ -11,14 +11,17 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
-from treadle.llm.model import Departure, ModelError
+from treadle.http.departure import Departure
+from treadle.http.errors import HttpUnusable
+from treadle.http.http1 import NotHttp, ResponseHead
+from treadle.http.lane import CONNECT_S, Lane, NoConnection, ProxyRefused, Request
+from treadle.http.lanes import Lanes, LaneStats
+from treadle.http.target import BadUrl, Target, read_url
+from treadle.http.wire import HungUp, Silence
+from treadle.llm.failure import cut, retry_after, unreachable, untrusted
+from treadle.llm.model import ModelError
 from treadle.llm.provider import Endpoint, ProviderConfig
-from treadle.llm.responses.failure import cut, http_failure, retry_after, unreachable, untrusted
-from treadle.llm.responses.http1 import NotHttp, ResponseHead
-from treadle.llm.responses.lane import CONNECT_S, Lane, NoConnection, ProxyRefused, Request
-from treadle.llm.responses.lanes import Lanes, LaneStats
-from treadle.llm.responses.target import BadUrl, Target, read_url
-from treadle.llm.responses.wire import HungUp, Silence
+from treadle.llm.wire_api import HttpFailure
 
 Pause: TypeAlias = Callable[[float], Awaitable[None]]
 
@@ -34,8 +37,15 @@ MAX_PAUSE_S: Final = 30.0
 class Connection:
     """Sends requests; `close` may be called again."""
 
-    def __init__(self, config: ProviderConfig, *, pause: Pause = asyncio.sleep) -> None:
+    def __init__(
+        self,
+        config: ProviderConfig,
+        failure: Callable[[HttpFailure], ModelError],
+        *,
+        pause: Pause = asyncio.sleep,
+    ) -> None:
         self._config = config
+        self._failure = failure
         self._pause = pause
         self._lanes = Lanes(config.stream_idle_timeout_ms / 1000)
         self._target: tuple[str, Target] | None = None  # of the last URL, which is mostly that of the next
@@ -64,7 +74,10 @@ class Connection:
         await self._lanes.close()
 
     async def _send_once(self, endpoint: Endpoint, body: bytes, departure: Departure | None) -> Exchange:
-        lane = await self._lanes.acquire()
+        try:
+            lane = await self._lanes.acquire()
+        except HttpUnusable as error:
+            raise ModelError(str(error)) from None
         try:
             head = await self._ask(lane, endpoint, body, departure)
         except BaseException:
@@ -80,7 +93,10 @@ class Connection:
         if head.status == 200:
             return head
         said = endpoint.redact((await _error_body(lane, head)).decode("utf-8", "replace")).encode()
-        failure = http_failure(head.status, said, endpoint.shown, retry_after(head.headers, time.time()))
+        asked_s = retry_after(head.headers, time.time())
+        answer = HttpFailure(head.status, head.headers, said, endpoint.shown, asked_s)
+        failure = self._failure(answer)
+        failure.answer = answer
         # Where the table says that the request will not do better a second time, that holds for a 5xx too.
         raise _Again(failure) if head.status >= 500 and failure.retryable else failure
 
@@ -183,6 +199,8 @@ def _no_response(error: Exception, endpoint: Endpoint, config: ProviderConfig) -
     match error:
         case ModelError():
             return error
+        case HttpUnusable():
+            return ModelError(str(error))
         case NoConnection(timed_out=True):
             return _Again(unreachable(f"no connection to the model server within {CONNECT_S:.0f} s", endpoint.shown))
         case NoConnection(distrust=str(why)):

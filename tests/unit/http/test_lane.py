@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
+from model_server import DEADLINE, ModelServer, Reply, chunked, model_server, status
+from treadle.http.http1 import NotHttp
+from treadle.http.lanes import LaneStats
+from treadle.http.wire import MAX_UNREAD, HungUp, Silence, Wire
+from treadle.llm.connection import Connection, Exchange
+from treadle.llm.failure import http_failure
 from treadle.llm.model import ModelError
 from treadle.llm.provider import endpoint, read_provider
-from treadle.llm.responses import LaneStats
-from treadle.llm.responses.connection import Connection, Exchange
-from treadle.llm.responses.http1 import NotHttp
-from treadle.llm.responses.wire import MAX_UNREAD, HungUp, Silence, Wire
-from unit.llm.model_server import DEADLINE, ModelServer, Reply, chunked, model_server, status
 
 pytestmark = pytest.mark.anyio
 PEM = Path(__file__).with_name("loopback.pem")
@@ -45,7 +46,7 @@ class Sender:
 
     def __init__(self, base_url: str, **table: Any) -> None:
         config = read_provider("mock", {"base_url": base_url, "request_max_retries": 0, **table})
-        self.connection = Connection(config)
+        self.connection = Connection(config, http_failure)
         self._endpoint = endpoint(config, "/responses", {})
 
     async def send(self, body: bytes = BODY, departure: Departing | None = None) -> Exchange:
@@ -150,7 +151,7 @@ async def test_a_connection_is_not_kept_for_ever(server: ModelServer, monkeypatc
     server.play(HELLO, HELLO)
     sender = Sender(server.base_url)
     await sender.get()
-    monkeypatch.setattr("treadle.llm.responses.lane.KEEP_ALIVE_S", 0.0)
+    monkeypatch.setattr("treadle.http.lane.KEEP_ALIVE_S", 0.0)
     await sender.get()
     assert [asked.connection for asked in server.asked] == [1, 2]
     await sender.connection.close()
@@ -160,7 +161,7 @@ async def test_idle_connections_are_closed_without_being_asked_for(
     server: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A burst leaves many, and perhaps no request ever comes again."""
-    monkeypatch.setattr("treadle.llm.responses.lane.KEEP_ALIVE_S", 0.05)
+    monkeypatch.setattr("treadle.http.lane.KEEP_ALIVE_S", 0.05)
     server.play(HELLO)
     sender = Sender(server.base_url)
     await sender.get()
@@ -513,7 +514,7 @@ async def test_a_name_that_does_not_exist() -> None:
 
 async def test_a_server_that_does_not_take_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """It accepts, and is silent where a TLS handshake should be."""
-    monkeypatch.setattr("treadle.llm.responses.lane.CONNECT_S", 0.1)
+    monkeypatch.setattr("treadle.http.lane.CONNECT_S", 0.1)
     async with asyncio.timeout(DEADLINE), model_server() as server:
         sender = Sender(server.base_url.replace("http:", "https:"))
         error = await sender.failure()
@@ -646,10 +647,10 @@ PROGRAM = """
 import asyncio, sys
 from treadle.llm.model import ModelRequest
 from treadle.llm.provider import read_provider
-from treadle.llm.responses import ResponsesModel
+from treadle.llm.client import ProviderModel
 
 async def main(url):
-    model = ResponsesModel(read_provider("mock", {"base_url": url}))
+    model = ProviderModel(read_provider("mock", {"base_url": url}))
     await model.warm_up()
     async with model.stream(ModelRequest(model="m", input=[])) as stream:
         print([type(event).__name__ async for event in stream])

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct
 
-from treadle.llm.model import Departure
-from treadle.llm.responses.distrust import distrust_of
-from treadle.llm.responses.http1 import ResponseHead, encode_request
-from treadle.llm.responses.proxies import may_be_set, proxy_for
-from treadle.llm.responses.target import Target
-from treadle.llm.responses.wire import HungUp, Wire
+from treadle.http.departure import Departure
+from treadle.http.distrust import distrust_of
+from treadle.http.http1 import ResponseHead, encode_request
+from treadle.http.proxies import may_be_set, proxy_for
+from treadle.http.target import Target
+from treadle.http.wire import HungUp, Wire
 
 if TYPE_CHECKING:
     import ssl
@@ -94,7 +94,7 @@ class Lane:
         return self._wire is not None and self._wire.is_reusable
 
     async def ask(self, request: Request, departure: Departure | None = None) -> ResponseHead:
-        """Raises `NoConnection`, `ProxyRefused`, `Silence`, `HungUp`, `NotHttp`, or `ModelError` for a bad proxy."""
+        """Raises `NoConnection`, `ProxyRefused`, `Silence`, `HungUp`, `NotHttp`, or `HttpUnusable` for a bad proxy."""
         self._drop_stale(request.target)
         if self._wire is not None:
             try:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct
 
-from treadle.llm.model import ModelError
-from treadle.llm.responses.target import BadUrl, Target, read_url
+from treadle.http.errors import HttpUnusable
+from treadle.http.target import BadUrl, Target, read_url
 
 if TYPE_CHECKING:
     from ipaddress import IPv4Network, IPv6Network
@@ -61,7 +61,7 @@ def may_be_set() -> bool:
 
 
 def proxy_for(target: Target) -> Target | None:
-    """By the environment as it is now. Raises `ModelError` for a proxy that cannot be used."""
+    """By the environment as it is now. Raises `HttpUnusable` for a proxy that cannot be used."""
     from urllib.request import getproxies
 
     for rule in sorted(read_rules(getproxies()), key=lambda rule: rule.rank):
@@ -164,12 +164,12 @@ def _names(pattern: str, host: str) -> bool:
 
 def _read_proxy(url: str) -> Target:
     if url.partition("://")[0].lower().startswith("socks"):
-        raise ModelError(
+        raise HttpUnusable(
             "the environment asks for a SOCKS proxy, which is not supported; set HTTPS_PROXY to an HTTP proxy"
         )
     try:
         return read_url(url if "/" in url.partition("://")[2] else url + "/")
     except BadUrl:
-        raise ModelError(
+        raise HttpUnusable(
             "the proxy in the environment (HTTP_PROXY, HTTPS_PROXY or ALL_PROXY) is no http or https URL; correct it"
         ) from None

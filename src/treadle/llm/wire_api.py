@@ -1,0 +1,91 @@
+"""`WireApi`: the door for kinds of model servers. Data and pure functions; the client is one for all of them.
+
+A wire API says how a request is written and what the answers mean. The history of a thread is neutral (items of the
+Responses API): `encode` makes of it what the server wants, and a `Translator` makes such items of what comes back. It
+waits for nothing and reads no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from msgspec import Struct
+
+from treadle.llm.model import ModelError, ModelEvent, ModelRequest
+from treadle.llm.provider import ProviderConfig, bearer
+from treadle.llm.sse import SseEvent
+
+
+class Asking(Struct, frozen=True):
+    """Whom a request is for.
+
+    Args:
+        provider: Its settings.
+        quirks: What this server was found not to understand, in the wire API's own words.
+    """
+
+    provider: ProviderConfig
+    quirks: frozenset[str] = frozenset()
+
+
+class HttpFailure(Struct, frozen=True):
+    """A response with a status other than 200.
+
+    Args:
+        status: Its status.
+        headers: Its headers, names in lower case.
+        body: The beginning of its body, without secrets.
+        url: Where it came from, as it may be shown.
+        retry_after_s: How long its headers ask to wait.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    url: str
+    retry_after_s: float | None = None
+
+
+class Translator(Protocol):
+    """One response. The order of events is that of `treadle.llm.model`."""
+
+    completed: bool
+    """Whether the response is whole; what follows is not read."""
+
+    def receive(self, sse: SseEvent) -> list[ModelEvent]:
+        """What an event means. Raises the `ModelError` that the server reports."""
+
+    def end(self) -> list[ModelEvent]:
+        """The stream has ended. Raises `ModelError` when that is too early: no half item is ever done."""
+
+
+def no_other_way(failure: HttpFailure, quirks: frozenset[str]) -> frozenset[str] | None:
+    """A refusal is final."""
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireApi:
+    """How a kind of server is asked.
+
+    Args:
+        name: As in `wire_api` of a provider.
+        path: Where requests go, below the provider's `base_url`.
+        encode: The body of a request.
+        translator: What reads the response to a request.
+        failure: What a response with another status means.
+        headers: Those of every request, in lower case.
+        key_header: The header that carries the key.
+        other_way: After a refusal: the quirks with which to ask again, if the refusal is about one of them.
+    """
+
+    name: str
+    path: str
+    encode: Callable[[ModelRequest, Asking], bytes]
+    translator: Callable[[ModelRequest], Translator]
+    failure: Callable[[HttpFailure], ModelError]
+    headers: Mapping[str, str] = field(default_factory=dict)
+    key_header: Callable[[str], tuple[str, str]] = bearer
+    other_way: Callable[[HttpFailure, frozenset[str]], frozenset[str] | None] = no_other_way
