@@ -18,7 +18,7 @@ from treadle.errors import ArgumentValueError
 from treadle.runners.engine import Engine, RunChoices, RunOptions, RunRequest, find_flag
 from treadle.runners.engine_process import CANCELLED, EngineProcess
 from treadle.runners.events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent
-from treadle.runners.session_lock import LockUnusable, SessionLock, SessionRecord
+from treadle.runners.session_lock import LockUnusable, SessionLock, SessionRecord, check_locks
 
 # How often another program is asked whether it is done with the session: first, and at most.
 POLL_S: Final = 0.02
@@ -193,6 +193,11 @@ async def _events(
         return
     lock: SessionLock | None = None
     inner: AsyncIterator[Event] | None = None
+    try:
+        check_locks()
+    except LockUnusable as error:
+        yield CompletedEvent(name, ok=False, answer="", resume=resume, error=str(error))
+        return
     try:
         if resume is not None:
             lock = SessionLock(resume)
