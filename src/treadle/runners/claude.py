@@ -6,17 +6,16 @@ last text is held until it is known which of the two it is.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import msgspec
 
 from treadle.arguments import texts
 from treadle.runners import claude_control
-from treadle.runners.engine import Approve, CloseInput, Ending, Engine, Output, RunRequest, Timeouts
+from treadle.runners.engine import CloseInput, Ending, Engine, Output, RunChoices, RunRequest, Timeouts
 from treadle.runners.events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent, TextDelta
 from treadle.runners.json_line import read_object
 from treadle.runners.notes import Notes, end_by_code
@@ -89,13 +88,6 @@ def arguments(request: RunRequest) -> list[str]:
     if request.resume is not None:
         words += ["--resume", request.resume.value]
     return words
-
-
-def refused_argument(extra_args: Sequence[str]) -> str | None:
-    for word in extra_args:
-        if word.partition("=")[0] in _OURS:
-            return f"{word} cannot be added to the arguments of claude: the runner decides that"
-    return None
 
 
 def new_state(request: RunRequest) -> ClaudeState:
@@ -330,7 +322,7 @@ ENGINE: Final[Engine[ClaudeState]] = Engine(
     prompt=claude_control.prompt,
     keeps_input_open=claude_control.asks,
     answer=claude_control.answer,
-    refused_argument=refused_argument,
+    own_flags=_OURS,
 )
 
 
@@ -340,16 +332,11 @@ class ClaudeRunner(Runner):
     Args:
         claude_cmd: The program, or a command line that the arguments are added to.
         extra_args: Words for claude, such as `["--max-turns", "5"]`.
-        env: Environment variables on top of the inherited ones.
-        cwd: Where it works; else where this program is.
-        model: The model; else what claude is configured to use.
-        effort: How hard it thinks: `low`, `medium`, `high`, `xhigh`, `max`.
-        timeouts: How long a run may take, where the defaults do not fit.
-        approve: Asked before claude uses a tool that its own rules neither allow nor forbid; without it such tools are
-            refused.
         allowed_tools: Tools that it may use without asking, in its own words: `["Read", "Bash(git *)"]`.
         permission_mode: claude's own rules: `default`, `acceptEdits`, `plan`, `dontAsk`, `bypassPermissions`, …
         stream: Whether the answer also comes in pieces, as `TextDelta`.
+        **choices: As `RunOptions`: `effort` is `low`, `medium`, `high`, `xhigh`, `max`; `approve` is asked
+            before claude uses a tool that its own rules neither allow nor forbid; without it such tools are refused.
     """
 
     def __init__(
@@ -357,15 +344,10 @@ class ClaudeRunner(Runner):
         claude_cmd: str | Sequence[str] = "claude",
         extra_args: Sequence[str] = (),
         *,
-        env: Mapping[str, str] | None = None,
-        cwd: str | os.PathLike[str] | None = None,
-        model: str | None = None,
-        effort: str | None = None,
-        timeouts: Timeouts | None = None,
-        approve: Approve | None = None,
         allowed_tools: Sequence[str] = (),
         permission_mode: str | None = None,
         stream: bool = False,
+        **choices: Unpack[RunChoices],
     ) -> None:
         words = texts("extra_args", extra_args)
         if allowed_tools:
@@ -374,14 +356,4 @@ class ClaudeRunner(Runner):
             words += ["--permission-mode", permission_mode]
         if stream:
             words.append("--include-partial-messages")
-        super().__init__(
-            ENGINE,
-            claude_cmd,
-            words,
-            env=env,
-            cwd=cwd,
-            model=model,
-            effort=effort,
-            timeouts=timeouts,
-            approve=approve,
-        )
+        super().__init__(ENGINE, claude_cmd, words, **choices)

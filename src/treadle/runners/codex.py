@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
-from treadle.runners.engine import Approve, Ending, Engine, Output, RunRequest, Timeouts
+from treadle.runners.engine import Ending, Engine, Output, RunChoices, RunRequest, find_flag
 from treadle.runners.events import (
     Action,
     ActionEvent,
@@ -55,10 +54,7 @@ _EXEC_ONLY: Final = frozenset(
 
 def find_exec_only_flag(args: Sequence[str]) -> str | None:
     """The first word that cannot go before `exec`, as it was given."""
-    for word in args:
-        if word.partition("=")[0] in _EXEC_ONLY:
-            return word
-    return None
+    return find_flag(args, _EXEC_ONLY)
 
 
 @dataclass(slots=True)
@@ -95,13 +91,6 @@ def arguments(request: RunRequest) -> list[str]:
     if request.resume is not None:
         words += ["resume", request.resume.value]
     return [*words, "-"]
-
-
-def refused_argument(extra_args: Sequence[str]) -> str | None:
-    flag = find_exec_only_flag(extra_args)
-    return (
-        flag and f"{flag} cannot be added to the arguments of codex: it belongs behind `exec`, and the runner sets it"
-    )
 
 
 def new_state(request: RunRequest, engine: str = NAME, label: str = "codex exec") -> CodexState:
@@ -281,7 +270,7 @@ ENGINE: Final[Engine[CodexState]] = Engine(
     translate=translate,
     finish=finish,
     resume=ResumeLine(NAME, "codex resume {}", "codex resume"),
-    refused_argument=refused_argument,
+    own_flags=_EXEC_ONLY,
     carry=carry,
 )
 
@@ -292,37 +281,17 @@ class CodexRunner(Runner):
     Args:
         codex_cmd: The program, or a command line that the arguments are added to.
         extra_args: Words before `exec`, such as `["-c", "key=value"]`.
-        env: Environment variables on top of the inherited ones.
-        cwd: Where it works; else where this program is.
-        model: The model; else what codex is configured to use.
-        effort: How hard it thinks: `low`, `medium`, `high`, …
-        timeouts: How long a run may take, where the defaults do not fit.
-        approve: codex cannot ask when it runs headless: leave it out.
+        **choices: As `RunOptions`: `effort` is `low`, `medium`, `high`, …; codex cannot ask when it runs headless, so
+            leave `approve` out.
     """
 
     def __init__(
         self,
         codex_cmd: str | Sequence[str] = "codex",
         extra_args: Sequence[str] = (),
-        *,
-        env: Mapping[str, str] | None = None,
-        cwd: str | os.PathLike[str] | None = None,
-        model: str | None = None,
-        effort: str | None = None,
-        timeouts: Timeouts | None = None,
-        approve: Approve | None = None,
+        **choices: Unpack[RunChoices],
     ) -> None:
-        super().__init__(
-            ENGINE,
-            codex_cmd,
-            extra_args,
-            env=env,
-            cwd=cwd,
-            model=model,
-            effort=effort,
-            timeouts=timeouts,
-            approve=approve,
-        )
+        super().__init__(ENGINE, codex_cmd, extra_args, **choices)
 
     @staticmethod
     def find_exec_only_flag(args: Sequence[str]) -> str | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypedDict, TypeVar
 
 from treadle.protocol.exec import SignalName
 from treadle.runners.events import CompletedEvent, Event, ResumeToken
@@ -112,6 +112,17 @@ class RunOptions:
         )
 
 
+class RunChoices(TypedDict, total=False):
+    """The same as keyword arguments, as every runner takes them."""
+
+    model: str | None
+    effort: str | None
+    cwd: str | os.PathLike[str] | None
+    env: Mapping[str, str] | None
+    timeouts: Timeouts | None
+    approve: Approve | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
     """All that is known about a run before it starts.
@@ -187,9 +198,9 @@ def input_ends(request: RunRequest) -> bool:
     return False
 
 
-def no_problem(extra_args: Sequence[str]) -> str | None:
-    """Any word may be added to the command line."""
-    return None
+def find_flag(words: Sequence[str], flags: frozenset[str]) -> str | None:
+    """The first word that is one of these options, as it was given."""
+    return next((word for word in words if word.partition("=")[0] in flags), None)
 
 
 def nothing_carried(state: object) -> None:
@@ -216,7 +227,7 @@ class Engine(Generic[S]):
         prompt: What is written to its standard input first.
         keeps_input_open: Whether more is written after that, until `translate` gives `CloseInput`.
         answer: What is written to answer a question; None for an engine that cannot ask.
-        refused_argument: Why words of the user cannot be added to the command line, if so.
+        own_flags: Options that are the runner's, and that the user cannot add.
         carry: What the session's next run gets as `RunRequest.carried`; plain JSON values.
         env: Variables that it needs, under those of the user.
         drop_env: Variables that it must not inherit.
@@ -236,7 +247,7 @@ class Engine(Generic[S]):
     prompt: Callable[[RunRequest], bytes] = plain_prompt
     keeps_input_open: Callable[[RunRequest], bool] = input_ends
     answer: Callable[[ApprovalAsk, ApprovalAnswer], bytes] | None = None
-    refused_argument: Callable[[Sequence[str]], str | None] = no_problem
+    own_flags: frozenset[str] = frozenset()
     carry: Callable[[S], Mapping[str, Any] | None] = nothing_carried
     env: Mapping[str, str] = field(default_factory=dict)
     drop_env: Sequence[str] = ()

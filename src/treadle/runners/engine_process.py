@@ -10,6 +10,7 @@ import asyncio
 import errno
 import logging
 import os
+import shutil
 import time
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
@@ -168,7 +169,12 @@ class EngineProcess:
 
     def _why_not_started(self, error: ExecError) -> str:
         program = self._command[0]
-        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+        missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
+        if error.errno == errno.EACCES and "/" not in program:
+            # Also what is said when a folder of the PATH cannot be looked into.
+            path = (self._request.options.env or {}).get("PATH", os.environ.get("PATH"))
+            missing = shutil.which(program, os.F_OK, path) is None
+        if missing:
             where = "is not there" if "/" in program else "was not found on the PATH"
             return f"{self._engine.name} is not installed: {program} {where}. Install it with: {self._engine.install}"
         return f"{self._engine.name} could not be started: {error.message}"

@@ -6,12 +6,11 @@ before is told as notes. A tool is told when it has ended, and retries are not t
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
-from treadle.runners.engine import Approve, Ending, Engine, GiveUp, Output, RunRequest, Timeouts
+from treadle.runners.engine import Ending, Engine, GiveUp, Output, RunChoices, RunRequest, Timeouts
 from treadle.runners.events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent
 from treadle.runners.json_line import read_object
 from treadle.runners.notes import Notes, end_by_code
@@ -57,13 +56,6 @@ def arguments(request: RunRequest) -> list[str]:
     if request.options.effort is not None:
         words += ["--variant", request.options.effort]
     return words
-
-
-def refused_argument(extra_args: Sequence[str]) -> str | None:
-    for word in extra_args:
-        if word.partition("=")[0] in _OWN:
-            return f"{word} cannot be added to the arguments of opencode: output and session are the runner's"
-    return None
 
 
 def new_state(request: RunRequest) -> OpenCodeState:
@@ -198,7 +190,7 @@ ENGINE: Final[Engine[OpenCodeState]] = Engine(
     # When its provider fails it tries again for ever, and says nothing. But it is as silent while a tool or a subagent
     # runs, so it gets time.
     timeouts=Timeouts(idle=600, linger=10),
-    refused_argument=refused_argument,
+    own_flags=_OWN,
 )
 
 
@@ -209,34 +201,14 @@ class OpenCodeRunner(Runner):
         opencode_cmd: The program, or a command line that the arguments are added to.
         extra_args: Words behind `run`, such as `["--thinking"]` to hear its thoughts, or `["--auto"]` to allow what is
             not denied; without that, what it would have to ask for is refused.
-        env: Environment variables on top of the inherited ones.
-        cwd: Where it works; else where this program is.
-        model: The model as `provider/model`; else what opencode is configured to use.
-        effort: The variant of the model, such as `high`.
-        timeouts: How long a run may take, where the defaults do not fit.
-        approve: opencode cannot ask when it runs headless: leave it out.
+        **choices: As `RunOptions`: `model` is `provider/model`, `effort` the variant of the model, such as `high`;
+            opencode cannot ask when it runs headless, so leave `approve` out.
     """
 
     def __init__(
         self,
         opencode_cmd: str | Sequence[str] = "opencode",
         extra_args: Sequence[str] = (),
-        *,
-        env: Mapping[str, str] | None = None,
-        cwd: str | os.PathLike[str] | None = None,
-        model: str | None = None,
-        effort: str | None = None,
-        timeouts: Timeouts | None = None,
-        approve: Approve | None = None,
+        **choices: Unpack[RunChoices],
     ) -> None:
-        super().__init__(
-            ENGINE,
-            opencode_cmd,
-            extra_args,
-            env=env,
-            cwd=cwd,
-            model=model,
-            effort=effort,
-            timeouts=timeouts,
-            approve=approve,
-        )
+        super().__init__(ENGINE, opencode_cmd, extra_args, **choices)

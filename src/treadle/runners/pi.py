@@ -7,15 +7,14 @@ decoded.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from msgspec import structs
 
-from treadle.runners.engine import Approve, Ending, Engine, Output, RunRequest, Timeouts
+from treadle.runners.engine import Ending, Engine, Output, RunChoices, RunRequest, Timeouts
 from treadle.runners.events import (
     Action,
     ActionEvent,
@@ -74,13 +73,6 @@ def arguments(request: RunRequest) -> list[str]:
     if request.resume is not None:
         words += ["--session", request.resume.value]
     return words
-
-
-def refused_argument(extra_args: Sequence[str]) -> str | None:
-    for word in extra_args:
-        if word.partition("=")[0] in _OWN:
-            return f"{word} cannot be added to the arguments of pi: output and session are the runner's"
-    return None
 
 
 def new_state(request: RunRequest) -> PiState:
@@ -286,7 +278,7 @@ ENGINE: Final[Engine[PiState]] = Engine(
     resume=ResumeLine(NAME, "pi --session {}", r"pi[ \t]+--session", rf"{UUID}|/[^\s\"'`]+\.jsonl"),
     # It may write its session anew after its last word.
     timeouts=Timeouts(linger=10),
-    refused_argument=refused_argument,
+    own_flags=_OWN,
 )
 
 
@@ -296,13 +288,10 @@ class PiRunner(Runner):
     Args:
         pi_cmd: The program, or a command line that the arguments are added to.
         extra_args: Words to add, such as `["--tools", "read,grep"]`.
-        env: Environment variables on top of the inherited ones.
-        cwd: Where it works; else where this program is. pi goes on with a session only where it began.
-        model: The model, also as `provider/model`; else what pi is configured to use.
-        effort: How hard it thinks: `off`, `minimal`, `low`, `medium`, `high`, `xhigh`.
-        timeouts: How long a run may take, where the defaults do not fit.
-        approve: pi asks nobody: leave it out.
         provider: Whose model it is; else what pi is configured to use.
+        **choices: As `RunOptions`: `model` may be `provider/model`, `effort` is `off`, `minimal`, `low`, `medium`,
+            `high`, `xhigh`; pi goes on with a session only in the `cwd` where it began, and asks nobody, so leave
+            `approve` out.
     """
 
     def __init__(
@@ -310,22 +299,9 @@ class PiRunner(Runner):
         pi_cmd: str | Sequence[str] = "pi",
         extra_args: Sequence[str] = (),
         *,
-        env: Mapping[str, str] | None = None,
-        cwd: str | os.PathLike[str] | None = None,
-        model: str | None = None,
-        effort: str | None = None,
-        timeouts: Timeouts | None = None,
-        approve: Approve | None = None,
         provider: str | None = None,
+        **choices: Unpack[RunChoices],
     ) -> None:
         super().__init__(
-            ENGINE,
-            pi_cmd,
-            extra_args if provider is None else ["--provider", provider, *extra_args],
-            env=env,
-            cwd=cwd,
-            model=model,
-            effort=effort,
-            timeouts=timeouts,
-            approve=approve,
+            ENGINE, pi_cmd, extra_args if provider is None else ["--provider", provider, *extra_args], **choices
         )

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from treadle.arguments import text as text_argument
 from treadle.arguments import texts, variables, wrong_type
 from treadle.errors import ArgumentValueError
-from treadle.runners.engine import Approve, Engine, RunOptions, RunRequest, Timeouts
+from treadle.runners.engine import Engine, RunChoices, RunOptions, RunRequest, find_flag
 from treadle.runners.engine_process import CANCELLED, EngineProcess
 from treadle.runners.events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent
-from treadle.runners.session_lock import LockUnusable, SessionLock, SessionRecord
+from treadle.runners.session_lock import LockUnusable, SessionLock, SessionRecord, check_locks
 
 # How often another program is asked whether it is done with the session: first, and at most.
 POLL_S: Final = 0.02
@@ -33,12 +33,7 @@ class Runner:
         command: The program, or a command line that the engine's own arguments are added to; the engine's own program
             without it.
         extra_args: Words to add to the engine's arguments.
-        env: Environment variables on top of the inherited ones.
-        cwd: Where it works; else where this program is.
-        model: The engine's name for the model; else what it is configured to use.
-        effort: How hard it thinks, in the engine's own words.
-        timeouts: How long a run may take, where the engine's defaults do not fit.
-        approve: Asked before a tool is used, by engines that can ask.
+        **choices: What can differ from run to run (see `RunOptions`), for all that say nothing else.
     """
 
     def __init__(
@@ -46,27 +41,19 @@ class Runner:
         engine: Engine[Any],
         command: str | Sequence[str] | None = None,
         extra_args: Sequence[str] = (),
-        *,
-        env: Mapping[str, str] | None = None,
-        cwd: str | os.PathLike[str] | None = None,
-        model: str | None = None,
-        effort: str | None = None,
-        timeouts: Timeouts | None = None,
-        approve: Approve | None = None,
+        **choices: Unpack[RunChoices],
     ) -> None:
         if command is None:
             command = engine.program
         self.engine: Engine[Any] = engine
         self.command: list[str] = [command] if isinstance(command, str) else texts("command", command)
         self.extra_args: list[str] = texts("extra_args", extra_args)
-        if env is not None:
-            variables("env", env)
-        problem = engine.refused_argument(self.extra_args)
-        if problem is not None:
-            raise ValueError(problem)
-        self.options: RunOptions = RunOptions(
-            env=env, cwd=cwd, model=model, effort=effort, timeouts=timeouts, approve=approve
-        )
+        flag = find_flag(self.extra_args, engine.own_flags)
+        if flag is not None:
+            raise ValueError(f"{flag} cannot be added to the arguments of {engine.name}: the runner decides that")
+        self.options: RunOptions = RunOptions(**choices)
+        if self.options.env is not None:
+            variables("env", self.options.env)
         self.run_impl: Callable[..., AsyncIterator[Event]] = self._run_process
 
     def __repr__(self) -> str:
@@ -206,6 +193,11 @@ async def _events(
         return
     lock: SessionLock | None = None
     inner: AsyncIterator[Event] | None = None
+    try:
+        check_locks()
+    except LockUnusable as error:
+        yield CompletedEvent(name, ok=False, answer="", resume=resume, error=str(error))
+        return
     try:
         if resume is not None:
             lock = SessionLock(resume)

@@ -40,6 +40,20 @@ class LockUnusable(TreadleError):
     """The lock's file cannot be made."""
 
 
+def check_locks() -> None:
+    """Raises `LockUnusable` when sessions cannot be locked, before a run finds out in the middle."""
+    place = home_place(os.environ)
+    if place is None:
+        return
+    folder = _folder(place[0])
+    try:
+        _make_folder(folder)
+    except OSError as error:
+        raise _unusable(folder, error.strerror) from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise _unusable(folder, "Permission denied")
+
+
 class SessionLock:
     """The right to run a session: `queue`, then `take` until it says yes; `release` at the end."""
 
@@ -193,10 +207,14 @@ def _open(path: Path) -> int:
             _make_folder(path.parent)
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise LockUnusable(
-            f"the session cannot be locked against other programs: {path}: {error.strerror}; "
-            "set TREADLE_HOME to a folder that can be written"
-        ) from None
+        raise _unusable(path, error.strerror) from None
+
+
+def _unusable(path: Path, why: str | None) -> LockUnusable:
+    return LockUnusable(
+        f"the session cannot be locked against other programs: {path}: {why}; "
+        "set TREADLE_HOME to a folder that can be written"
+    )
 
 
 def _is_still(path: Path, fd: int) -> bool:

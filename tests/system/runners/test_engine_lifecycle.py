@@ -93,6 +93,17 @@ async def test_a_program_that_is_not_there(tmp_path: Path) -> None:
         assert "npm install -g @openai/codex" in completed.error
 
 
+async def test_a_program_that_is_not_on_a_path_with_a_closed_folder(tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0)
+    (tmp_path / "open").mkdir()
+    path = {"PATH": f"{tmp_path}/closed:{tmp_path}/open"}
+    (completed,) = await drain(CodexRunner("codex", env=path).run("x"))
+    assert completed.error.startswith("codex is not installed")
+    (tmp_path / "open" / "codex").write_text("no program")
+    (completed,) = await drain(CodexRunner("codex", env=path).run("x"))
+    assert "could not be started: Permission denied" in completed.error
+
+
 async def test_a_program_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "codex").write_text("no program")
     for command in (tmp_path, tmp_path / "codex"):

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine_streams import cases
 from treadle.runners.engine import Ending, Engine, GiveUp, RunRequest
 from treadle.runners.events import Action, ActionEvent, CompletedEvent, ResumeToken, StartedEvent, TextDelta
 from treadle.runners.reading import Reading
@@ -82,6 +83,24 @@ def test_one_end_and_it_is_last(chunks: list[bytes], ending: Ending, session: st
     assert last.ok == (last.error is None)
     if ending.exit_code not in (0, None) and not any(b"turn.completed" in part for part in [b"".join(chunks)]):
         assert not last.ok
+
+
+RECORDED = {
+    name: [line.rstrip(b"\n") for stream in cases(name) for line in stream.lines if len(line) < 20_000]
+    for name in ("codex", "claude", "opencode", "pi")
+}
+
+
+@given(data=st.data(), ending=endings)
+@pytest.mark.parametrize("name", list(RECORDED))
+def test_recorded_lines_in_any_order(name: str, data: st.DataObject, ending: Ending) -> None:
+    outputs = run(find_engine(name), data.draw(pieces(RECORDED[name])), ending)
+    assert sum(isinstance(out, StartedEvent) for out in outputs) <= 1
+    assert [isinstance(out, CompletedEvent) for out in outputs].count(True) == 1
+    last = outputs[-1]
+    assert isinstance(last, CompletedEvent)
+    assert last.ok == (last.error is None)
+    assert all(out.engine == name for out in outputs if isinstance(out, ActionEvent | StartedEvent | TextDelta))
 
 
 @given(chunks=st.lists(st.binary(max_size=200), max_size=20), ending=endings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from treadle.errors import ArgumentValueError
@@ -213,6 +213,7 @@ TEXTS = st.lists(PIECES, max_size=10).map("".join)
 
 
 @given(TEXTS, st.none() | TEXTS)
+@example(f"/claude codex resume {ONE}\n/claude\n", None)
 def test_a_route_or_an_error_and_the_prompt_is_a_part_of_the_text(text: str, reply: str | None) -> None:
     try:
         route = ROUTER.resolve(text, reply)
@@ -223,7 +224,8 @@ def test_a_route_or_an_error_and_the_prompt_is_a_part_of_the_text(text: str, rep
     assert CODEX.extract(route.prompt) is None
     assert CLAUDE.extract(route.prompt) is None
     if CODEX.extract(text) is None and CLAUDE.extract(text) is None and PI.extract(text) is None:
-        assert text.endswith(route.prompt) or (route.prompt == "continue" and route.resume)
+        behind_directives = route.resume is not None and route.resume.value in text and route.prompt in text
+        assert text.endswith(route.prompt) or (route.prompt == "continue" and route.resume) or behind_directives
     if route.resume is None:
         assert CODEX.extract(reply) is None
         assert CLAUDE.extract(reply) is None

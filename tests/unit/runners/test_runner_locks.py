@@ -183,14 +183,16 @@ async def test_the_file_is_gone_after_the_run_and_private_before(home: Path) -> 
     assert not list(file.parent.iterdir())
 
 
-async def test_a_home_that_cannot_be_written(home: Path) -> None:
+@pytest.mark.parametrize("session", ["sid", None])
+async def test_a_home_that_cannot_be_written(home: Path, session: str | None) -> None:
     home.write_text("a file")
     runner = CodexRunner()
-    runner.run_impl = Scripted()
-    (completed,) = await drain(runner.run("x", token("sid")))
+    runner.run_impl = scripted = Scripted()
+    (completed,) = await drain(runner.run("x", None if session is None else token(session)))
     assert isinstance(completed, CompletedEvent)
     assert completed.error is not None
     assert "TREADLE_HOME" in completed.error
+    assert scripted.most == 0  # told before anything is run
 
 
 async def test_records(home: Path) -> None:
