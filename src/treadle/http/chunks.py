@@ -26,8 +26,10 @@ class Chunks(Protocol):
     """Feed it with what follows the head; what is body is added to the bytearray that it was made with."""
 
     ended: bool
-    followed: bool
-    """Whether something came after the end that is no empty line."""
+
+    @property
+    def followed(self) -> bool:
+        """Whether something came after the end that is no empty line."""
 
     def receive(self, data: bytes) -> None:
         """Raises `NotHttp`."""

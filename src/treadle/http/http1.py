@@ -1,7 +1,7 @@
 """HTTP/1.1 of a client, sans I/O: the bytes of a request, and a reader that turns bytes into one response.
 
-It owns heads and where a body ends, with their limits; chunks are read by `chunks`. It knows nothing of connections, nor
-of what a body says. A reader is for one response; whether another may follow on the same connection is its `reusable`.
+It owns heads, where a body ends, and limits; chunks are read by `chunks`. It knows nothing of connections, nor of what
+a body says. A reader is for one response; whether another may follow on the same connection is its `reusable`.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class ResponseReader:
 
     def _read_head(self) -> bool:
         buffer = self._buffer
-        while buffer[:1] in (b"\r", b"\n"):  # left over from the response before, with some servers
+        while buffer and buffer[0] in b"\r\n":  # left over from the response before, with some servers
             if self._blank >= MAX_BLANK:
                 raise NotHttp("no status line")
             self._blank += 1
