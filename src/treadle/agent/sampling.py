@@ -34,6 +34,7 @@ from treadle.llm import (
     ReasoningSummaryPart,
     TextDelta,
     TokenUsage,
+    Waiting,
 )
 from treadle.protocol.app.base import convert
 from treadle.protocol.app.item_notifications import (
@@ -217,6 +218,16 @@ def _retry_notice(error: ModelError, attempt: int, limit: int) -> TurnError:
         codex_error_info=convert(error.retry_info, CodexErrorInfo),
         additional_details=error.message,
     )
+
+
+def tell_wait(turn: Turn, waiting: Waiting) -> None:
+    """The model is not asked yet, because its provider is at a limit; it will be."""
+    notice = TurnError(
+        message=f"Waiting for provider `{waiting.provider}`: {waiting.why}",
+        codex_error_info=convert("rateLimitExceeded", CodexErrorInfo),
+        additional_details=f"{waiting.waiting} waiting",
+    )
+    turn.tell_error(notice, will_retry=True)
 
 
 def pause(attempt: int, asked_s: float | None) -> float:

@@ -34,6 +34,7 @@ from treadle.llm.model import (
     TokenUsage,
     ToolInputDelta,
     UnknownEvent,
+    Waiting,
 )
 from treadle.llm.provider import ProviderConfig, ProviderConfigError, read_provider
 
@@ -67,5 +68,6 @@ __all__ = [
     "TokenUsage",
     "ToolInputDelta",
     "UnknownEvent",
+    "Waiting",
     "read_provider",
 ]

@@ -1,7 +1,8 @@
 """Requests to one provider: sent, sent again when that is harmless, and their responses read.
 
-It owns the retries of requests that got no response or a 5xx, and the reading of bodies. It knows nothing of what a
-body says. A response that has begun is never asked for again here.
+It owns the retries of requests that got no response, a 429 or a 5xx, and the reading of bodies. It knows nothing of
+what a body says. When a request may be sent at all is the matter of `limits`. A response that has begun is never asked
+for again here.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from treadle.http.lanes import Lanes, LaneStats
 from treadle.http.target import BadUrl, Target, read_url
 from treadle.http.wire import HungUp, Silence
 from treadle.llm.failure import cut, retry_after, unreachable, untrusted
-from treadle.llm.model import ModelError
+from treadle.llm.limits.admission import Admission, Asker, OnWait
+from treadle.llm.limits.gate import GateStats, Limits
+from treadle.llm.limits.line import Place
+from treadle.llm.model import ModelError, TokenUsage
 from treadle.llm.provider import Endpoint, ProviderConfig
 from treadle.llm.wire_api import HttpFailure
 
@@ -48,19 +52,35 @@ class Connection:
         self._failure = failure
         self._pause = pause
         self._lanes = Lanes(config.stream_idle_timeout_ms / 1000)
+        self._admission = Admission(config.id, _limits(config))
         self._target: tuple[str, Target] | None = None  # of the last URL, which is mostly that of the next
 
-    async def send(self, endpoint: Endpoint, body: bytes, departure: Departure | None = None) -> Exchange:
+    async def send(
+        self,
+        endpoint: Endpoint,
+        body: bytes,
+        departure: Departure | None = None,
+        *,
+        fair_key: str | None = None,
+        on_wait: OnWait | None = None,
+    ) -> Exchange:
         """A response with status 200, which the caller reads and closes. Raises `ModelError`."""
-        for attempt in range(self._config.request_max_retries + 1):
+        asker = Asker(fair_key or "", departure, on_wait)
+        attempt = 0
+        while True:
             try:
-                return await self._send_once(endpoint, body, departure)
+                return await self._send_once(endpoint, body, asker)
+            except _Refused as refused:
+                # Others may be answered meanwhile; it is over when nobody is.
+                if self._admission.refusals > self._config.request_max_retries:
+                    raise refused.error from None
+                continue
             except _Again as again:
                 wait = pause_before(attempt, again.error.retry_after_s)
                 if attempt == self._config.request_max_retries or wait is None:
                     raise again.error from None
             await self._pause(wait)
-        raise AssertionError("the last attempt returns or raises")
+            attempt += 1
 
     async def warm_up(self) -> None:
         """Load what TLS needs, before it is needed."""
@@ -70,20 +90,44 @@ class Connection:
     def stats(self) -> LaneStats:
         return self._lanes.stats()
 
+    def queue_stats(self) -> GateStats:
+        return self._admission.stats()
+
     async def close(self) -> None:
+        self._admission.close()
         await self._lanes.close()
 
-    async def _send_once(self, endpoint: Endpoint, body: bytes, departure: Departure | None) -> Exchange:
+    async def _send_once(self, endpoint: Endpoint, body: bytes, asker: Asker) -> Exchange:
+        place = await self._admission.enter(asker, len(body))
+        try:
+            lane, head = await self._exchange(endpoint, body, asker.departure)
+        except _Refused as refused:
+            self._refuse(asker, place, refused.error)
+            raise
+        except BaseException:
+            self._admission.leave(place)
+            raise
+        self._admission.accepted(place, head.headers)
+        return Exchange(self._lanes, lane, head, self._config, self._admission, place)
+
+    def _refuse(self, asker: Asker, place: Place, error: ModelError) -> None:
+        asked_s = error.retry_after_s
+        wait = pause_before(self._admission.refusals, None) if asked_s is None else asked_s
+        headers = error.answer.headers if isinstance(error.answer, HttpFailure) else {}
+        self._admission.refused(asker, place, headers, wait or 0.0)
+
+    async def _exchange(
+        self, endpoint: Endpoint, body: bytes, departure: Departure | None
+    ) -> tuple[Lane, ResponseHead]:
         try:
             lane = await self._lanes.acquire()
         except HttpUnusable as error:
             raise ModelError(str(error)) from None
         try:
-            head = await self._ask(lane, endpoint, body, departure)
+            return lane, await self._ask(lane, endpoint, body, departure)
         except BaseException:
             self._lanes.release(lane, reuse=False)
             raise
-        return Exchange(self._lanes, lane, head, self._config)
 
     async def _ask(self, lane: Lane, endpoint: Endpoint, body: bytes, departure: Departure | None) -> ResponseHead:
         try:
@@ -97,6 +141,8 @@ class Connection:
         answer = HttpFailure(head.status, head.headers, said, endpoint.shown, asked_s)
         failure = self._failure(answer)
         failure.answer = answer
+        if head.status == 429 and failure.retryable:
+            raise _Refused(failure)
         # Where the table says that the request will not do better a second time, that holds for a 5xx too.
         raise _Again(failure) if head.status >= 500 and failure.retryable else failure
 
@@ -111,11 +157,21 @@ class Connection:
 class Exchange:
     """A response whose body is being read. It ends with `finish` or `aclose`."""
 
-    def __init__(self, lanes: Lanes, lane: Lane, head: ResponseHead, config: ProviderConfig) -> None:
+    def __init__(
+        self,
+        lanes: Lanes,
+        lane: Lane,
+        head: ResponseHead,
+        config: ProviderConfig,
+        admission: Admission,
+        place: Place,
+    ) -> None:
         self._lanes = lanes
         self._lane = lane
         self._head = head
         self._config = config
+        self._admission = admission
+        self._place = place
         self._closed = False
 
     async def read(self) -> bytes:
@@ -146,15 +202,22 @@ class Exchange:
         """When the whole body has come, read or not, the connection is free for the next; otherwise nothing happens."""
         if self._closed or not self._lane.is_reusable:
             return self._closed
-        self._closed = True
-        self._lanes.release(self._lane, reuse=True)
+        self._release(reuse=True)
         return True
 
     async def aclose(self) -> None:
         """Give up the rest of the body, and with it the connection, unless all of it has come."""
         if not self.give_back():
-            self._closed = True
-            self._lanes.release(self._lane, reuse=False)
+            self._release(reuse=False)
+
+    def used(self, usage: TokenUsage) -> None:
+        """What the response has cost, where it says."""
+        self._admission.used(self._place, usage)
+
+    def _release(self, *, reuse: bool) -> None:
+        self._closed = True
+        self._lanes.release(self._lane, reuse=reuse)
+        self._admission.leave(self._place)
 
 
 class _Again(Exception):
@@ -163,6 +226,18 @@ class _Again(Exception):
     def __init__(self, error: ModelError) -> None:
         super().__init__()
         self.error = error
+
+
+class _Refused(Exception):
+    """The server has too many requests. Another attempt goes through the gate, which knows when."""
+
+    def __init__(self, error: ModelError) -> None:
+        super().__init__()
+        self.error = error
+
+
+def _limits(config: ProviderConfig) -> Limits:
+    return Limits(config.max_concurrent_requests, config.requests_per_minute, config.tokens_per_minute)
 
 
 def pause_before(attempt: int, asked_s: float | None) -> float | None:
