@@ -194,8 +194,11 @@ class Gate:
         self.refusals += 1
 
     def rejoin(self, place: Place) -> None:
-        """One that was refused goes back to where it was in the line."""
-        self._line.put_back(place)
+        """One that was refused goes back to where it was in the line, or to its end if it never was in it."""
+        if place.number:
+            self._line.put_back(place)
+        else:
+            self._line.add(place)
 
     def tell(self, place: Place, told: Iterable[Told], now: float) -> None:
         """What the server says that is left, which does not know of what it has not seen."""

@@ -22,7 +22,7 @@ class Place:
     def __init__(self, key: str, tokens: int) -> None:
         self.key: str = key
         self.tokens: int = tokens  # estimated
-        self.number: int = 0  # the order of joining
+        self.number: int = 0  # the order of joining; 0 was never in the line
         self.round: int = 0
         self.waits: bool = False
         self.sent: int = 0  # the order of leaving; 0 is not yet
