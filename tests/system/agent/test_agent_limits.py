@@ -11,9 +11,11 @@ import pytest
 
 from system.agent.order import check_thread
 from system.agent.scene import Json, Scene, scene
+from treadle import AsyncCodex
+from treadle.client.events import Problem, TextRestarted
 from treadle.llm.client import ProviderModel
 from treadle.llm.limits import admission
-from treadle.testing import MockModel, RecordedRequest, Reply
+from treadle.testing import AppServerHarness, MockModel, RecordedRequest, Reply
 from treadle.testing.replies import error_reply
 
 pytestmark = pytest.mark.anyio
@@ -148,3 +150,16 @@ async def test_a_refusal_is_told_as_a_wait(tmp_path: Path, monkeypatch: pytest.M
         [wait] = _waits(stage)
         assert "HTTP 429" in wait["error"]["message"]
         assert len(stage.client.told("error")) == 1
+
+
+async def test_the_stream_of_the_sdk_has_the_wait(tmp_path: Path) -> None:
+    with AppServerHarness(tmp_path, provider=DEFAULT) as harness:
+        harness.model.enqueue_error(429, {"error": {"message": "slow down"}}, {"Retry-After": "0.8"})
+        harness.model.enqueue_assistant_message("Now.")
+        async with AsyncCodex(harness.codex_config()) as codex:
+            thread = await codex.thread_start()
+            events = [event async for event in thread.events("hi")]
+    [problem] = [event for event in events if isinstance(event, Problem)]
+    assert problem.will_retry
+    assert problem.message.startswith("Waiting for provider `mock_provider`: ")
+    assert not [event for event in events if isinstance(event, TextRestarted)]
