@@ -72,6 +72,17 @@ def test_a_configured_model_answers_and_usage_is_told(tmp_path: Path) -> None:
         assert harness.model.requests()[0].last_user_text == "what now?"
 
 
+def test_a_wait_for_the_provider_is_said(tmp_path: Path) -> None:
+    with AppServerHarness(tmp_path, provider={"request_max_retries": 1}) as harness:
+        harness.model.enqueue_error(429, {"error": {"message": "slow down"}}, {"Retry-After": "0.8"})
+        harness.model.enqueue_assistant_message("Now.")
+        done = run(["hello"], harness.workspace, harness.home)
+        assert (done.returncode, done.stdout) == (0, "Now.\n")
+        assert re.search(
+            r"^Waiting for provider `mock_provider`: .*HTTP 429.* \(1 waiting\)$", done.stderr, re.MULTILINE
+        )
+
+
 def test_a_failed_turn_ends_with_1_and_says_why(tmp_path: Path) -> None:
     with AppServerHarness(tmp_path) as harness:
         harness.model.enqueue_error(401, "no such key")

@@ -229,6 +229,16 @@ def test_a_reconnect_is_told_with_its_reason(tmp_path: Path) -> None:
     assert events[2]["message"].startswith("Reconnecting... 1/2 (")
 
 
+def test_a_wait_for_the_provider_is_told(tmp_path: Path) -> None:
+    with Stage(tmp_path, provider={"request_max_retries": 1}) as stage:
+        stage.model.enqueue_error(429, {"error": {"message": "slow down"}}, {"Retry-After": "0.8"})
+        stage.model.enqueue_assistant_message("ok")
+        events = stage.events(*JSON, "hi")
+    assert types(events) == ["thread.started", "turn.started", "error", "item.completed", "turn.completed"]
+    assert events[2]["message"].startswith("Waiting for provider `mock_provider`: ")
+    assert events[2]["message"].endswith(" s (1 waiting)")
+
+
 def test_the_key_of_the_run_is_used_and_not_inherited(tmp_path: Path) -> None:
     key = "sk-of-this-run"
     with Stage(tmp_path, provider={"requires_openai_auth": True}) as stage:

@@ -6,6 +6,7 @@ fits, and the summary. The old history stays in the store, for turns that are un
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -13,7 +14,7 @@ from msgspec import Raw, Struct
 
 from treadle.agent.context import Context
 from treadle.agent.ids import new_id
-from treadle.agent.sampling import Sampling, sample
+from treadle.agent.sampling import Sampling, sample, tell_wait
 from treadle.agent.turn import Turn, developer_message
 from treadle.llm import ModelError, ModelRequest
 from treadle.protocol.app.items import ContextCompactionThreadItem
@@ -88,6 +89,8 @@ def _request(turn: Turn, context: Context) -> ModelRequest:
         prompt_cache_key=thread.id,
         headers=request_headers(turn),
         departure=turn.ticket,
+        fair_key=thread.id,
+        on_wait=partial(tell_wait, turn),
     )
 
 

@@ -7,11 +7,12 @@ does is `calls`.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from treadle.agent.calls.toolbox import Toolbox
 from treadle.agent.compaction import compact, context_is_full
 from treadle.agent.context import Context, build_context
-from treadle.agent.sampling import Sampling, sample
+from treadle.agent.sampling import Sampling, sample, tell_wait
 from treadle.agent.turn import Turn
 from treadle.llm import ModelError, ModelRequest
 
@@ -86,6 +87,8 @@ def model_request(turn: Turn, context: Context) -> ModelRequest:
         prompt_cache_key=thread.id,
         headers=request_headers(turn),
         departure=turn.ticket,
+        fair_key=thread.id,
+        on_wait=partial(tell_wait, turn),
     )
 
 

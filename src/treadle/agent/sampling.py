@@ -33,6 +33,7 @@ from treadle.llm import (
     ReasoningSummaryPart,
     TextDelta,
     TokenUsage,
+    Waiting,
 )
 from treadle.llm.backoff import pause
 from treadle.protocol.app.item_notifications import (
@@ -217,3 +218,13 @@ def _retry_notice(error: ModelError, attempt: int, limit: int) -> TurnError:
         codex_error_info=retry_info(error),
         additional_details=error.message,
     )
+
+
+def tell_wait(turn: Turn, waiting: Waiting) -> None:
+    """The model is not asked yet, because its provider is at a limit; it will be."""
+    notice = TurnError(
+        message=f"Waiting for provider `{waiting.provider}`: {waiting.why}",
+        codex_error_info="rateLimitExceeded",
+        additional_details=f"{waiting.waiting} waiting",
+    )
+    turn.tell_error(notice, will_retry=True)

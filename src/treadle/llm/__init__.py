@@ -33,6 +33,7 @@ from treadle.llm.model import (
     TokenUsage,
     ToolInputDelta,
     UnknownEvent,
+    Waiting,
 )
 from treadle.llm.provider import ProviderConfig, ProviderConfigError, read_provider
 
@@ -65,5 +66,6 @@ __all__ = [
     "TokenUsage",
     "ToolInputDelta",
     "UnknownEvent",
+    "Waiting",
     "read_provider",
 ]

@@ -15,7 +15,8 @@ from typing import Final, Self
 from treadle.http.lanes import LaneStats
 from treadle.llm.connection import Connection, Exchange, Pause
 from treadle.llm.failure import cut
-from treadle.llm.model import ModelError, ModelEvent, ModelRequest
+from treadle.llm.limits.gate import GateStats
+from treadle.llm.model import Completed, ModelError, ModelEvent, ModelRequest
 from treadle.llm.provider import Endpoint, KeySource, ProviderConfig, ProviderConfigError, endpoint
 from treadle.llm.sse import SseEvent, SseParser, SseTooLarge
 from treadle.llm.wire_api import Asking, HttpFailure, WireApi
@@ -59,6 +60,16 @@ class ProviderModel:
         """How many connections are in use, and how many wait for the next request."""
         return self._connection.stats()
 
+    def queue_stats(self) -> GateStats:
+        """How many requests run and how many wait for that, and what limits them now."""
+        return self._connection.queue_stats()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request runs or waits."""
+        queue = self.queue_stats()
+        return bool(queue.running or queue.waiting or self.stats().busy)
+
     async def close(self) -> None:
         for stream in tuple(self._streams):
             await stream.aclose()
@@ -77,7 +88,13 @@ class ProviderModel:
         while True:
             asking = Asking(self.config, self._quirks)
             try:
-                exchange = await self._connection.send(where, wire.encode(request, asking), request.departure)
+                exchange = await self._connection.send(
+                    where,
+                    wire.encode(request, asking),
+                    request.departure,
+                    fair_key=request.fair_key,
+                    on_wait=request.on_wait,
+                )
             except ModelError as error:
                 if not self._learn(error):
                     raise
@@ -163,6 +180,7 @@ class ProviderStream:
             await self._release()
             raise
         if self._translator.completed:
+            self._count()
             await self._release()
 
     async def _read(self) -> bytes:
@@ -182,6 +200,12 @@ class ProviderStream:
             self._ready += self._translator.receive(event)
             if self._translator.completed:
                 return
+
+    def _count(self) -> None:
+        """What the response has cost, for whoever waits for a limit of tokens."""
+        last = self._ready[-1] if self._ready else None
+        if isinstance(last, Completed) and last.usage is not None and self._exchange is not None:
+            self._exchange.used(last.usage)
 
     def _parse(self, chunk: bytes) -> list[SseEvent]:
         try:

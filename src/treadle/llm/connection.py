@@ -21,7 +21,10 @@ from treadle.http.target import Target, read_url
 from treadle.http.wire import HungUp, Silence
 from treadle.llm import backoff
 from treadle.llm.failure import cut, redirected, retry_after, unreadable
-from treadle.llm.model import ModelError
+from treadle.llm.limits.admission import Admission, Asker, OnWait
+from treadle.llm.limits.gate import GateStats, Limits
+from treadle.llm.limits.line import Place
+from treadle.llm.model import ModelError, TokenUsage
 from treadle.llm.provider import Endpoint, ProviderConfig, shown_url
 from treadle.llm.unanswered import no_response
 from treadle.llm.wire_api import HttpFailure
@@ -57,14 +60,30 @@ class Connection:
         self._failure = failure
         self._pause = pause
         self._lanes = Lanes(config.stream_idle_timeout_ms / 1000)
+        self._admission = Admission(config.id, _limits(config))
         self._target: tuple[str, Target] | None = None  # of the last URL, which is mostly that of the next
 
-    async def send(self, endpoint: Endpoint, body: bytes, departure: Departure | None = None) -> Exchange:
+    async def send(
+        self,
+        endpoint: Endpoint,
+        body: bytes,
+        departure: Departure | None = None,
+        *,
+        fair_key: str | None = None,
+        on_wait: OnWait | None = None,
+    ) -> Exchange:
         """A response with status 200, which the caller reads and closes. Raises `ModelError`."""
+        asker = Asker(fair_key or "", departure, on_wait)
         limit, began = self._config.request_max_retries, time.monotonic()
-        for attempt in range(limit + 1):
+        attempt = 0
+        while True:
             try:
-                return await self._send_once(endpoint, body, departure)
+                return await self._send_once(endpoint, body, asker)
+            except _Refused as refused:
+                # Others may be answered meanwhile; it is over when nobody is.
+                if self._admission.refusals > self._config.request_max_retries:
+                    raise refused.error from None
+                continue
             except _Again as again:
                 error = again.error
             if error.kind == "absent":
@@ -73,7 +92,7 @@ class Connection:
             if attempt >= limit or wait is None:
                 raise error
             await self._pause(wait)
-        raise AssertionError("the last attempt returns or raises")
+            attempt += 1
 
     async def warm_up(self) -> None:
         """Load what TLS needs, before it is needed."""
@@ -83,23 +102,49 @@ class Connection:
     def stats(self) -> LaneStats:
         return self._lanes.stats()
 
+    def queue_stats(self) -> GateStats:
+        return self._admission.stats()
+
     async def close(self) -> None:
+        self._admission.close()
         await self._lanes.close()
 
-    async def _send_once(self, endpoint: Endpoint, body: bytes, departure: Departure | None) -> Exchange:
+    async def _send_once(self, endpoint: Endpoint, body: bytes, asker: Asker) -> Exchange:
+        place = await self._admission.enter(asker, len(body))
+        try:
+            lane, head, decoder = await self._exchange(endpoint, body, asker.departure)
+        except _Refused as refused:
+            self._refuse(asker, place, refused.error)
+            raise
+        except BaseException:
+            self._admission.leave(place)
+            raise
+        self._admission.accepted(place, head.headers)
+        return Exchange(self._lanes, lane, decoder, self._config, self._admission, place)
+
+    def _refuse(self, asker: Asker, place: Place, error: ModelError) -> None:
+        asked_s = error.retry_after_s
+        wait = backoff.pause(self._admission.refusals, None, MAX_PAUSE_S) if asked_s is None else asked_s
+        headers = error.answer.headers if isinstance(error.answer, HttpFailure) else {}
+        self._admission.refused(asker, place, headers, wait or 0.0)
+
+    async def _exchange(
+        self, endpoint: Endpoint, body: bytes, departure: Departure | None
+    ) -> tuple[Lane, ResponseHead, Decoder | None]:
         try:
             lane = await self._lanes.acquire()
         except HttpUnusable as error:
             raise ModelError(str(error)) from None
         try:
-            decoder = await self._ask(lane, endpoint, body, departure)
+            return lane, *await self._ask(lane, endpoint, body, departure)
         except BaseException:
             self._lanes.release(lane, reuse=False)
             raise
-        return Exchange(self._lanes, lane, decoder, self._config)
 
-    async def _ask(self, lane: Lane, endpoint: Endpoint, body: bytes, departure: Departure | None) -> Decoder | None:
-        """What decodes the body of the response, if that is needed."""
+    async def _ask(
+        self, lane: Lane, endpoint: Endpoint, body: bytes, departure: Departure | None
+    ) -> tuple[ResponseHead, Decoder | None]:
+        """The head of the response, and what decodes its body, if that is needed."""
         try:
             head = await lane.ask(self._build(endpoint, body), departure)
         except Exception as error:
@@ -114,7 +159,7 @@ class Connection:
                 raise unreadable(error.name, endpoint.shown) from None
             raise self._failed(head, endpoint, b"no text, its content coding is not read here") from None
         if head.status == 200:
-            return decoder
+            return head, decoder
         raise self._failed(head, endpoint, await _error_body(lane, decoder))
 
     def _failed(self, head: ResponseHead, endpoint: Endpoint, body: bytes) -> Exception:
@@ -123,6 +168,8 @@ class Connection:
         answer = HttpFailure(head.status, head.headers, said, endpoint.shown, asked_s)
         failure = self._failure(answer)
         failure.answer = answer
+        if head.status == 429 and failure.retryable:
+            return _Refused(failure)
         # Where the table says that the request will not do better a second time, that holds for a 5xx too.
         return _Again(failure) if head.status >= 500 and failure.retryable else failure
 
@@ -137,11 +184,21 @@ class Connection:
 class Exchange:
     """A response whose body is being read. It ends with `finish` or `aclose`."""
 
-    def __init__(self, lanes: Lanes, lane: Lane, decoder: Decoder | None, config: ProviderConfig) -> None:
+    def __init__(
+        self,
+        lanes: Lanes,
+        lane: Lane,
+        decoder: Decoder | None,
+        config: ProviderConfig,
+        admission: Admission,
+        place: Place,
+    ) -> None:
         self._lanes = lanes
         self._lane = lane
         self._decoder = decoder
         self._config = config
+        self._admission = admission
+        self._place = place
         self._closed = False
 
     async def read(self) -> bytes:
@@ -170,15 +227,22 @@ class Exchange:
         """When the whole body has come, read or not, the connection is free for the next; otherwise nothing happens."""
         if self._closed or not self._lane.is_reusable:
             return self._closed
-        self._closed = True
-        self._lanes.release(self._lane, reuse=True)
+        self._release(reuse=True)
         return True
 
     async def aclose(self) -> None:
         """Give up the rest of the body, and with it the connection, unless all of it has come."""
         if not self.give_back():
-            self._closed = True
-            self._lanes.release(self._lane, reuse=False)
+            self._release(reuse=False)
+
+    def used(self, usage: TokenUsage) -> None:
+        """What the response has cost, where it says."""
+        self._admission.used(self._place, usage)
+
+    def _release(self, *, reuse: bool) -> None:
+        self._closed = True
+        self._lanes.release(self._lane, reuse=reuse)
+        self._admission.leave(self._place)
 
 
 class _Again(Exception):
@@ -187,6 +251,18 @@ class _Again(Exception):
     def __init__(self, error: ModelError) -> None:
         super().__init__()
         self.error = error
+
+
+class _Refused(Exception):
+    """The server has too many requests. Another attempt goes through the gate, which knows when."""
+
+    def __init__(self, error: ModelError) -> None:
+        super().__init__()
+        self.error = error
+
+
+def _limits(config: ProviderConfig) -> Limits:
+    return Limits(config.max_concurrent_requests, config.requests_per_minute, config.tokens_per_minute)
 
 
 async def _read(lane: Lane, decoder: Decoder | None) -> bytes:

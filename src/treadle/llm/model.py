@@ -8,7 +8,7 @@ It owns these types and nothing that acts. It knows nothing of threads or tools,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Literal, Protocol, Self, TypeAlias
 
@@ -24,7 +24,8 @@ JsonObject: TypeAlias = Mapping[str, object] | Raw
 
 class ModelRequest(Struct, frozen=True, kw_only=True):
     """`input` holds items of the Responses API, oldest first. `headers` describe the caller (`session-id`,
-    `user-agent`, …); credentials are the provider's matter."""
+    `user-agent`, …); credentials are the provider's matter. Requests with the same `fair_key` count as one where many
+    wait for a provider; `on_wait` is called when this one waits, at most once."""
 
     model: str
     input: Sequence[JsonObject]
@@ -38,6 +39,16 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     client_metadata: Mapping[str, str] | None = None
     headers: Mapping[str, str] | None = None
     departure: Departure | None = None
+    fair_key: str | None = None
+    on_wait: Callable[[Waiting], None] | None = None
+
+
+class Waiting(Struct, frozen=True):
+    """A request that waits for its provider: why, and how many do."""
+
+    provider: str
+    why: str
+    waiting: int
 
 
 class TokenUsage(Struct, frozen=True, kw_only=True):

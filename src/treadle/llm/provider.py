@@ -21,6 +21,8 @@ from treadle.llm.model import ModelError
 # A retry that was not useful a hundred times will not be.
 _Retries: TypeAlias = Annotated[int, Meta(ge=0, le=100)]
 _Milliseconds: TypeAlias = Annotated[int, Meta(ge=1, le=24 * 3600 * 1000)]
+_AtATime: TypeAlias = Annotated[int, Meta(ge=1, le=1024)]
+_PerMinute: TypeAlias = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 KeySource: TypeAlias = Callable[[], str | None]
 
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -65,6 +67,9 @@ class ProviderConfig(Struct, frozen=True, kw_only=True):
     request_max_retries: _Retries = 4
     stream_max_retries: _Retries = 5
     stream_idle_timeout_ms: _Milliseconds = 300_000
+    max_concurrent_requests: _AtATime | None = None
+    requests_per_minute: _PerMinute | None = None
+    tokens_per_minute: _PerMinute | None = None
     requires_openai_auth: bool = False
     supports_websockets: bool = False
     unknown_keys: tuple[str, ...] = ()
@@ -87,6 +92,8 @@ _ALLOWED: Final[dict[object, str]] = {
     dict[str, str]: "a table of texts",
     _Retries: "a whole number from 0 to 100",
     _Milliseconds: "a whole number from 1 to 86400000",
+    _AtATime | None: "a whole number from 1 to 1024",
+    _PerMinute | None: "a whole number from 1 to 1000000000",
 }
 
 

@@ -32,7 +32,8 @@ USAGE: Final = (
     "output_tokens",
     "reasoning_output_tokens",
 )
-_RECONNECTING: Final = re.compile(r"Reconnecting\.\.\. (\d+)/\d+")
+# Errors after which the turn goes on by itself.
+_GOES_ON: Final = re.compile(r"Reconnecting\.\.\. \d+/\d+|Waiting for provider ")
 # They belong behind the word `exec`, where the runner puts its own; before it codex does not know them.
 _EXEC_ONLY: Final = frozenset(
     {
@@ -170,8 +171,7 @@ def _usage(state: CodexState, usage: object) -> dict[str, Any] | None:
 
 
 def _error(state: CodexState, text: str) -> Iterable[Output]:
-    attempt = _RECONNECTING.match(text)
-    if attempt is not None:
+    if _GOES_ON.match(text):
         first = not state.reconnecting
         state.reconnecting = True
         action = Action(f"{state.engine}.reconnect", "note", text)

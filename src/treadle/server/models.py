@@ -70,7 +70,7 @@ class Models:
 
         *others, _ = self._models.items()
         for key, model in others:
-            if isinstance(model, ProviderModel) and not model.stats().busy:
+            if isinstance(model, ProviderModel) and not model.is_busy:
                 del self._models[key]
                 self._server.spawn(model.close(), "closing connections to a model")
                 return

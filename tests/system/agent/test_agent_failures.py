@@ -185,13 +185,13 @@ async def test_too_many_requests_are_sent_again_when_the_provider_says(
     tmp_path: Path, pauses: list[float | None]
 ) -> None:
     async with scene(tmp_path, provider={"stream_max_retries": 3}) as stage:
-        stage.model.enqueue_error(429, {"error": {"message": "slow down"}}, {"Retry-After": "7"})
+        stage.model.enqueue_error(429, {"error": {"message": "slow down"}})
         stage.model.enqueue_error(429, {"error": {"message": "slower"}}, {"retry-after-ms": "250"})
-        stage.model.enqueue_error(429, {"error": {"message": "slowest"}})
+        stage.model.enqueue_error(429, {"error": {"message": "slowest"}}, {"Retry-After": "0.1"})
         stage.model.enqueue_assistant_message("a")
         thread = await stage.start()
         assert (await stage.run(thread))["status"] == "completed"
-        assert pauses == [7.0, 0.25, None]
+        assert pauses == [None, 0.25, 0.1]
         notices = [told["params"]["error"] for told in stage.client.told("error")]
         assert [notice["message"] for notice in notices] == [f"Reconnecting... {n}/3" for n in (1, 2, 3)]
         assert notices[0]["additionalDetails"].endswith("429 Too Many Requests: slow down")

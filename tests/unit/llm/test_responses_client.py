@@ -206,7 +206,7 @@ async def test_retries_end(server: ModelServer) -> None:
     await model.close()
 
 
-@pytest.mark.parametrize("reply", [status(400, ""), status(429, ""), status(503, "", "Retry-After: 9999")])
+@pytest.mark.parametrize("reply", [status(400, ""), status(503, "", "Retry-After: 9999")])
 async def test_what_is_not_sent_again(server: ModelServer, reply: Reply) -> None:
     server.play(reply)
     pauses = Pauses()

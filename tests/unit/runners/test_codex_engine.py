@@ -126,6 +126,13 @@ def test_reconnecting_is_one_note_that_is_updated(reason: str) -> None:
     assert events[-1].ok
 
 
+def test_waiting_for_a_provider_is_a_note() -> None:
+    text = "Waiting for provider `x`: 5 of its requests are running (3 waiting)"
+    events = play(STARTED, TURN, {"type": "error", "message": text}, message("hi"), DONE)
+    assert [event.action.title for event in events if isinstance(event, ActionEvent)][1] == text
+    assert events[-1].ok
+
+
 @pytest.mark.parametrize(
     ("messages", "answer"),
     [

@@ -1,0 +1,89 @@
+"""What the headers of a response tell about the limits of an account. Pure; what cannot be read is not there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct
+
+Unit: TypeAlias = Literal["requests", "tokens"]
+
+# By the header with what is left: the headers with the limit and with when it is whole again, and what is counted.
+# Tokens that a model writes are not known before, so a limit of those alone is left to the server's refusals.
+_HEADERS: Final[dict[str, tuple[str, str, Unit]]] = {
+    "x-ratelimit-remaining-requests": ("x-ratelimit-limit-requests", "x-ratelimit-reset-requests", "requests"),
+    "x-ratelimit-remaining-tokens": ("x-ratelimit-limit-tokens", "x-ratelimit-reset-tokens", "tokens"),
+    "anthropic-ratelimit-requests-remaining": (
+        "anthropic-ratelimit-requests-limit",
+        "anthropic-ratelimit-requests-reset",
+        "requests",
+    ),
+    "anthropic-ratelimit-tokens-remaining": (
+        "anthropic-ratelimit-tokens-limit",
+        "anthropic-ratelimit-tokens-reset",
+        "tokens",
+    ),
+    "anthropic-ratelimit-input-tokens-remaining": (
+        "anthropic-ratelimit-input-tokens-limit",
+        "anthropic-ratelimit-input-tokens-reset",
+        "tokens",
+    ),
+}
+_DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|h|m|s)")
+_SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_NUMBER: Final = re.compile(r"\d{1,15}(?:\.\d{1,9})?")
+
+
+class Told(Struct, frozen=True):
+    """`name` is that of the header; `whole_in_s` is 0 when the server does not say."""
+
+    name: str
+    unit: Unit
+    limit: float
+    left: float
+    whole_in_s: float
+
+
+def read_limits(headers: Mapping[str, str], wall: float) -> list[Told]:
+    """Names of `headers` are in lower case. `wall` is the time since 1970, for dates of a server that tells none."""
+    return [
+        Told(
+            name, unit, _number(headers.get(limit, "")) or left, left, _whole_in(headers.get(reset, ""), headers, wall)
+        )
+        for name, (limit, reset, unit) in _HEADERS.items()
+        if name in headers and (left := _number(headers[name])) is not None
+    ]
+
+
+def _number(text: str) -> float | None:
+    text = text.strip()
+    return float(text) if _NUMBER.fullmatch(text) else None
+
+
+def _whole_in(text: str, headers: Mapping[str, str], wall: float) -> float:
+    """From `6m0s`, `20ms`, seconds, or a date of RFC 3339, which is compared with the server's own clock."""
+    text = text.strip()
+    seconds = _number(text)
+    if seconds is not None:
+        return seconds
+    parts = _DURATION.findall(text)
+    if parts and "".join(number + unit for number, unit in parts) == text:
+        return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    try:
+        return max(0.0, datetime.fromisoformat(text).timestamp() - _clock(headers.get("date", ""), wall))
+    except (ValueError, OverflowError, OSError):
+        return 0.0
+
+
+def _clock(date: str, wall: float) -> float:
+    if not date:
+        return wall
+    from email.utils import parsedate_to_datetime
+
+    try:
+        return parsedate_to_datetime(date).timestamp()
+    except (ValueError, TypeError, OverflowError, OSError):
+        return wall
