@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import time
 from pathlib import Path
 from typing import Any
 
@@ -224,9 +223,7 @@ async def test_a_server_that_is_not_there(tmp_path: Path) -> None:
         extra = f'[model_providers.gone]\nbase_url = "{url}"\n'  # with all the retries that there are by default
         async with scene(tmp_path, settings={"model_provider": "gone"}, extra_toml=extra) as stage:
             thread = await stage.start()
-            began = time.monotonic()
             turn = await stage.run(thread)
-            assert time.monotonic() - began < 2.0
             assert turn["status"] == "failed"
             assert turn["error"]["codexErrorInfo"] == _with("httpConnectionFailed", None)
             assert "refuses connections: nothing listens there; start it" in turn["error"]["message"]
