@@ -70,8 +70,8 @@ async def test_a_hundred_threads_do_not_fail_each_other(tmp_path: Path, headers:
         async with scene(tmp_path, model=model, provider=DEFAULT) as stage:
             turns = await _run_all(stage, 100)
             assert {turn["status"] for turn in turns} == {"completed"}
-            stats = _model(stage).queue_stats()
-            assert (stats.running, stats.waiting) == (0, 0)
+            while _model(stage).is_busy:  # the end of a body may come after the last event
+                await asyncio.sleep(0.001)
     assert sorted(crowded.answered) == sorted(set(crowded.answered))
     assert 0 < crowded.refused < 300  # the first hundred at once, then a few that were tried
 
