@@ -26,8 +26,9 @@ from treadle.cli.prompt import read_prompt
 from treadle.cli.settings_check import check_turn, refuse_settings
 from treadle.cli.view import View
 from treadle.config import ConfigError
-from treadle.config.settings import OPENAI_KEY_VARIABLE, RUN_KEY_VARIABLE
+from treadle.config.settings import RUN_KEY_VARIABLE
 from treadle.errors import RpcError, TreadleError
+from treadle.llm.known_providers import OPENAI_KEY_VARIABLE
 from treadle.server.app import AppServer
 
 __all__ = ["add_arguments", "parse", "run"]

@@ -10,7 +10,7 @@ from treadle.cli.process import REFUSED
 from treadle.cli.visible import visible
 from treadle.config import Config, ConfigError, find_home, load_config
 from treadle.config.login import Login
-from treadle.config.settings import OPENAI_KEY_VARIABLE
+from treadle.llm.known_providers import OPENAI_KEY_VARIABLE
 
 
 def refuse_settings(command: str, error: ConfigError) -> int:

@@ -29,7 +29,6 @@ _FORBIDDEN_IN_VALUE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _MIN_SECRET: Final = 6
 
 
-WIRE_APIS: Final = ("responses",)
 OPENAI_HOST: Final = "api.openai.com"
 
 _NO_OPENAI_KEY: Final = (
@@ -117,14 +116,22 @@ def _wrong_words(table: Mapping[str, object]) -> Iterator[tuple[str | None, str]
     base_url, wire_api = table.get("base_url"), table.get("wire_api")
     if isinstance(base_url, str) and not _is_usable(base_url):
         yield "base_url", "it is no http or https URL; write it as `https://HOST/v1` or `http://HOST:PORT/v1`"
-    if isinstance(wire_api, str) and wire_api not in WIRE_APIS:
-        words = ", ".join(f"`{word}`" for word in WIRE_APIS)
+    if isinstance(wire_api, str) and (others := _unless_there(wire_api)):
+        words = ", ".join(f"`{word}`" for word in others)
         yield "wire_api", f"found `{wire_api[:40]}`, allowed is one of {words}"
     for key in ("http_headers", "env_http_headers"):
         headers = table.get(key)
         for name in headers if isinstance(headers, Mapping) else ():
             if isinstance(name, str) and not _TOKEN.fullmatch(name):
                 yield key, f"{name!r} is no name of an HTTP header"
+
+
+def _unless_there(wire_api: str) -> list[str]:
+    """All wire APIs when this is none of them."""
+    from treadle.llm.wire_apis import BUILT_IN, wire_api_names
+
+    # Only for a name that is not ours the packages of the user are looked through.
+    return [] if wire_api in BUILT_IN or wire_api in (names := wire_api_names()) else names
 
 
 def _is_usable(base_url: str) -> bool:
