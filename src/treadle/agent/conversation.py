@@ -78,7 +78,7 @@ def model_request(turn: Turn, context: Context) -> ModelRequest:
     assert thread.history is not None
     return ModelRequest(
         model=settings.model,
-        input=[*context.messages, *thread.history.items],
+        input=[*context.messages, *thread.history.items_for(thread.origin)],
         tools=context.tools,
         reasoning_effort=settings.effort,
         reasoning_summary=settings.summary or "auto",

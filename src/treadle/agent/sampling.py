@@ -63,6 +63,7 @@ class Sampling:
         self._on_call = on_call
         self._silent = silent  # items are not shown: a summary, say
         self._open: set[str] = set()
+        self._origin = ""
         self.usage: TokenUsage | None = None
         self.text: str = ""
 
@@ -70,6 +71,7 @@ class Sampling:
         """Read the response to its end. Raises `ModelError`; items that were begun are given up then."""
         count = 0
         model = self._thread.services.model_for(self._thread.settings)
+        self._origin = self._thread.origin
         try:
             async with model.stream(request) as events:
                 async for event in events:
@@ -119,7 +121,8 @@ class Sampling:
             self.text = item.text
         if self._silent:
             return
-        writes = self._thread.remember([item.raw], self._turn.number)
+        origin = self._origin if isinstance(item, ReasoningItem) else None
+        writes = self._thread.remember([item.raw], self._turn.number, origin)
         shown = _shown(item)
         if shown is not None and item.id in self._open:
             self._open.discard(item.id)

@@ -69,6 +69,12 @@ class ProviderConfig(Struct, frozen=True, kw_only=True):
     supports_websockets: bool = False
     unknown_keys: tuple[str, ...] = ()
 
+    @property
+    def origin(self) -> str:
+        """Where its answers come from. What is encrypted or signed in them is for nobody else, whatever else changes:
+        the same id with another URL is another server."""
+        return f"{self.wire_api} {self.id} {shown_url(self.base_url)}"
+
     def __repr__(self) -> str:
         return f"ProviderConfig(id={self.id!r}, base_url={shown_url(self.base_url)!r}, wire_api={self.wire_api!r})"
 
