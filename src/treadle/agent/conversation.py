@@ -36,7 +36,7 @@ async def _loop(turn: Turn, context: Context, toolbox: Toolbox) -> None:
         await turn.take_said()
         sampling = await _ask(turn, context, toolbox)
         turn.unsaid_usage = sampling.usage
-        go_on = toolbox.called
+        go_on = toolbox.called or sampling.paused
         await toolbox.drain()
         turn.tell_usage()
         if sampling.usage is None:  # the provider does not count, so we estimate

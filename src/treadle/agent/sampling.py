@@ -55,7 +55,7 @@ CHECK_EVERY: Final = 256
 
 
 class Sampling:
-    """Reads one response. `usage` is None until the model has said it, `answered` when there was a last message."""
+    """Reads one response. `usage` is None until the model has said it; `paused` when the model has more to say."""
 
     def __init__(self, turn: Turn, on_call: OnCall | None = None, *, silent: bool = False) -> None:
         self._turn = turn
@@ -65,6 +65,7 @@ class Sampling:
         self._open: set[str] = set()
         self._origin = ""
         self.usage: TokenUsage | None = None
+        self.paused: bool = False
         self.text: str = ""
 
     async def run(self, request: ModelRequest) -> None:
@@ -104,6 +105,7 @@ class Sampling:
                 self._reasoning_delta(event)
             case Completed():
                 self.usage = event.usage
+                self.paused = event.paused
             case _:
                 pass
 

@@ -29,7 +29,7 @@ _FORBIDDEN_IN_VALUE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _MIN_SECRET: Final = 6
 
 
-WIRE_APIS: Final = ("responses",)
+WIRE_APIS: Final = ("responses", "anthropic")
 OPENAI_HOST: Final = "api.openai.com"
 
 _NO_OPENAI_KEY: Final = (
@@ -195,7 +195,8 @@ def endpoint(
             merged[name.lower()] = environ[variable]
     key = _key(config, login_key, environ)
     if key is not None:
-        name, value = key_header(key)
+        as_told = config.env_key is None and config.experimental_bearer_token is not None
+        name, value = (bearer if as_told else key_header)(key)
         merged[name] = value
     elif "authorization" not in merged and urlsplit(config.base_url).hostname == OPENAI_HOST:
         raise ModelError(_NO_OPENAI_KEY, kind="unauthorized")

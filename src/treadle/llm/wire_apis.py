@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUP: Final = "treadle.wire_apis"
-BUILT_IN: Final = {"responses": "treadle.llm.responses"}
+BUILT_IN: Final = {"responses": "treadle.llm.responses", "anthropic": "treadle.llm.anthropic"}
 
 
 class UnknownWireApi(TreadleError):
