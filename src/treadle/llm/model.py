@@ -108,10 +108,12 @@ class ItemDone(Struct, frozen=True):
 
 
 class Completed(Struct, frozen=True):
-    """`usage` is None when the provider did not say. Items that are still open will never be done."""
+    """`usage` is None when the provider did not say. Items that are still open will never be done. `paused`: the model
+    has more to say, and does when it is asked again with what it has said so far."""
 
     response_id: str
     usage: TokenUsage | None = None
+    paused: bool = False
 
 
 class UnknownEvent(Struct, frozen=True):

@@ -68,6 +68,12 @@ class ProviderConfig(Struct, frozen=True, kw_only=True):
     supports_websockets: bool = False
     unknown_keys: tuple[str, ...] = ()
 
+    @property
+    def origin(self) -> str:
+        """Where its answers come from. What is encrypted or signed in them is for nobody else, whatever else changes:
+        the same id with another URL is another server."""
+        return f"{self.wire_api} {self.id} {shown_url(self.base_url)}"
+
     def __repr__(self) -> str:
         return f"ProviderConfig(id={self.id!r}, base_url={shown_url(self.base_url)!r}, wire_api={self.wire_api!r})"
 
@@ -196,7 +202,8 @@ def endpoint(
             merged[name.lower()] = environ[variable]
     key = _key(config, login_key, environ)
     if key is not None:
-        name, value = key_header(key)
+        as_told = config.env_key is None and config.experimental_bearer_token is not None
+        name, value = (bearer if as_told else key_header)(key)
         merged[name] = value
     elif "authorization" not in merged and urlsplit(config.base_url).hostname == OPENAI_HOST:
         raise ModelError(_NO_OPENAI_KEY, kind="unauthorized")
