@@ -1,7 +1,7 @@
 """HTTP/1.1 of a client, sans I/O: the bytes of a request, and a reader that turns bytes into one response.
 
-It owns framing and its limits. It knows nothing of connections, nor of what a body says. A reader is for one response;
-whether another may follow on the same connection is its `reusable`.
+It owns heads, where a body ends, and limits; chunks are read by `chunks`. It knows nothing of connections, nor of what
+a body says. A reader is for one response; whether another may follow on the same connection is its `reusable`.
 """
 
 from __future__ import annotations
@@ -12,24 +12,22 @@ from typing import Final
 
 from msgspec import Struct
 
+from treadle.http.chunks import MAX_LINES, Chunks, chunks_for
+from treadle.http.errors import NotHttp
+
 MAX_HEAD: Final = 64 * 1024
 MAX_HEADERS: Final = 256
-# A size has a few digits; the rest of the line is extensions, which nobody uses.
-MAX_CHUNK_LINE: Final = 4096
 # Responses before the response ("100 Continue"): each is tolerated, an endless row of them is not.
 MAX_INTERIM: Final = 64
+# Empty lines before a response, as characters.
+MAX_BLANK: Final = 16
 
 # As lenient with line ends as the servers of this world need: a lone LF ends a line of a head.
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
 _STATUS_LINE: Final = re.compile(rb"HTTP/1\.([0-9]) ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?")
 _HEADER: Final = re.compile(rb"([-!#$%&'*+.^_`|~0-9A-Za-z]+):([\t\x20-\x7e\x80-\xff]*)")
-_CHUNK_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?")
 _LENGTH: Final = re.compile(r"[0-9]{1,18}")
 _NAME: Final = b"HTTP/1."
-
-
-class NotHttp(Exception):
-    """What came is no response, or one that cannot be read. The text names no content: it may be secret."""
 
 
 class ResponseHead(Struct, frozen=True):
@@ -56,8 +54,10 @@ class ResponseReader:
     """
 
     __slots__ = (
+        "_blank",
         "_body",
         "_buffer",
+        "_chunks",
         "_interim",
         "_left",
         "_scanned",
@@ -77,9 +77,11 @@ class ResponseReader:
         self._tunnel = tunnel
         self._buffer = bytearray()
         self._scanned = 0  # so much of the buffer holds no end of the head
+        self._blank = 0
         self._interim = 0
         self._body = bytearray()
-        self._left = 0  # of the body, or of the chunk
+        self._left = 0  # of the body
+        self._chunks: Chunks | None = None
         self._step: Callable[[], bool] = self._read_head  # true when there may be more to do
 
     @property
@@ -94,21 +96,24 @@ class ResponseReader:
 
     def receive_data(self, data: bytes) -> None:
         self.began = True
-        self._buffer += data
         try:
-            while self._step():
-                pass
+            if self._chunks is not None:
+                self._receive_chunks(data)
+            else:
+                self._buffer += data
+                while self._step():
+                    pass
         except NotHttp:
             self.reusable = False
-            self._step = _nothing
+            self._stop(ended=False)
             raise
-        if self.ended and self._buffer:
+        if self.ended and self._buffer.strip(b"\r\n"):
             self.reusable = False  # nobody asked for what follows
 
     def receive_eof(self) -> None:
         """The other side sends no more; raises `NotHttp` when that is too early."""
         if self._step == self._read_to_eof:
-            self._stop(reusable=False)
+            self._stop()
         self.reusable = False
         if not self.ended:
             raise NotHttp("the response ended early")
@@ -117,6 +122,11 @@ class ResponseReader:
 
     def _read_head(self) -> bool:
         buffer = self._buffer
+        while buffer and buffer[0] in b"\r\n":  # left over from the response before, with some servers
+            if self._blank >= MAX_BLANK:
+                raise NotHttp("no status line")
+            self._blank += 1
+            del buffer[:1]
         if not buffer.startswith(_NAME[: len(buffer)]):
             raise NotHttp("no status line")
         end = _HEAD_END.search(buffer, max(0, self._scanned - 2))
@@ -146,15 +156,16 @@ class ResponseReader:
         """Where the body ends; see RFC 9112, 6.3."""
         coding = head.headers.get("transfer-encoding")
         if head.status in (204, 304):
-            self._stop(reusable=self.reusable)
+            self._stop()
         elif head.status == 101 or (self._tunnel and head.status < 300):
-            self._stop(reusable=False)  # from here it is another protocol
+            self.reusable = False  # from here it is another protocol
+            self._stop()
         elif coding is not None:
-            if coding.lower() != "chunked":
+            if {word.strip().lower() for word in coding.split(",")} != {"chunked"}:
                 raise NotHttp("a transfer coding that cannot be read")
             # A length beside it is how responses are smuggled.
             self.reusable = self.reusable and "content-length" not in head.headers
-            self._step = self._read_chunks
+            self._step = self._read_first_size
         elif (length := head.headers.get("content-length")) is not None:
             self._left = _length(length)
             self._step = self._read_length
@@ -163,8 +174,12 @@ class ResponseReader:
             self._step = self._read_to_eof
 
     def _read_length(self) -> bool:
-        if not self._move():
-            self._stop(reusable=self.reusable)
+        piece = self._buffer[: self._left]
+        self._body += piece
+        del self._buffer[: len(piece)]
+        self._left -= len(piece)
+        if not self._left:
+            self._stop()
         return False
 
     def _read_to_eof(self) -> bool:
@@ -172,67 +187,30 @@ class ResponseReader:
         self._buffer.clear()
         return False
 
-    def _read_chunks(self) -> bool:
-        """All that are whole, in one go: there may be one for each word of the model."""
-        buffer, at = self._buffer, 0
-        while True:
-            end = buffer.find(b"\r\n", at, at + MAX_CHUNK_LINE)
-            if end < 0:
-                if len(buffer) - at >= MAX_CHUNK_LINE:
-                    raise NotHttp("the line of a chunk is too long")
-                del buffer[:at]
-                return False
-            size = _chunk_size(buffer[at:end])
-            at = end + 2
-            after = at + size
-            if size == 0 or buffer[after : after + 2] != b"\r\n":
-                break
-            self._body += buffer[at:after]
-            at = after + 2
-        del buffer[:at]
-        self._left = size
-        self._step = self._read_chunk if size else self._read_trailers
-        return True
-
-    def _read_chunk(self) -> bool:
-        """One that is not whole yet."""
-        if self._move():
-            return False
-        after = self._buffer[:2]
-        if not b"\r\n".startswith(after):
-            raise NotHttp("a chunk is longer than its size")
-        if len(after) < 2:
-            return False
-        del self._buffer[:2]
-        self._step = self._read_chunks
-        return True
-
-    def _read_trailers(self) -> bool:
-        """They are checked and dropped."""
-        blank = 2 if self._buffer.startswith(b"\r\n") else 1 if self._buffer.startswith(b"\n") else 0
-        end = None if blank else _HEAD_END.search(self._buffer, max(0, self._scanned - 2))
-        self._scanned = len(self._buffer)
-        size = blank or (self._scanned if end is None else end.end())
-        if size > MAX_HEAD:
-            raise NotHttp("the trailers are too large")
-        if end is not None:
-            _parse_headers(bytes(self._buffer[: end.start()]).split(b"\n"))
-        if blank or end is not None:
-            del self._buffer[:size]
-            self._stop(reusable=self.reusable)
+    def _read_first_size(self) -> bool:
+        buffer = self._buffer
+        end = buffer.find(b"\n") + 1
+        if (end or len(buffer)) > MAX_LINES:
+            raise NotHttp("the line of a chunk is too long")
+        if end:
+            self._step = _nothing
+            self._chunks = chunks_for(bytes(buffer[:end]), self._body)
+            data = bytes(buffer)
+            buffer.clear()
+            self._receive_chunks(data)
         return False
 
-    def _move(self) -> int:
-        """What is there of the `_left` bytes becomes body; returns how many are still missing."""
-        piece = self._buffer[: self._left]
-        self._body += piece
-        del self._buffer[: len(piece)]
-        self._left -= len(piece)
-        return self._left
+    def _receive_chunks(self, data: bytes) -> None:
+        chunks = self._chunks
+        assert chunks is not None
+        chunks.receive(data)
+        if chunks.ended:
+            self.reusable = self.reusable and not chunks.followed
+            self._stop()
 
-    def _stop(self, *, reusable: bool) -> None:
-        self.ended = True
-        self.reusable = reusable
+    def _stop(self, *, ended: bool = True) -> None:
+        self.ended = ended
+        self._chunks = None
         self._step = _nothing
 
 
@@ -268,10 +246,3 @@ def _length(value: str) -> int:
     if lengths or not _LENGTH.fullmatch(length):
         raise NotHttp("a content length that cannot be read")
     return int(length)
-
-
-def _chunk_size(line: bytearray) -> int:
-    found = _CHUNK_LINE.fullmatch(line)
-    if found is None:
-        raise NotHttp("no size of a chunk")
-    return int(found[1], 16)

@@ -10,7 +10,8 @@ import asyncio
 from contextlib import suppress
 from typing import Final, cast
 
-from treadle.http.http1 import NotHttp, ResponseHead, ResponseReader
+from treadle.http.errors import NotHttp
+from treadle.http.http1 import ResponseHead, ResponseReader
 
 # A reader that is slow slows down the server, not our memory.
 MAX_UNREAD: Final = 1024 * 1024

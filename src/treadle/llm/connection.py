@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
 from treadle.http.departure import Departure
-from treadle.http.errors import HttpUnusable
-from treadle.http.http1 import NotHttp, ResponseHead
+from treadle.http.errors import HttpUnusable, NotHttp
+from treadle.http.http1 import ResponseHead
 from treadle.http.lane import CONNECT_S, Lane, NoConnection, ProxyRefused, Request
 from treadle.http.lanes import Lanes, LaneStats
 from treadle.http.target import BadUrl, Target, read_url

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from model_server import DEADLINE, ModelServer, Reply, chunked, model_server, status
-from treadle.http.http1 import NotHttp
+from treadle.http.errors import NotHttp
 from treadle.http.lanes import LaneStats
 from treadle.http.wire import MAX_UNREAD, HungUp, Silence, Wire
 from treadle.llm.connection import Connection, Exchange
