@@ -153,8 +153,10 @@ def reasoning_item(item_id: str, text: str, sealed: str | None) -> dict[str, Any
 
 def reasoning_events(item: Event, index: int = 0) -> Iterator[Event]:
     """A thought as it is streamed."""
-    opened = {"type": "response.output_item.added", "output_index": index, "item": {**item, "summary": []}}
-    yield opened
+    # What begins sealed and empty is a thought without words in the Messages API; this one will have some.
+    sealed = None if item["summary"] else item["encrypted_content"]
+    opened = {**item, "summary": [], "encrypted_content": sealed}
+    yield {"type": "response.output_item.added", "output_index": index, "item": opened}
     for number, part in enumerate(item["summary"]):
         place = {"item_id": item["id"], "output_index": index, "summary_index": number}
         yield {"type": "response.reasoning_summary_part.added", **place, "part": {**part, "text": ""}}
@@ -164,7 +166,8 @@ def reasoning_events(item: Event, index: int = 0) -> Iterator[Event]:
 
 def message_events(item: Event, deltas: Sequence[str], index: int = 0) -> Iterator[Event]:
     """An assistant message as it is streamed."""
-    opened = {**item, "status": "in_progress", "content": []}
+    # With its empty part: clients that add up deltas look for it.
+    opened = {**item, "status": "in_progress", "content": [{**part, "text": ""} for part in item["content"]]}
     yield {"type": "response.output_item.added", "output_index": index, "item": opened}
     for delta in deltas:
         yield {
