@@ -47,10 +47,12 @@ def _adapters(judge: Judge) -> dict[str, Any]:
 
 def _forbid_strangers() -> None:
     """Tell every TypedDict of the package that members which it does not have are wrong."""
+    from typing_extensions import is_typeddict
+
     for name, module in list(sys.modules.items()):
         if name.startswith(("openai.types", "anthropic.types")):
             for value in vars(module).values():
-                if typing.is_typeddict(value):
+                if is_typeddict(value):
                     value.__pydantic_config__ = {"extra": "forbid"}
 
 
