@@ -57,7 +57,7 @@ async def _ask(turn: Turn, context: Context, toolbox: Toolbox) -> Sampling:
     try:
         return await sample(turn, request, lambda: Sampling(turn, toolbox.start))
     except ModelError as error:
-        if error.kind == "contextWindowExceeded":
+        if error.kind == "context_too_long":
             _note_full_context(turn)
         raise
 

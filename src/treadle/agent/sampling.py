@@ -7,16 +7,15 @@ on as soon as the model has written them; what they do is not known here.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
+from treadle.agent.error_info import retry_info
 from treadle.agent.event import Growth
 from treadle.agent.items import OpenItem
 from treadle.agent.turn import Turn
 from treadle.agent.web_search import web_search_item
 from treadle.llm import (
-    MAX_ASKED_S,
     Completed,
     CustomToolCallItem,
     FunctionCallItem,
@@ -35,7 +34,7 @@ from treadle.llm import (
     TextDelta,
     TokenUsage,
 )
-from treadle.protocol.app.base import convert
+from treadle.llm.backoff import pause
 from treadle.protocol.app.item_notifications import (
     AgentMessageDeltaNotification,
     ReasoningSummaryPartAddedNotification,
@@ -43,13 +42,11 @@ from treadle.protocol.app.item_notifications import (
     ReasoningTextDeltaNotification,
 )
 from treadle.protocol.app.items import AgentMessageThreadItem, KnownItem, ReasoningThreadItem
-from treadle.protocol.app.turn_errors import CodexErrorInfo, TurnError
+from treadle.protocol.app.turn_errors import TurnError
 
 Call: TypeAlias = FunctionCallItem | CustomToolCallItem
 OnCall: TypeAlias = Callable[[Call], None]
 
-FIRST_PAUSE_S: Final = 0.2
-MAX_PAUSE_S: Final = 30.0
 # Between two looks at whether the listeners keep up.
 CHECK_EVERY: Final = 256
 
@@ -85,6 +82,7 @@ class Sampling:
                 self._turn.drop_item(item_id)
             raise
         finally:
+            self._turn.answered = self._turn.answered or count > 0
             if self._turn.ticket is not None:
                 self._turn.ticket.leave()
 
@@ -209,22 +207,18 @@ async def sample(
             await sampling.run(await request())
             return sampling
         except ModelError as error:
-            if not error.retryable or attempt == limit:
+            # A server that was not there from the start will not be there in a moment either.
+            hopeless = not error.retryable or (error.kind == "absent" and not turn.answered)
+            if hopeless or attempt == limit or (wait := pause(attempt, error.retry_after_s)) is None:
                 raise
             turn.tell_error(_retry_notice(error, attempt + 1, limit), will_retry=True)
-            await asyncio.sleep(pause(attempt, error.retry_after_s))
+            await asyncio.sleep(wait)
     raise AssertionError("the last attempt returns or raises")
 
 
 def _retry_notice(error: ModelError, attempt: int, limit: int) -> TurnError:
     return TurnError(
         message=f"Reconnecting... {attempt}/{limit}",
-        codex_error_info=convert(error.retry_info, CodexErrorInfo),
+        codex_error_info=retry_info(error),
         additional_details=error.message,
     )
-
-
-def pause(attempt: int, asked_s: float | None) -> float:
-    if asked_s is not None:
-        return min(asked_s, MAX_ASKED_S)
-    return min(FIRST_PAUSE_S * 2.0 ** min(attempt, 30), MAX_PAUSE_S) * random.uniform(0.9, 1.1)

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from treadle.agent.departures import Ticket
+from treadle.agent.error_info import error_info
 from treadle.agent.history import aborted_output
 from treadle.agent.ids import new_id, now_ms
 from treadle.agent.inputs import model_items, text_of
@@ -24,7 +25,7 @@ from treadle.agent.items import OpenItem, search_text
 from treadle.agent.thread import Thread
 from treadle.errors import OVERLOAD_DATA, OVERLOADED, RpcError, TreadleError
 from treadle.llm import ModelError, TokenUsage
-from treadle.protocol.app.base import convert, encode
+from treadle.protocol.app.base import encode
 from treadle.protocol.app.inputs import UserInput
 from treadle.protocol.app.item_notifications import ItemCompletedNotification, ItemStartedNotification
 from treadle.protocol.app.items import FunctionCallOutputThreadItem, KnownItem, UserMessageThreadItem
@@ -35,7 +36,7 @@ from treadle.protocol.app.thread_notifications import (
     TurnCompletedNotification,
     TurnStartedNotification,
 )
-from treadle.protocol.app.turn_errors import CodexErrorInfo, TurnError
+from treadle.protocol.app.turn_errors import TurnError
 from treadle.protocol.app.turns import Turn as WireTurn
 from treadle.protocol.app.turns import TurnToolOutput
 from treadle.store.model import DropItem, ItemRecord, PruneEvents, StoreError, TurnRecord, Write
@@ -91,6 +92,7 @@ class Turn:
         self.unsaid_usage: TokenUsage | None = None  # of a response whose calls still run
         self.tokens: int = 0
         self.called = False  # whether the model has used a tool
+        self.answered = False  # whether the model has said anything
         self._beside: set[asyncio.Task[None]] = set()
         self._diff: TurnDiff | None = None
         self._work = work
@@ -349,7 +351,7 @@ class Turn:
                 self._fail(TurnError(message=f"the thread cannot be read: {error.message}", codex_error_info="other"))
                 self.pending.clear()
             case ModelError():
-                self._fail(TurnError(message=error.message, codex_error_info=convert(error.info, CodexErrorInfo)))
+                self._fail(TurnError(message=error.message, codex_error_info=error_info(error)))
             case TreadleError():
                 self._fail(TurnError(message=str(error), codex_error_info="other"))
             case Exception():

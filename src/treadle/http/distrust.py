@@ -36,6 +36,6 @@ def distrust_of(error: OSError) -> str | None:
     if isinstance(error, ssl.SSLCertVerificationError):
         is_so, advice = _CERTIFICATES.get(error.verify_code, (f"is refused ({error.verify_message})", _TRUST))
         return f"the certificate of the model server {is_so}; {advice}"
-    if error.reason in _NO_TLS:
+    if getattr(error, "reason", None) in _NO_TLS:  # not every one of them has it
         return "the model server does not speak TLS; is its base_url http:// rather than https://?"
     return None

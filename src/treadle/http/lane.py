@@ -15,6 +15,7 @@ from msgspec import Struct
 from treadle.http.departure import Departure
 from treadle.http.distrust import distrust_of
 from treadle.http.http1 import ResponseHead, encode_request
+from treadle.http.no_way import Reason, reason_of
 from treadle.http.proxies import may_be_set, proxy_for
 from treadle.http.target import Target
 from treadle.http.wire import HungUp, Wire
@@ -36,11 +37,12 @@ _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
 
 
 class NoConnection(Exception):
-    """There was no way to the server; `distrust` says why TLS did not let us."""
+    """There was no way to the server, or to the `proxy` on the way; `distrust` says why TLS did not let us."""
 
-    def __init__(self, *, timed_out: bool = False, distrust: str | None = None) -> None:
+    def __init__(self, reason: Reason, *, proxy: Target | None = None, distrust: str | None = None) -> None:
         super().__init__("no connection")
-        self.timed_out = timed_out
+        self.reason = reason
+        self.proxy = proxy
         self.distrust = distrust
 
 
@@ -170,7 +172,7 @@ class Lane:
                     await self._dig(wire, self._proxy, target)
         except OSError as error:
             self._drop()
-            raise NoConnection(timed_out=isinstance(error, TimeoutError), distrust=distrust_of(error)) from None
+            raise NoConnection(reason_of(error), proxy=self._proxy, distrust=distrust_of(error)) from None
         except BaseException:
             self._drop()
             raise

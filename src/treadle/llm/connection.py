@@ -11,27 +11,36 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
+from treadle.http.decoding import BadCoding, Decoder, UnknownCoding, decoder_for
 from treadle.http.departure import Departure
 from treadle.http.errors import HttpUnusable, NotHttp
 from treadle.http.http1 import ResponseHead
-from treadle.http.lane import CONNECT_S, Lane, NoConnection, ProxyRefused, Request
+from treadle.http.lane import Lane, Request
 from treadle.http.lanes import Lanes, LaneStats
-from treadle.http.target import BadUrl, Target, read_url
+from treadle.http.target import Target, read_url
 from treadle.http.wire import HungUp, Silence
-from treadle.llm.failure import cut, retry_after, unreachable, untrusted
+from treadle.llm import backoff
+from treadle.llm.failure import cut, redirected, retry_after, unreadable
 from treadle.llm.model import ModelError
-from treadle.llm.provider import Endpoint, ProviderConfig
+from treadle.llm.provider import Endpoint, ProviderConfig, shown_url
+from treadle.llm.unanswered import no_response
 from treadle.llm.wire_api import HttpFailure
 
 Pause: TypeAlias = Callable[[float], Awaitable[None]]
 
 MAX_ERROR_BODY: Final = 64 * 1024
+MAX_PLACE: Final = 200
 # The server is asked to say what failed, but an error must not become a wait.
 ERROR_BODY_S: Final = 10.0
 # After the last event only the end of the body is missing. Servers that do not send it lose their connection.
 END_OF_BODY_S: Final = 1.0
-FIRST_PAUSE_S: Final = 0.2
+# Without a word we wait no longer than this, whatever the server asks for.
 MAX_PAUSE_S: Final = 30.0
+# A server that is not there is tried a little, in case it is just being started again; then a person should know.
+ABSENT_RETRIES: Final = 2
+ABSENT_S: Final = 1.0
+
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 
 class Connection:
@@ -52,13 +61,17 @@ class Connection:
 
     async def send(self, endpoint: Endpoint, body: bytes, departure: Departure | None = None) -> Exchange:
         """A response with status 200, which the caller reads and closes. Raises `ModelError`."""
-        for attempt in range(self._config.request_max_retries + 1):
+        limit, began = self._config.request_max_retries, time.monotonic()
+        for attempt in range(limit + 1):
             try:
                 return await self._send_once(endpoint, body, departure)
             except _Again as again:
-                wait = pause_before(attempt, again.error.retry_after_s)
-                if attempt == self._config.request_max_retries or wait is None:
-                    raise again.error from None
+                error = again.error
+            if error.kind == "absent":
+                limit = min(limit, ABSENT_RETRIES if time.monotonic() - began < ABSENT_S else 0)
+            wait = backoff.pause(attempt, error.retry_after_s, MAX_PAUSE_S)
+            if attempt >= limit or wait is None:
+                raise error
             await self._pause(wait)
         raise AssertionError("the last attempt returns or raises")
 
@@ -79,26 +92,39 @@ class Connection:
         except HttpUnusable as error:
             raise ModelError(str(error)) from None
         try:
-            head = await self._ask(lane, endpoint, body, departure)
+            decoder = await self._ask(lane, endpoint, body, departure)
         except BaseException:
             self._lanes.release(lane, reuse=False)
             raise
-        return Exchange(self._lanes, lane, head, self._config)
+        return Exchange(self._lanes, lane, decoder, self._config)
 
-    async def _ask(self, lane: Lane, endpoint: Endpoint, body: bytes, departure: Departure | None) -> ResponseHead:
+    async def _ask(self, lane: Lane, endpoint: Endpoint, body: bytes, departure: Departure | None) -> Decoder | None:
+        """What decodes the body of the response, if that is needed."""
         try:
             head = await lane.ask(self._build(endpoint, body), departure)
         except Exception as error:
-            raise _no_response(error, endpoint, self._config) from None
+            failure = no_response(error, endpoint, self._config)
+            raise (_Again(failure) if failure.kind in ("absent", "unreachable") else failure) from None
+        if head.status in _REDIRECTS:
+            raise redirected(head.status, _place(head, endpoint), endpoint.shown)
+        try:
+            decoder = decoder_for(head.headers)
+        except UnknownCoding as error:
+            if head.status == 200:
+                raise unreadable(error.name, endpoint.shown) from None
+            raise self._failed(head, endpoint, b"no text, its content coding is not read here") from None
         if head.status == 200:
-            return head
-        said = endpoint.redact((await _error_body(lane, head)).decode("utf-8", "replace")).encode()
+            return decoder
+        raise self._failed(head, endpoint, await _error_body(lane, decoder))
+
+    def _failed(self, head: ResponseHead, endpoint: Endpoint, body: bytes) -> Exception:
+        said = endpoint.redact(body.decode("utf-8", "replace")).encode()
         asked_s = retry_after(head.headers, time.time())
         answer = HttpFailure(head.status, head.headers, said, endpoint.shown, asked_s)
         failure = self._failure(answer)
         failure.answer = answer
         # Where the table says that the request will not do better a second time, that holds for a 5xx too.
-        raise _Again(failure) if head.status >= 500 and failure.retryable else failure
+        return _Again(failure) if head.status >= 500 and failure.retryable else failure
 
     def _build(self, endpoint: Endpoint, body: bytes) -> Request:
         if self._target is None or self._target[0] != endpoint.url:
@@ -111,10 +137,10 @@ class Connection:
 class Exchange:
     """A response whose body is being read. It ends with `finish` or `aclose`."""
 
-    def __init__(self, lanes: Lanes, lane: Lane, head: ResponseHead, config: ProviderConfig) -> None:
+    def __init__(self, lanes: Lanes, lane: Lane, decoder: Decoder | None, config: ProviderConfig) -> None:
         self._lanes = lanes
         self._lane = lane
-        self._head = head
+        self._decoder = decoder
         self._config = config
         self._closed = False
 
@@ -122,10 +148,8 @@ class Exchange:
         """The next bytes; none at the end."""
         if self._closed:  # the lane may be another's by now
             raise cut("it was closed")
-        if _is_coded(self._head):
-            raise cut("the response has a content coding that cannot be read")
         try:
-            return await self._lane.read()
+            return await _read(self._lane, self._decoder)
         except Exception as error:
             raise _broken(error, self._config) from None
 
@@ -165,59 +189,41 @@ class _Again(Exception):
         self.error = error
 
 
-def pause_before(attempt: int, asked_s: float | None) -> float | None:
-    """How long to wait after failed `attempt` (0 is the first); None when the server asks for more than we give."""
-    import random
+async def _read(lane: Lane, decoder: Decoder | None) -> bytes:
+    """The next bytes of a body; none at the end."""
+    if decoder is None:
+        return await lane.read()
+    while not (piece := decoder.take()):
+        coded = await lane.read()
+        if not coded:
+            decoder.end()
+            return b""
+        decoder.receive(coded)
+    await asyncio.sleep(0)  # much may come out of little, and others have something to do too
+    return piece
 
-    if asked_s is not None:
-        return asked_s if asked_s <= MAX_PAUSE_S else None
-    # The exponent is bounded because 2.0 ** 2000 is an error.
-    return min(FIRST_PAUSE_S * 2.0 ** min(attempt, 30), MAX_PAUSE_S) * random.uniform(0.9, 1.1)
+
+def _place(head: ResponseHead, endpoint: Endpoint) -> str:
+    """Where a redirect leads, as it may be shown."""
+    from urllib.parse import urljoin
+
+    try:
+        place = shown_url(urljoin(endpoint.url, head.headers.get("location", "")))
+    except ValueError:
+        return ""
+    return endpoint.redact(place)[:MAX_PLACE] if "location" in head.headers else ""
 
 
-async def _error_body(lane: Lane, head: ResponseHead) -> bytes:
+async def _error_body(lane: Lane, decoder: Decoder | None) -> bytes:
     """As much as comes of it: what is missing does not change that the request failed."""
-    if _is_coded(head):
-        return b"no text, its content coding cannot be read"
     body = bytearray()
     try:
         async with asyncio.timeout(ERROR_BODY_S):
-            while len(body) < MAX_ERROR_BODY and (piece := await lane.read()):
+            while len(body) < MAX_ERROR_BODY and (piece := await _read(lane, decoder)):
                 body += piece
-    except (HungUp, NotHttp, Silence, TimeoutError) as error:
+    except (BadCoding, HungUp, NotHttp, Silence, TimeoutError) as error:
         body = body or bytearray(f"no text, {type(error).__name__}".encode())
     return bytes(body[:MAX_ERROR_BODY])
-
-
-def _is_coded(head: ResponseHead) -> bool:
-    """Compressed, although nobody said that we understand that."""
-    return head.headers.get("content-encoding", "").lower() not in ("", "identity")
-
-
-def _no_response(error: Exception, endpoint: Endpoint, config: ProviderConfig) -> Exception:
-    """By type only: texts may quote what is secret."""
-    match error:
-        case ModelError():
-            return error
-        case HttpUnusable():
-            return ModelError(str(error))
-        case NoConnection(timed_out=True):
-            return _Again(unreachable(f"no connection to the model server within {CONNECT_S:.0f} s", endpoint.shown))
-        case NoConnection(distrust=str(why)):
-            return untrusted(why, endpoint.shown)
-        case NoConnection():
-            return _Again(unreachable("cannot connect to the model server; is its base_url right?", endpoint.shown))
-        case ProxyRefused():
-            why = f"the proxy refuses the way to the model server (HTTP {error.status})"
-            return _Again(unreachable(why, endpoint.shown))
-        case Silence():
-            # Not silently again: whoever waited this long should hear of it.
-            return cut(f"no answer from the model server for {config.stream_idle_timeout_ms} ms")
-        case HungUp() | NotHttp():
-            return _Again(unreachable("the model server hung up, or its answer is no HTTP", endpoint.shown))
-        case BadUrl() | UnicodeError():
-            return ModelError(f"the URL of provider `{config.id}` cannot be used; correct its base_url in config.toml")
-    return ModelError(f"the request to provider `{config.id}` could not be sent ({type(error).__name__})")
 
 
 def _broken(error: Exception, config: ProviderConfig) -> ModelError:
@@ -227,4 +233,6 @@ def _broken(error: Exception, config: ProviderConfig) -> ModelError:
             return cut(f"no data from the model server for {config.stream_idle_timeout_ms} ms")
         case HungUp() | NotHttp():
             return cut()
+        case BadCoding():
+            return cut(str(error))
     return cut(f"the response could not be read ({type(error).__name__})")

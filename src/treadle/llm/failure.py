@@ -31,15 +31,25 @@ _SERVER: Final = "the model server failed (HTTP 500), perhaps under high demand.
 
 # Codes for which it makes no sense to send the same request again, wherever they come from.
 _FINAL: Final[dict[str, tuple[ErrorKind, str]]] = {
-    "context_length_exceeded": ("contextWindowExceeded", _CONTEXT),
-    "insufficient_quota": ("usageLimitExceeded", _QUOTA),
-    "usage_limit_reached": ("usageLimitExceeded", _USAGE),
-    "usage_not_included": ("usageLimitExceeded", "the plan of this account does not include this model."),
-    "server_is_overloaded": ("serverOverloaded", _OVERLOAD),
-    "slow_down": ("serverOverloaded", _OVERLOAD),
+    "context_length_exceeded": ("context_too_long", _CONTEXT),
+    "insufficient_quota": ("quota", _QUOTA),
+    "usage_limit_reached": ("quota", _USAGE),
+    "usage_not_included": ("quota", "the plan of this account does not include this model."),
+    "server_is_overloaded": ("overloaded", _OVERLOAD),
+    "slow_down": ("overloaded", _OVERLOAD),
 }
 # The same, with the server's own words.
-_FINAL_AS_SAID: Final[dict[str, ErrorKind]] = {"invalid_prompt": "other", "cyber_policy": "cyberPolicy"}
+_FINAL_AS_SAID: Final[dict[str, ErrorKind]] = {"invalid_prompt": "refused", "cyber_policy": "policy"}
+
+# Statuses that say who has to do something.
+_KINDS: Final[dict[int, ErrorKind]] = {
+    401: "unauthorized",
+    402: "quota",
+    403: "forbidden",
+    404: "not_found",
+    413: "context_too_long",
+    529: "overloaded",
+}
 
 
 class ErrorDetail(Struct):
@@ -75,24 +85,24 @@ def http_failure(failure: HttpFailure) -> ModelError:
         kind, message = known
         return ModelError(message, kind=kind, http_status=status, retry_after_s=retry_after_s)
     if status == 400:
-        return ModelError(text or "the model server refused the request (HTTP 400)", http_status=status)
+        return ModelError(text or "the model server refused the request (HTTP 400)", kind="refused", http_status=status)
     said = (detail.message or text)[:MAX_TEXT]
     wait = _told_wait(retry_after_s)
     if status == 429:
         return ModelError(
             f"exceeded retry limit, last status: {_status(status)}{': ' if said else ''}{said}{wait}",
-            kind="responseTooManyFailedAttempts",
+            kind="rate_limited",
             http_status=status,
             retryable=True,
             retry_after_s=retry_after_s,
         )
     if status == 500:
         return ModelError(
-            _SERVER + wait, kind="internalServerError", http_status=status, retryable=True, retry_after_s=retry_after_s
+            _SERVER + wait, kind="server_failed", http_status=status, retryable=True, retry_after_s=retry_after_s
         )
     return ModelError(
         f"unexpected status {_status(status)}: {said or 'no text'}{wait}, url: {url}",
-        kind="httpConnectionFailed",
+        kind=_KINDS.get(status, "server_failed" if status >= 500 else "refused" if status >= 400 else "other"),
         http_status=status,
         retryable=status >= 500,
         retry_after_s=retry_after_s,
@@ -108,27 +118,47 @@ def failed(detail: ErrorDetail) -> ModelError:
     said = (detail.message or "the server gave no reason")[:MAX_TEXT]
     if isinstance(detail.code, str) and detail.code in _FINAL_AS_SAID:
         return ModelError(said, kind=_FINAL_AS_SAID[detail.code])
-    wait = _asked_wait(said) if detail.code == "rate_limit_exceeded" else None
-    return ModelError(_CUT + said, retryable=True, retry_after_s=wait)
+    limited = detail.code == "rate_limit_exceeded"
+    wait = _asked_wait(said) if limited else None
+    other: ErrorKind = "rate_limited" if limited else "server_failed"
+    return ModelError(_CUT + said, kind=other, retryable=True, retry_after_s=wait)
 
 
 def incomplete(reason: str) -> ModelError:
-    return ModelError(f"Incomplete response returned, reason: {reason[:MAX_TEXT]}")
+    return ModelError(f"Incomplete response returned, reason: {reason[:MAX_TEXT]}", kind="incomplete")
 
 
 def cut(why: str = "stream closed before response.completed") -> ModelError:
     """The stream ended, by whatever, before the response did."""
-    return ModelError(_CUT + why, retryable=True)
+    return ModelError(_CUT + why, kind="cut", retryable=True)
+
+
+def absent(why: str, url: str) -> ModelError:
+    """Nobody is there."""
+    return ModelError(f"{why}, url: {url}", kind="absent", retryable=True)
 
 
 def unreachable(why: str, url: str) -> ModelError:
     """No response at all."""
-    return ModelError(f"{why}, url: {url}", kind="httpConnectionFailed", retryable=True)
+    return ModelError(f"{why}, url: {url}", kind="unreachable", retryable=True)
 
 
 def untrusted(why: str, url: str) -> ModelError:
     """The server is there, but is not shown to be the one that is meant: that stays so."""
-    return ModelError(f"{why}, url: {url}", kind="httpConnectionFailed")
+    return ModelError(f"{why}, url: {url}", kind="untrusted")
+
+
+def redirected(status: int, place: str, url: str) -> ModelError:
+    """Not followed: whom the credentials are for is the user's to say."""
+    to = f"to {place}" if place else "and does not say where to"
+    why = f"the model server redirects {to} (HTTP {status}), which is not followed with credentials"
+    return ModelError(f"{why}; correct base_url in config.toml, url: {url}", kind="redirected", http_status=status)
+
+
+def unreadable(coding: str, url: str) -> ModelError:
+    """It would be the same again."""
+    why = f"the answer of the model server is in the content coding `{coding[:40]}`, which is not read here"
+    return ModelError(f"{why}; switch that off there, or in the gateway before it, url: {url}", kind="unreadable")
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Final, Literal, Protocol, Self, TypeAlias, get_args
+from typing import Final, Literal, Protocol, Self, TypeAlias
 
 from msgspec import Raw, Struct
 
@@ -139,30 +139,26 @@ ModelEvent: TypeAlias = (
 
 # --- failure ---------------------------------------------------------------------------------------------------------
 
-StatusKind: TypeAlias = Literal[
-    "httpConnectionFailed",
-    "responseStreamConnectionFailed",
-    "responseStreamDisconnected",
-    "responseTooManyFailedAttempts",
+ErrorKind: TypeAlias = Literal[
+    "absent",  # nobody is there: connections are refused, the name is not known, there is no network
+    "unreachable",  # no response, for another reason
+    "untrusted",  # TLS does not let us
+    "redirected",  # the server is somewhere else
+    "unreadable",  # the response is in a form that is not read here
+    "cut",  # the response broke off
+    "incomplete",  # the model stopped before it was done
+    "server_failed",
+    "overloaded",
+    "rate_limited",
+    "quota",  # used up, or not in the plan
+    "unauthorized",  # there is no key, or it is not accepted
+    "forbidden",
+    "not_found",  # the model, or the path
+    "refused",  # the request is not one that the server takes
+    "context_too_long",
+    "policy",  # refused for what it is about
+    "other",
 ]
-ErrorKind: TypeAlias = (
-    StatusKind
-    | Literal[
-        "badRequest",
-        "contextWindowExceeded",
-        "cyberPolicy",
-        "internalServerError",
-        "modelNotFound",
-        "other",
-        "rateLimitExceeded",
-        "serverOverloaded",
-        "unauthorized",
-        "usageLimitExceeded",
-    ]
-)
-ErrorInfo: TypeAlias = str | dict[str, dict[str, int | None]]
-
-_WITH_STATUS: Final = frozenset(get_args(StatusKind))
 
 
 MAX_ASKED_S: Final = 120.0
@@ -172,9 +168,10 @@ MAX_ASKED_S: Final = 120.0
 class ModelError(TreadleError):
     """A response could not be had, or not to its end.
 
-    `kind` is a name of `codexErrorInfo` in the app-server protocol. `retryable` says whether the same request, sent
+    `kind` says what it was, for whoever has to do something about it. `retryable` says whether the same request, sent
     again, may succeed; `retry_after_s` is how long the provider asked to wait, and no more than `MAX_ASKED_S` in an
-    error that is retryable. Retries of single requests were made already.
+    error that is retryable. Retries of single requests were made already. One that is `absent` will mostly stay so: to
+    ask again pays only where the server was there a moment ago.
     """
 
     def __init__(
@@ -194,16 +191,6 @@ class ModelError(TreadleError):
         self.retry_after_s = retry_after_s
         self.answer: object = None
         """What the server answered (`HttpFailure`), if it did."""
-
-    @property
-    def info(self) -> ErrorInfo:
-        """`codexErrorInfo` of a turn that ends with this error."""
-        return {self.kind: {"httpStatusCode": self.http_status}} if self.kind in _WITH_STATUS else self.kind
-
-    @property
-    def retry_info(self) -> ErrorInfo:
-        """`codexErrorInfo` of the notice that the request will be sent again because of this error."""
-        return {"responseStreamDisconnected": {"httpStatusCode": self.http_status}}
 
 
 # --- the two interfaces ----------------------------------------------------------------------------------------------

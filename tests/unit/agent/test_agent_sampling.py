@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec import Raw
 
 from treadle.agent import sampling as module
-from treadle.agent.sampling import FIRST_PAUSE_S, MAX_PAUSE_S, Call, Sampling, pause, sample
+from treadle.agent.sampling import Call, Sampling, sample
 from treadle.agent.turn import Turn
 from treadle.agent.web_search import web_search_item
 from treadle.llm import (
@@ -210,13 +208,19 @@ async def test_what_makes_no_sense_again_is_not_tried_again(tmp_path: Path) -> N
         assert bench.ears.told == []
 
 
-@given(st.integers(0, 10_000), st.none() | st.floats(0, 1e6))
-def test_pauses_grow_and_end(attempt: int, asked: float | None) -> None:
-    waited = pause(attempt, asked)
-    if asked is None:
-        assert FIRST_PAUSE_S * 0.9 <= waited <= MAX_PAUSE_S * 1.1
-    else:
-        assert waited == min(asked, MAX_ASKED_S)
+async def test_a_server_that_is_not_there_from_the_start_is_not_asked_again(tmp_path: Path) -> None:
+    async with Bench(tmp_path, [ModelError("gone", kind="absent", retryable=True)]) as bench:
+        with pytest.raises(ModelError, match="gone"):
+            await bench.sample()
+        assert len(bench.model.asked) == 1
+        assert bench.ears.told == []
+
+
+async def test_a_server_that_was_there_a_moment_ago_is_asked_again(tmp_path: Path) -> None:
+    cut, gone = ModelError("cut", kind="cut", retryable=True), ModelError("gone", kind="absent", retryable=True)
+    async with Bench(tmp_path, [*_message("m1", "a")[:2], cut], [gone], [*_message("m2", "b"), END]) as bench:
+        assert (await bench.sample()).text == "b"
+        assert len(bench.model.asked) == 3
 
 
 @pytest.mark.parametrize(

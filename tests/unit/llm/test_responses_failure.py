@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.llm.connection import MAX_PAUSE_S, pause_before
+from treadle.llm.backoff import MAX_PAUSE_S, pause
 from treadle.llm.failure import MAX_TEXT, http_failure, retry_after
-from treadle.llm.model import MAX_ASKED_S, ErrorInfo, ModelError
+from treadle.llm.model import MAX_ASKED_S, ErrorKind, ModelError
 from treadle.llm.responses.translate import Translator
 from treadle.llm.sse import SseEvent
 from treadle.llm.wire_api import HttpFailure
@@ -29,131 +29,135 @@ def body(**error: object) -> str:
 
 
 @pytest.mark.parametrize(
-    ("status", "text", "message", "info", "retryable"),
+    ("status", "text", "message", "kind", "retryable"),
     [
-        (400, BAD, BAD, "other", False),
+        (400, BAD, BAD, "refused", False),
         (
             401,
             body(message="no auth"),
             f"unexpected status 401 Unauthorized: no auth, url: {URL}",
-            {"httpConnectionFailed": {"httpStatusCode": 401}},
+            "unauthorized",
             False,
         ),
         (
             429,
             body(message="slow"),
             "exceeded retry limit, last status: 429 Too Many Requests: slow",
-            {"responseTooManyFailedAttempts": {"httpStatusCode": 429}},
+            "rate_limited",
             True,
         ),
         (
             429,
             "",
             "exceeded retry limit, last status: 429 Too Many Requests",
-            {"responseTooManyFailedAttempts": {"httpStatusCode": 429}},
+            "rate_limited",
             True,
         ),
-        (429, body(type="usage_limit_reached"), None, "usageLimitExceeded", False),
-        (429, body(code="insufficient_quota"), None, "usageLimitExceeded", False),
-        (400, body(code="context_length_exceeded"), None, "contextWindowExceeded", False),
-        (500, body(message="boom"), None, "internalServerError", True),
+        (429, body(type="usage_limit_reached"), None, "quota", False),
+        (429, body(code="insufficient_quota"), None, "quota", False),
+        (400, body(code="context_length_exceeded"), None, "context_too_long", False),
+        (500, body(message="boom"), None, "server_failed", True),
         (
             503,
             body(message="overloaded"),
             f"unexpected status 503 Service Unavailable: overloaded, url: {URL}",
-            {"httpConnectionFailed": {"httpStatusCode": 503}},
+            "server_failed",
             True,
         ),
-        (503, body(code="server_is_overloaded"), None, "serverOverloaded", False),
+        (503, body(code="server_is_overloaded"), None, "overloaded", False),
+        (529, body(message="x"), f"unexpected status 529: x, url: {URL}", "overloaded", True),
+        (402, body(message="pay"), f"unexpected status 402 Payment Required: pay, url: {URL}", "quota", False),
+        (413, body(message="big"), None, "context_too_long", False),
+        (422, body(message="what?"), None, "refused", False),
         (
             599,
             "plain text",
             f"unexpected status 599: plain text, url: {URL}",
-            {"httpConnectionFailed": {"httpStatusCode": 599}},
+            "server_failed",
             True,
         ),
         (
             404,
             "",
             f"unexpected status 404 Not Found: no text, url: {URL}",
-            {"httpConnectionFailed": {"httpStatusCode": 404}},
+            "not_found",
             False,
         ),
         (
             403,
             '{"detail": "no"}',
             f"unexpected status 403 Forbidden: no, url: {URL}",
-            {"httpConnectionFailed": {"httpStatusCode": 403}},
+            "forbidden",
             False,
         ),
     ],
 )
-def test_statuses(status: int, text: str, message: str | None, info: ErrorInfo, retryable: bool) -> None:
+def test_statuses(status: int, text: str, message: str | None, kind: ErrorKind, retryable: bool) -> None:
     error = _http_failure(status, text.encode(), URL)
-    assert (error.info, error.retryable, error.http_status) == (info, retryable, status)
+    assert (error.kind, error.retryable, error.http_status) == (kind, retryable, status)
     assert message is None or error.message == message
     assert str(error) == error.message
 
 
 @pytest.mark.parametrize(
-    ("event", "message", "info", "retryable"),
+    ("event", "message", "kind", "retryable"),
     [
         (
             {"type": "response.failed", "response": {"error": {"code": "server_error", "message": "boom"}}},
             "stream disconnected before completion: boom",
-            "other",
+            "server_failed",
             True,
         ),
         (
             {"type": "response.failed", "response": {"error": {"code": "context_length_exceeded", "message": "x"}}},
             None,
-            "contextWindowExceeded",
+            "context_too_long",
             False,
         ),
         (
             {"type": "response.failed", "response": {"error": {"code": "insufficient_quota", "message": "x"}}},
             None,
-            "usageLimitExceeded",
+            "quota",
             False,
         ),
         (
             {"type": "response.failed", "response": {"error": {"code": "invalid_prompt", "message": "no"}}},
             "no",
-            "other",
+            "refused",
             False,
         ),
         (
             {"type": "response.failed", "response": {"error": None}},
             "stream disconnected before completion: the server gave no reason",
-            "other",
+            "server_failed",
             True,
         ),
-        ({"type": "error", "code": "slow_down", "message": "x"}, None, "serverOverloaded", False),
+        ({"type": "error", "code": "slow_down", "message": "x"}, None, "overloaded", False),
         (
             {"type": "error", "error": {"message": "x"}},
             "stream disconnected before completion: x",
-            "other",
+            "server_failed",
             True,
         ),
         (
             {"type": "response.incomplete", "response": {"incomplete_details": {"reason": "max_output_tokens"}}},
             "Incomplete response returned, reason: max_output_tokens",
-            "other",
+            "incomplete",
             False,
         ),
         (
             {"type": "response.incomplete", "response": {}},
             "Incomplete response returned, reason: unknown",
-            "other",
+            "incomplete",
             False,
         ),
     ],
 )
-def test_failures_in_a_stream(event: dict[str, object], message: str | None, info: ErrorInfo, retryable: bool) -> None:
+def test_failures_in_a_stream(event: dict[str, object], message: str | None, kind: ErrorKind, retryable: bool) -> None:
     with pytest.raises(ModelError) as caught:
         Translator().receive(SseEvent("", json.dumps(event)))
     error = caught.value
-    assert (error.info, error.retryable, error.http_status) == (info, retryable, None)
+    assert (error.kind, error.retryable, error.http_status) == (kind, retryable, None)
     assert message is None or error.message == message
 
 
@@ -214,11 +218,22 @@ def test_any_body_makes_a_short_error(status: int, text: bytes) -> None:
 
 @given(st.integers(0, 100))
 def test_pauses_grow_to_a_limit(attempt: int) -> None:
-    pause = pause_before(attempt, None)
-    assert pause is not None
-    assert min(0.18 * 2**attempt, MAX_PAUSE_S * 0.9) <= pause <= min(0.22 * 2**attempt, MAX_PAUSE_S * 1.1)
+    seconds = pause(attempt, None)
+    assert seconds is not None
+    assert min(0.18 * 2**attempt, MAX_PAUSE_S * 0.9) <= seconds <= min(0.22 * 2**attempt, MAX_PAUSE_S * 1.1)
+    assert pause(attempt, None, 0.1) == 0.1
 
 
-def test_a_server_that_asks_for_too_long_a_pause_is_not_waited_for() -> None:
-    assert pause_before(0, 7.0) == 7.0
-    assert pause_before(0, MAX_PAUSE_S + 1) is None
+@given(st.floats(0.0, 200.0), st.integers(0, 100))
+def test_a_server_is_given_the_time_that_it_asks_for_but_not_too_much(asked_s: float, attempt: int) -> None:
+    seconds = pause(attempt, asked_s, 60.0)
+    if asked_s > 60.0:
+        assert seconds is None
+    else:
+        assert seconds is not None
+        assert asked_s <= seconds <= asked_s * 1.1 + 1e-9
+
+
+def test_those_that_failed_together_do_not_come_back_together() -> None:
+    assert len({pause(3, None) for _ in range(20)}) > 10
+    assert len({pause(0, 7.0) for _ in range(20)}) > 10

@@ -200,8 +200,7 @@ def test_a_cut_stream() -> None:
         Translator().end()
     error = caught.value
     assert error.message == "stream disconnected before completion: stream closed before response.completed"
-    assert (error.info, error.retryable) == ("other", True)
-    assert error.retry_info == {"responseStreamDisconnected": {"httpStatusCode": None}}
+    assert (error.kind, error.retryable) == ("cut", True)
 
 
 def test_a_server_that_only_starts_items_is_stopped() -> None:

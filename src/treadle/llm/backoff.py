@@ -1,0 +1,26 @@
+"""How long to wait before something is asked for again: one rule for requests and for streams."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from treadle.llm.model import MAX_ASKED_S
+
+FIRST_PAUSE_S: Final = 0.2
+MAX_PAUSE_S: Final = 30.0
+# Many threads fail at once, and should not come back at once.
+JITTER: Final = 0.1
+
+
+def pause(attempt: int, asked_s: float | None, longest_s: float = MAX_ASKED_S) -> float | None:
+    """Seconds to wait after failed `attempt` (0 is the first): as the server asked, else twice as long each time.
+
+    None when the server asks for more than `longest_s`. What it asked for is never undercut.
+    """
+    import random
+
+    if asked_s is not None:
+        return asked_s * random.uniform(1.0, 1.0 + JITTER) if asked_s <= longest_s else None
+    # The exponent is bounded because 2.0 ** 2000 is an error.
+    doubled = min(FIRST_PAUSE_S * 2.0 ** min(attempt, 30), MAX_PAUSE_S)
+    return min(doubled * random.uniform(1.0 - JITTER, 1.0 + JITTER), longest_s)
