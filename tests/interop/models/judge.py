@@ -53,7 +53,7 @@ def _forbid_strangers() -> None:
         if name.startswith(("openai.types", "anthropic.types")):
             for value in vars(module).values():
                 if is_typeddict(value):
-                    value.__pydantic_config__ = {"extra": "forbid"}
+                    value.__pydantic_config__ = {"extra": "forbid", "arbitrary_types_allowed": True}
 
 
 def _problems(adapter: Any, body: Json) -> list[str]:
