@@ -224,8 +224,8 @@ def test_what_is_sealed_is_not_sent_to_another_api() -> None:
     quoted = said(f"look: {json.dumps(thought())}")
     items = [thought(), quoted, {"type": "anthropic_block", "encrypted_content": Seal(model="m").packed()}]
     raws = [Raw(json.dumps(item, separators=(",", ":")).encode()) for item in items]
-    for given in (items, raws):
-        request = ModelRequest(model="gpt", input=given)
+    for history in (items, raws):
+        request = ModelRequest(model="gpt", input=history)
         assert json.loads(encode_responses(request, Asking(PROVIDER)))["input"] == [quoted]
 
 
@@ -280,7 +280,7 @@ def test_thinking(model: str, effort: str | None, thinking: Json | None, config:
 
 def test_a_budget_is_not_given_in_the_middle_of_calls_that_no_thought_led_to() -> None:
     model = "claude-sonnet-4-5"
-    told = {"model": model, "reasoning_effort": "high"}
+    told: Json = {"model": model, "reasoning_effort": "high"}
     assert "thinking" in body(said("x"), thought(model=model), call("a"), output("a"), **told)
     assert "thinking" not in body(said("x"), call("a"), output("a"), **told)
     assert "thinking" in body(said("x"), call("a"), output("a"), answer("done"), said("y"), **told)
@@ -323,7 +323,7 @@ def test_tools_may_be_called_one_at_a_time_or_not_any_more() -> None:
 def test_a_refusal_is_learned_from(said_by_server: str, known: set[str], learned: str) -> None:
     refused = {"type": "error", "error": {"type": "invalid_request_error", "message": said_by_server}}
     failure = HttpFailure(400, {}, json.dumps(refused).encode(), "url")
-    assert other_way(failure, frozenset(known)) == known | {learned}
+    assert other_way(failure, frozenset(known)) == frozenset(known | {learned})
     assert other_way(HttpFailure(500, {}, failure.body, "url"), frozenset()) is None
 
 
@@ -334,7 +334,7 @@ def test_a_refusal_for_another_reason_is_final() -> None:
 
 
 def test_what_is_learned_is_asked_for_in_another_way() -> None:
-    told = {"model": "qwen3", "reasoning_effort": "high"}
+    told: Json = {"model": "qwen3", "reasoning_effort": "high"}
     budget = body(said("x"), quirks=frozenset({AS_BUDGET}), **told)
     assert budget["thinking"]["type"] == "enabled"
     assert "output_config" not in budget

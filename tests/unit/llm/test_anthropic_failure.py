@@ -32,7 +32,7 @@ def failed(
     [
         (400, "invalid_request_error", "messages: roles must alternate", "badRequest", False),
         (400, "invalid_request_error", "prompt is too long: 2 tokens > 1 maximum", "contextWindowExceeded", False),
-        (400, "invalid_request_error", "input length and `max_tokens` exceed context limit: 9", "contextWindowExceeded", False),
+        (400, "invalid_request_error", "`max_tokens` exceed context limit: 9", "contextWindowExceeded", False),
         (400, "invalid_request_error", "Your credit balance is too low to access", "usageLimitExceeded", False),
         (401, "authentication_error", "invalid x-api-key", "unauthorized", False),
         (402, "billing_error", "pay", "usageLimitExceeded", False),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -357,7 +358,7 @@ def read(pieces: list[bytes]) -> tuple[list[ModelEvent], ModelError | None]:
 @given(st.lists(st.integers(0, len(BYTES)), max_size=30))
 def test_any_pieces_give_the_same_events(cuts: list[int]) -> None:
     places = [0, *sorted(cuts), len(BYTES)]
-    pieces = [BYTES[a:b] for a, b in zip(places, places[1:], strict=False)]
+    pieces = [BYTES[a:b] for a, b in pairwise(places)]
     assert read(pieces) == (EXPECTED, None)
 
 
