@@ -137,9 +137,10 @@ def chat_failure(failure: HttpFailure) -> ModelError:
         known.http_status = status
         known.retry_after_s = failure.retry_after_s
         return known
-    if status in (400, 422) and error.detail.message:
-        return ModelError(f"the model server refused the request: {error.detail.message}", http_status=status)
-    body = msgspec.json.encode({"error": error.detail})
+    if status in (400, 422):
+        said = error.detail.message or "no text"
+        return ModelError(f"the model server refused the request (HTTP {status}): {said}", http_status=status)
+    body = msgspec.json.encode({"error": error.detail}) if error.detail.message else b""
     result = http_failure(msgspec.structs.replace(failure, body=body))
     if _TEMPLATE.search(error.words):  # a template that cannot be filled today cannot be filled tomorrow
         result.retryable = False
