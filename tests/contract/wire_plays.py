@@ -309,4 +309,4 @@ ANTHROPIC: Final = Dialect(
     images=_anthropic_images,
 )
 
-DIALECTS: Final = (RESPONSES, ANTHROPIC)
+DIALECTS: Final = (RESPONSES, CHAT, ANTHROPIC)

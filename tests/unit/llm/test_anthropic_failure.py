@@ -30,21 +30,21 @@ def failed(
 @pytest.mark.parametrize(
     ("status", "kind", "message", "expected", "retryable"),
     [
-        (400, "invalid_request_error", "messages: roles must alternate", "badRequest", False),
-        (400, "invalid_request_error", "prompt is too long: 2 tokens > 1 maximum", "contextWindowExceeded", False),
-        (400, "invalid_request_error", "`max_tokens` exceed context limit: 9", "contextWindowExceeded", False),
-        (400, "invalid_request_error", "Your credit balance is too low to access", "usageLimitExceeded", False),
+        (400, "invalid_request_error", "messages: roles must alternate", "refused", False),
+        (400, "invalid_request_error", "prompt is too long: 2 tokens > 1 maximum", "context_too_long", False),
+        (400, "invalid_request_error", "`max_tokens` exceed context limit: 9", "context_too_long", False),
+        (400, "invalid_request_error", "Your credit balance is too low to access", "quota", False),
         (401, "authentication_error", "invalid x-api-key", "unauthorized", False),
-        (402, "billing_error", "pay", "usageLimitExceeded", False),
+        (402, "billing_error", "pay", "quota", False),
         (403, "permission_error", "not for you", "unauthorized", False),
-        (404, "not_found_error", "model: claude-nope", "modelNotFound", False),
-        (404, "not_found_error", "Not Found", "badRequest", False),
-        (413, "request_too_large", "Request exceeds the maximum size", "contextWindowExceeded", False),
-        (429, "rate_limit_error", "too many", "rateLimitExceeded", True),
-        (500, "api_error", "oops", "internalServerError", True),
-        (503, "", "gateway", "internalServerError", True),
-        (504, "timeout_error", "slow", "internalServerError", True),
-        (529, "overloaded_error", "Overloaded", "serverOverloaded", True),
+        (404, "not_found_error", "model: claude-nope", "not_found", False),
+        (404, "not_found_error", "Not Found", "refused", False),
+        (413, "request_too_large", "Request exceeds the maximum size", "context_too_long", False),
+        (429, "rate_limit_error", "too many", "rate_limited", True),
+        (500, "api_error", "oops", "server_failed", True),
+        (503, "", "gateway", "server_failed", True),
+        (504, "timeout_error", "slow", "server_failed", True),
+        (529, "overloaded_error", "Overloaded", "overloaded", True),
     ],
 )  # fmt: skip
 def test_statuses(status: int, kind: str, message: str, expected: str, retryable: bool) -> None:
@@ -56,7 +56,7 @@ def test_statuses(status: int, kind: str, message: str, expected: str, retryable
 
 def test_a_body_that_is_not_from_the_api() -> None:
     error = http_failure(HttpFailure(502, {"request-id": "req_2"}, b"<html>Bad Gateway", "http://h/v1"))
-    assert (error.kind, error.retryable) == ("internalServerError", True)
+    assert (error.kind, error.retryable) == ("server_failed", True)
     assert "<html>Bad Gateway" in error.message
     assert "req_2" in error.message
     assert http_failure(HttpFailure(400, {}, b'{"error": "plain"}', "http://h")).message.endswith(

@@ -248,7 +248,7 @@ def test_a_call_that_may_not_be_whole_waits_for_the_reason_of_the_end(pieces: tu
 def test_why_a_response_stopped() -> None:
     with pytest.raises(ModelError, match="context window") as caught:
         feed(start(), *ended("model_context_window_exceeded"))
-    assert (caught.value.kind, caught.value.retryable) == ("contextWindowExceeded", False)
+    assert (caught.value.kind, caught.value.retryable) == ("context_too_long", False)
     with pytest.raises(ModelError, match="refused to answer: too dangerous") as caught:
         feed(start(), *ended("refusal", stop_details={"type": "refusal", "explanation": "too dangerous"}))
     assert not caught.value.retryable
@@ -267,11 +267,11 @@ def test_a_pause() -> None:
 @pytest.mark.parametrize(
     ("kind", "expected", "retryable"),
     [
-        ("overloaded_error", "serverOverloaded", True),
-        ("rate_limit_error", "rateLimitExceeded", True),
-        ("api_error", "internalServerError", True),
-        ("odd_error", "internalServerError", True),
-        ("invalid_request_error", "badRequest", False),
+        ("overloaded_error", "overloaded", True),
+        ("rate_limit_error", "rate_limited", True),
+        ("api_error", "server_failed", True),
+        ("odd_error", "server_failed", True),
+        ("invalid_request_error", "refused", False),
         ("authentication_error", "unauthorized", False),
     ],
 )

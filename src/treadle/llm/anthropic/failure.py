@@ -44,18 +44,18 @@ class _Meaning(Struct, frozen=True):
 
 
 _MEANINGS: Final = {
-    "invalid_request_error": _Meaning("badRequest", "the model server refused the request"),
+    "invalid_request_error": _Meaning("refused", "the model server refused the request"),
     "authentication_error": _Meaning("unauthorized", "the provider does not accept the key; look at its env_key"),
-    "permission_error": _Meaning("unauthorized", "the key may not be used for this"),
-    "billing_error": _Meaning("usageLimitExceeded", "the account has no credit left; look at its plan and billing"),
-    "not_found_error": _Meaning("badRequest", "there is no such thing at the provider; look at model and base_url"),
-    "model_not_found": _Meaning("modelNotFound", "the provider has no such model, or the key may not use it"),
-    "request_too_large": _Meaning("contextWindowExceeded", "the request is larger than the provider takes"),
-    "context_length": _Meaning("contextWindowExceeded", _CONTEXT),
-    "rate_limit_error": _Meaning("rateLimitExceeded", "the rate limit of this key is reached", retryable=True),
-    "timeout_error": _Meaning("internalServerError", "the model server took too long", retryable=True),
-    "api_error": _Meaning("internalServerError", "the model server failed", retryable=True),
-    "overloaded_error": _Meaning("serverOverloaded", "the provider is overloaded", retryable=True),
+    "permission_error": _Meaning("forbidden", "the key may not be used for this"),
+    "billing_error": _Meaning("quota", "the account has no credit left; look at its plan and billing"),
+    "not_found_error": _Meaning("not_found", "there is no such thing at the provider; look at model and base_url"),
+    "model_not_found": _Meaning("not_found", "the provider has no such model, or the key may not use it"),
+    "request_too_large": _Meaning("context_too_long", "the request is larger than the provider takes"),
+    "context_length": _Meaning("context_too_long", _CONTEXT),
+    "rate_limit_error": _Meaning("rate_limited", "the rate limit of this key is reached", retryable=True),
+    "timeout_error": _Meaning("server_failed", "the model server took too long", retryable=True),
+    "api_error": _Meaning("server_failed", "the model server failed", retryable=True),
+    "overloaded_error": _Meaning("overloaded", "the provider is overloaded", retryable=True),
 }
 _BY_STATUS: Final = {
     401: "authentication_error",
@@ -109,7 +109,7 @@ def stopped(reason: str, explanation: str | None = None) -> ModelError | None:
                 "Ask for less at a time."
             )
         case "model_context_window_exceeded":
-            return ModelError(_CONTEXT, kind="contextWindowExceeded")
+            return ModelError(_CONTEXT, kind="context_too_long")
         case "refusal":
             why = f": {explanation[:MAX_TEXT]}" if explanation else ""
             return ModelError(f"the model refused to answer{why}. Say it in other words, or use another model.")
