@@ -11,7 +11,7 @@ from contract.wire_plays import DIALECTS, Answer, Call, Dialect, Refusal, heard
 from contract.wire_stage import REQUEST, SECRET, Outcome, Stage, outcome, refused, stage_for, wire_bytes
 from model_server import Reply, chunked
 from treadle.llm.items import FunctionCallItem
-from treadle.llm.model import Completed, ItemDone, ModelError, ModelEvent
+from treadle.llm.model import Completed, ErrorKind, ItemDone, ModelError, ModelEvent
 from treadle.llm.sse import SseParser
 from treadle.llm.wire_apis import find_wire_api
 
@@ -30,6 +30,7 @@ class Case:
     """A response with another status, and what has to become of it. `codes` are those of OpenAI and of Anthropic."""
 
     status: int
+    kind: ErrorKind
     codes: tuple[str, str]
     message: str = WORDS
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -44,20 +45,22 @@ class Case:
 _LIMIT = ("rate_limit_exceeded", "rate_limit_error")
 _LONG = "prompt is too long: 250000 tokens > 200000 maximum"
 CASES = {
-    "400": Case(400, ("invalid_value", "invalid_request_error")),
-    "401": Case(401, ("invalid_api_key", "authentication_error")),
-    "403": Case(403, ("permission_denied", "permission_error")),
-    "404-model": Case(404, ("model_not_found", "not_found_error")),
-    "400-context": Case(400, ("context_length_exceeded", "invalid_request_error"), _LONG, said="context window"),
-    "413": Case(413, ("request_too_large", "request_too_large")),
-    "429": Case(429, _LIMIT, retryable=True),
-    "429-header": Case(429, _LIMIT, headers={"Retry-After": "7"}, retryable=True, retry_after_s=7.0),
-    "429-ms": Case(429, _LIMIT, headers={"Retry-After-Ms": "1500"}, retryable=True, retry_after_s=1.5),
-    "429-tomorrow": Case(429, _LIMIT, headers={"Retry-After": "86400"}, retry_after_s=86400.0),
-    "500": Case(500, ("server_error", "api_error"), retryable=True, said="500"),
-    "502": Case(502, ("bad_gateway", "api_error"), retryable=True),
-    "503": Case(503, ("unavailable", "api_error"), retryable=True),
-    "529": Case(529, ("overloaded", "overloaded_error"), retryable=True, said=""),
+    "400": Case(400, "refused", ("invalid_value", "invalid_request_error")),
+    "401": Case(401, "unauthorized", ("invalid_api_key", "authentication_error")),
+    "403": Case(403, "forbidden", ("permission_denied", "permission_error")),
+    "404-model": Case(404, "not_found", ("model_not_found", "not_found_error")),
+    "400-context": Case(
+        400, "context_too_long", ("context_length_exceeded", "invalid_request_error"), _LONG, said="context window"
+    ),
+    "413": Case(413, "context_too_long", ("request_too_large", "request_too_large"), said=""),
+    "429": Case(429, "rate_limited", _LIMIT, retryable=True),
+    "429-header": Case(429, "rate_limited", _LIMIT, headers={"Retry-After": "7"}, retryable=True, retry_after_s=7.0),
+    "429-ms": Case(429, "rate_limited", _LIMIT, headers={"Retry-After-Ms": "1500"}, retryable=True, retry_after_s=1.5),
+    "429-tomorrow": Case(429, "rate_limited", _LIMIT, headers={"Retry-After": "86400"}, retry_after_s=86400.0),
+    "500": Case(500, "server_failed", ("server_error", "api_error"), retryable=True, said="500"),
+    "502": Case(502, "server_failed", ("bad_gateway", "api_error"), retryable=True),
+    "503": Case(503, "server_failed", ("unavailable", "api_error"), retryable=True),
+    "529": Case(529, "overloaded", ("overloaded", "overloaded_error"), retryable=True, said=""),
 }
 
 
@@ -114,6 +117,7 @@ def _check(found: Outcome, case: Case) -> None:
     assert error is not None
     assert found.events == []
     assert error.http_status == case.status
+    assert error.kind == case.kind
     assert error.retryable == case.retryable
     assert error.retry_after_s == case.retry_after_s
     assert case.said in error.message

@@ -139,7 +139,8 @@ def chat_failure(failure: HttpFailure) -> ModelError:
         return known
     if status in (400, 422):
         said = error.detail.message or "no text"
-        return ModelError(f"the model server refused the request (HTTP {status}): {said}", http_status=status)
+        words = f"the model server refused the request (HTTP {status}): {said}"
+        return ModelError(words, kind="refused", http_status=status)
     body = msgspec.json.encode({"error": error.detail}) if error.detail.message else b""
     result = http_failure(msgspec.structs.replace(failure, body=body))
     if _TEMPLATE.search(error.words):  # a template that cannot be filled today cannot be filled tomorrow
