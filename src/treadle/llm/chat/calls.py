@@ -69,7 +69,9 @@ class OpenCalls:
         function = piece.function
         name = (function and function.name) or ""
         text = _arguments(function.arguments) if function is not None else ""
-        call = self._find(piece, name)
+        call = self._calls[-1] if self._calls else None
+        if call is None or name or call.index != piece.index or piece.id:  # else it goes on, as nearly always
+            call = self._find(piece, name)
         if call is None:
             call = self._begin(piece)
         call.given_id = call.given_id or piece.id or ""
