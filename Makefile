@@ -58,6 +58,7 @@ bench: $(READY) ## compare with the real codex and print tables of ratios
 	@$(BIN)/python -m bench
 	@$(BIN)/python -m bench app-server
 	@$(BIN)/python -m bench sdk
+	@$(BIN)/python -m bench models
 	@$(BIN)/python -m bench runners
 
 clean: ## remove the virtual environment and caches
