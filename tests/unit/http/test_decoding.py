@@ -123,3 +123,13 @@ def test_codings_that_are_not_read(coding: str, name: str) -> None:
     with pytest.raises(UnknownCoding) as caught:
         decoder_for({"content-encoding": coding})
     assert caught.value.name == name
+
+
+def test_nothing_is_held_back_until_more_comes() -> None:
+    coded = gzip.compress(bytes(4 * MAX_PIECE))
+    for end in range(1, len(coded), 41):
+        decoder, size = made("gzip"), 0
+        decoder.receive(coded[:end])
+        while part := decoder.take():
+            size += len(part)
+        assert size == len(zlib.decompressobj(31).decompress(coded[:end]))
