@@ -14,7 +14,7 @@ from msgspec import Raw, Struct
 
 from treadle.llm.anthropic.failure import ApiError, stopped, stream_failure
 from treadle.llm.anthropic.messages import call_item_id
-from treadle.llm.anthropic.names import ToolNames
+from treadle.llm.anthropic.names import ToolNames, tool_names
 from treadle.llm.anthropic.seal import Seal
 from treadle.llm.failure import cut
 from treadle.llm.items import CustomToolCallItem, FunctionCallItem, MessageItem, OtherItem, OutputItem, ReasoningItem
@@ -281,7 +281,7 @@ class Translator:
 
     def _tool(self, wire: str) -> tuple[str | None, str, bool]:
         if self._names is None:
-            self._names = ToolNames(self._request.tools)
+            self._names = tool_names(self._request.tools)
         named = self._names.all.get(wire)
         return (None, wire, False) if named is None else (named.namespace, named.tool.name, named.tool.type == "custom")
 
