@@ -14,7 +14,7 @@ from msgspec import Raw, Struct
 
 from treadle.llm.anthropic.failure import ApiError, stopped, stream_failure
 from treadle.llm.anthropic.messages import call_item_id
-from treadle.llm.anthropic.names import ToolNames
+from treadle.llm.anthropic.names import ToolNames, tool_names
 from treadle.llm.anthropic.seal import Seal
 from treadle.llm.failure import cut
 from treadle.llm.items import CustomToolCallItem, FunctionCallItem, MessageItem, OtherItem, OutputItem, ReasoningItem
@@ -35,7 +35,7 @@ from treadle.llm.model import (
 from treadle.llm.sse import SseEvent
 
 # More than any response has, of blocks and of text in them; a server that never ends must not fill the memory.
-MAX_OPEN: Final = 4096
+MAX_BLOCKS: Final = 4096
 MAX_CHARS: Final = 64 * 1024 * 1024
 
 Kind: TypeAlias = Literal["text", "thinking", "redacted", "call", "other"]
@@ -147,7 +147,8 @@ class Translator:
         self._names: ToolNames | None = None
         self._id = ""
         self._open: dict[int, _Open] = {}
-        self._held: list[tuple[int, _Open]] = []  # calls that have ended, and may not be whole
+        self._seen: set[int] = set()  # indexes of all blocks so far: each is an item of its own
+        self._held: list[_Open] = []  # calls that have ended, and may not be whole
         self._reason: str | None = None
         self._usage: _Usage | None = None
         self._chars = 0
@@ -257,10 +258,11 @@ class Translator:
 
     def _block_start(self, event: _Event) -> list[ModelEvent] | None:
         index = event.index
-        if index in self._open or not bytes(event.content_block):
+        if index in self._seen or not bytes(event.content_block):
             return None
-        if len(self._open) >= MAX_OPEN:
-            raise cut(f"the server opened more than {MAX_OPEN} blocks")
+        if len(self._seen) >= MAX_BLOCKS:
+            raise cut(f"the response has more than {MAX_BLOCKS} blocks")
+        self._seen.add(index)
         start = _block_start.decode(event.content_block)
         block = self._opened(index, start, event.content_block.copy())
         self._open[index] = block
@@ -279,7 +281,7 @@ class Translator:
 
     def _tool(self, wire: str) -> tuple[str | None, str, bool]:
         if self._names is None:
-            self._names = ToolNames(self._request.tools)
+            self._names = tool_names(self._request.tools)
         named = self._names.all.get(wire)
         return (None, wire, False) if named is None else (named.namespace, named.tool.name, named.tool.type == "custom")
 
@@ -292,7 +294,7 @@ class Translator:
         if block is None:
             return None
         if block.kind == "call" and not _is_whole(block):
-            self._held.append((index, block))
+            self._held.append(block)
             return []
         if not block.started:  # a text without a word
             return []
@@ -309,7 +311,7 @@ class Translator:
             raise failure
         held, self._held = self._held, []
         self._done += len(held)
-        return [ItemDone(self._item(block)) for _, block in held]
+        return [ItemDone(self._item(block)) for block in held]
 
     def _message_stop(self) -> list[ModelEvent]:
         if self._held:
@@ -407,13 +409,10 @@ def _with_input(block: _Open, text: str) -> Raw:
     if not text:
         return block.raw
     try:
-        return Raw(msgspec.json.encode({**_object.decode(block.raw), "input": Raw(msgspec.json.encode(_plain(text)))}))
+        msgspec.json.decode(text)
+        return _raw({**_object.decode(block.raw), "input": Raw(text.encode())})
     except (msgspec.DecodeError, RecursionError):
         return block.raw
-
-
-def _plain(text: str) -> object:
-    return msgspec.json.decode(text)
 
 
 def _raw(value: object) -> Raw:
