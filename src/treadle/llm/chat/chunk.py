@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -85,8 +86,8 @@ class Chunk(Struct):
     x_groq: _Groq | None = None
 
 
-decode_growth = msgspec.json.Decoder(Growth).decode
-decode_chunk = msgspec.json.Decoder(Chunk).decode
+decode_growth: Callable[[str], Growth] = msgspec.json.Decoder(Growth).decode
+decode_chunk: Callable[[str], Chunk] = msgspec.json.Decoder(Chunk).decode
 
 
 def text_in(value: object) -> str:
