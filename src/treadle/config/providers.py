@@ -21,10 +21,12 @@ from treadle.llm.provider import ProviderConfig, ProviderConfigError, read_provi
 
 
 class Providers(Struct):
-    """All usable providers by id. `errors` are about the one in use; `ignored` are keys of it that we do not read."""
+    """All usable providers by id. `errors` are about the one in use; `ignored` are keys of it that we do not read.
+    `unusable` is why it cannot be used although nothing that is said of it is wrong."""
 
     usable: dict[str, ProviderConfig] = {}
     errors: list[ConfigError] = []
+    unusable: ConfigError | None = None
     warnings: list[ConfigWarning] = []
     ignored: list[KeyPath] = []
 
@@ -41,7 +43,7 @@ def read_providers(layers: Layers, tables: Any, choice: ModelChoice, openai_base
     for provider_id, table in tables.items():
         _read(found, layers, provider_id, table, choice.provider)
     if not found.errors:
-        found.errors += _unusable(found, layers, choice)
+        found.unusable = _unusable(found, layers, choice)
     return found
 
 
@@ -50,21 +52,20 @@ def _with_openai_url(tables: Mapping[str, Any], url: str | None) -> Mapping[str,
     return tables if url is None or not isinstance(own, Mapping) else {**tables, OPENAI: {"base_url": url, **own}}
 
 
-def _unusable(found: Providers, layers: Layers, choice: ModelChoice) -> list[ConfigError]:
-    """Why the provider in use cannot be, although nothing that is said of it is wrong."""
+def _unusable(found: Providers, layers: Layers, choice: ModelChoice) -> ConfigError | None:
     used = choice.provider
     if used == OFFLINE or (used in found.usable and choice.model):
-        return []
+        return None
     if used in found.usable:
         problem = f"`{used}` has no model of its own; set model to the name of yours, as in -c model=NAME"
-        return [layers.error(("model",), problem)]
+        return layers.error(("model",), problem)
     missing = KNOWN[used].missing if used in KNOWN else None
     if missing is not None:
         problem = f"`{used}` has to be told where your server is: add a table [model_providers.{used}] with {missing}"
     else:
         ids = ", ".join(f"`{name}`" for name in sorted({*found.usable, *KNOWN, OFFLINE}))
         problem = f"there is no provider `{used}`; add a table [model_providers.{used}], or choose one of {ids}"
-    return [layers.error(("model_provider",), problem)]
+    return layers.error(("model_provider",), problem)
 
 
 def _read(found: Providers, layers: Layers, provider_id: str, table: Any, used: str) -> None:

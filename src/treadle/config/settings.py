@@ -197,11 +197,10 @@ def _resolve(home: Path, layers: Layers) -> Loaded:
     providers = read_providers(layers, tables, choice, values.get("openai_base_url"))
     models = read_models(layers, document.get("models", {}))
     missing_profile = layers.profile_error()
-    errors = [*([missing_profile] if missing_profile else []), *_invalid(layers, reading), *models.errors]
-    if errors:
-        raise ConfigError.of([*errors, *providers.errors])
-    if providers.errors:
-        raise ModelUnusable.of(providers.errors)
+    errors = [missing_profile, *_invalid(layers, reading), *models.errors, *providers.errors, providers.unusable]
+    if any(errors):
+        kind = ModelUnusable if errors == [None, providers.unusable] else ConfigError
+        raise kind.of([error for error in errors if error is not None])
     values |= {"model": choice.model, "model_provider": choice.provider}
     config = Config(
         home=home, layers=layers, document=document, providers=providers.usable, models=models.known, **values
