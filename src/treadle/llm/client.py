@@ -13,15 +13,17 @@ from types import TracebackType
 from typing import Final, Self
 
 from treadle.http.lanes import LaneStats
+from treadle.llm.body_reader import BodyReader
 from treadle.llm.connection import Connection, Exchange, Pause
 from treadle.llm.failure import cut
 from treadle.llm.model import ModelError, ModelEvent, ModelRequest
 from treadle.llm.provider import Endpoint, KeySource, ProviderConfig, ProviderConfigError, endpoint
-from treadle.llm.sse import SseEvent, SseParser, SseTooLarge
+from treadle.llm.sse import SseEvent, SseTooLarge
 from treadle.llm.wire_api import Asking, HttpFailure, WireApi
 from treadle.llm.wire_apis import UnknownWireApi, find_wire_api
 
 _HEADERS: Final = {"accept": "text/event-stream", "content-type": "application/json"}
+MAX_MODELS: Final = 1024  # whose quirks are known; what is forgotten is learned again
 
 
 class ProviderModel:
@@ -41,7 +43,7 @@ class ProviderModel:
         except UnknownWireApi as error:
             raise ProviderConfigError(config.id, ("wire_api", str(error))) from None
         self.config = config
-        self._quirks: frozenset[str] = frozenset()
+        self._quirks: dict[str, frozenset[str]] = {}  # by model: behind one address may be many
         self._login_key = login_key
         self._environ = environ
         self._connection = Connection(config, self._wire.failure, pause=pause)
@@ -75,24 +77,27 @@ class ProviderModel:
             self.config, wire.path, headers, wire.key_header, login_key=self._login_key, environ=self._environ
         )
         while True:
-            asking = Asking(self.config, self._quirks)
+            asking = Asking(self.config, self._quirks.get(request.model, frozenset()))
             try:
                 exchange = await self._connection.send(where, wire.encode(request, asking), request.departure)
             except ModelError as error:
-                if not self._learn(error):
+                if not self._learn(error, request.model, asking.quirks):
                     raise
             else:
                 self._streams.add(stream)
                 return where, exchange
 
-    def _learn(self, error: ModelError) -> bool:
-        """Whether the refusal is about something that can be left out: then it is, from now on."""
+    def _learn(self, error: ModelError, model: str, asked: frozenset[str]) -> bool:
+        """Whether the refusal of what was `asked` is about something that can be left out: then it is, from now on."""
         if not isinstance(error.answer, HttpFailure):
             return False
-        quirks = self._wire.other_way(error.answer, self._quirks)
-        if quirks is None or quirks <= self._quirks:
+        quirks = self._wire.other_way(error.answer, asked)
+        if quirks is None or quirks <= asked:
             return False
-        self._quirks = quirks
+        if model not in self._quirks and len(self._quirks) >= MAX_MODELS:
+            self._quirks.clear()
+        # Others may have learned of it, or of more, while this request was under way.
+        self._quirks[model] = self._quirks.get(model, frozenset()) | quirks
         return True
 
     def _forget(self, stream: ProviderStream) -> None:
@@ -115,7 +120,7 @@ class ProviderStream:
         self._request: ModelRequest | None = request  # until it is sent
         self._exchange: Exchange | None = None
         self._endpoint: Endpoint | None = None
-        self._parser = SseParser()
+        self._reader = BodyReader()
         self._translator = model._wire.translator(request)
         self._ready: deque[ModelEvent] = deque()
         self._failure: ModelError | None = None
@@ -173,19 +178,30 @@ class ProviderStream:
         if self._exchange is None:
             raise cut("it was closed")
         self._parse(b"")  # raises what stopped it behind the events of the last chunk
-        return await self._exchange.read()
+        try:
+            return await self._exchange.read()
+        except ModelError as error:
+            self._broke(error)
+            return b""
 
     def _take(self, chunk: bytes) -> None:
-        if not chunk:
-            self._ready += self._translator.end()
-        for event in self._parse(chunk):
+        for event in self._parse(chunk) if chunk else self._reader.end():
             self._ready += self._translator.receive(event)
             if self._translator.completed:
                 return
+        if not chunk:
+            self._ready += self._translator.end()
+
+    def _broke(self, error: ModelError) -> None:
+        """A body without its end can be whole to the translator, which knows what else could have come."""
+        try:
+            self._ready += self._translator.end()
+        except ModelError:
+            raise error from None
 
     def _parse(self, chunk: bytes) -> list[SseEvent]:
         try:
-            return self._parser.receive(chunk)
+            return self._reader.receive(chunk)
         except SseTooLarge as error:
             failure = cut(str(error))
             failure.retryable = False  # it would be as large again

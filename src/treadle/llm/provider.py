@@ -29,7 +29,6 @@ _FORBIDDEN_IN_VALUE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _MIN_SECRET: Final = 6
 
 
-WIRE_APIS: Final = ("responses", "anthropic")
 OPENAI_HOST: Final = "api.openai.com"
 
 _NO_OPENAI_KEY: Final = (
@@ -120,11 +119,13 @@ def _wrong_types(table: Mapping[str, object]) -> Iterator[tuple[str | None, str]
 
 def _wrong_words(table: Mapping[str, object]) -> Iterator[tuple[str | None, str]]:
     """What has the right type and cannot be used all the same."""
+    from treadle.llm.wire_apis import is_wire_api, wire_api_names  # it needs this module
+
     base_url, wire_api = table.get("base_url"), table.get("wire_api")
     if isinstance(base_url, str) and not _is_usable(base_url):
         yield "base_url", "it is no http or https URL; write it as `https://HOST/v1` or `http://HOST:PORT/v1`"
-    if isinstance(wire_api, str) and wire_api not in WIRE_APIS:
-        words = ", ".join(f"`{word}`" for word in WIRE_APIS)
+    if isinstance(wire_api, str) and not is_wire_api(wire_api):
+        words = ", ".join(f"`{word}`" for word in wire_api_names())
         yield "wire_api", f"found `{wire_api[:40]}`, allowed is one of {words}"
     for key in ("http_headers", "env_http_headers"):
         headers = table.get(key)

@@ -440,7 +440,7 @@ network_access = "yes"
 writable_roots = 1
 [model_providers.mine]
 base_url = "localhost:1234/v1"
-wire_api = "chat"
+wire_api = "telegraph"
 request_max_retries = "many"
 """
     error = refused(tmp_path, text, ["model_reasoning_summary=x"])
