@@ -17,7 +17,7 @@ NO_CACHE: Final = "nothing is marked for the cache"
 _REFUSED: Final = (400, 422)
 _SCHEMA: Final = re.compile(r"output_config(?!\W*effort)|output_format|json_schema|\bschema\b")
 _THINKING: Final = re.compile(r"thinking|adaptive|budget_tokens|\beffort\b|output_config(?!\W*format)")
-_THOUGHT: Final = re.compile(r"(?:invalid|expected|bound|modified|another model)[^.]*thinking|signature")
+_THOUGHT: Final = re.compile(r"signature|expected \W*thinking|thinking\W+blocks?\b")
 
 
 def other_way(failure: HttpFailure, quirks: frozenset[str]) -> frozenset[str] | None:
