@@ -2,7 +2,8 @@
 
 It owns two rules. Every call has its output: a turn that was cut short leaves calls without one, and a provider
 refuses such a history. And a thought goes back only to who had it: it may be encrypted or signed, and another provider
-refuses what it cannot read. So a thought is kept with its origin, in a member that no provider sees.
+refuses what it cannot read. So a thought is kept with its origin, in a member that no provider sees; and so is every
+item of a kind that is not neutral, such as a web search.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ ABORTED = "aborted: the turn ended before this call did"
 _OUTPUT_OF = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
 
 
-# A thought in the store begins with this member.
+# Such an item begins with this member in the store.
 _ORIGIN = b'{"treadle_origin":'
 
 

@@ -121,7 +121,7 @@ class Sampling:
             self.text = item.text
         if self._silent:
             return
-        origin = self._origin if isinstance(item, ReasoningItem) else None
+        origin = self._origin if isinstance(item, ReasoningItem | OtherItem) else None
         writes = self._thread.remember([item.raw], self._turn.number, origin)
         shown = _shown(item)
         if shown is not None and item.id in self._open:

@@ -194,10 +194,9 @@ class Translator:
     def _text(self, block: _Open, text: str) -> list[ModelEvent]:
         if not text:
             return []
+        begun: list[ModelEvent] = [] if block.started else [self._start(block)]  # before it has the text
         self._keep(block, text)
-        if block.started:
-            return [TextDelta(block.item_id, text)]
-        return [self._start(block), TextDelta(block.item_id, text)]
+        return [*begun, TextDelta(block.item_id, text)]
 
     def _thought(self, block: _Open, text: str) -> list[ModelEvent]:
         if not text:
