@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test lint format generate interop bench clean
+.PHONY: help venv run test wires lint format generate interop bench clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/' | expand -t 18
@@ -23,6 +23,15 @@ run: $(READY) ## run a turn on the offline model and show what happens
 
 test: $(READY) ## run the test suite (without the real peer programs)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not interop"
+
+WIRE_TESTS := tests/unit/agent tests/system/agent tests/system/app tests/system/client \
+	$(wildcard tests/contract/test_client_*.py tests/contract/test_compat_*.py tests/system/test_cli_exec*.py)
+
+wires: $(READY) ## run the tests of the agent on each of the three wire APIs
+	@for wire in responses chat anthropic; do \
+		echo "wire API: $$wire"; \
+		TREADLE_WIRE_API=$$wire $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(WIRE_TESTS) || exit 1; \
+	done
 
 lint: $(READY) ## ruff, format check, mypy strict, pyright on the public types, import layers
 	@$(BIN)/ruff check .
@@ -49,6 +58,7 @@ bench: $(READY) ## compare with the real codex and print tables of ratios
 	@$(BIN)/python -m bench
 	@$(BIN)/python -m bench app-server
 	@$(BIN)/python -m bench sdk
+	@$(BIN)/python -m bench models
 	@$(BIN)/python -m bench runners
 
 clean: ## remove the virtual environment and caches

@@ -69,6 +69,18 @@ _SDK_REQUIRES: Final = (
     "typing-inspection==0.4.5",
     "packaging==26.2",
 )
+_CLIENT_REQUIRES: Final = (
+    *(requirement for requirement in _SDK_REQUIRES if not requirement.startswith("packaging")),
+    "anyio==4.16.0",
+    "h11==0.16.0",
+    "httpcore2==2.16.0",
+    "httpx2==2.16.0",
+    "idna==3.20",
+    "jiter==0.19.0",
+    "sniffio==1.3.1",
+    "truststore==0.10.5",
+)
+_ANTHROPIC_REQUIRES: Final = (*_CLIENT_REQUIRES, "docstring-parser==0.18.0", "opentelemetry-api==1.45.2")
 PEERS: Final = {
     peer.name: peer
     for peer in (
@@ -79,6 +91,11 @@ PEERS: Final = {
         Peer("claude", "npm", "@anthropic-ai/claude-code", "2.1.197", "node_modules/.bin/claude"),
         Peer("opencode", "npm", "opencode-ai", "1.18.33", "node_modules/.bin/opencode"),
         Peer("pi", "npm", "@mariozechner/pi-coding-agent", "0.73.1", "node_modules/.bin/pi"),
+        # Clients of the model APIs: their types judge our requests, their parsers our mocks.
+        Peer("openai", "pypi", "openai", "3.49.0", "openai", _CLIENT_REQUIRES, module="openai"),
+        Peer("anthropic", "pypi", "anthropic", "2.8.0", "anthropic", _ANTHROPIC_REQUIRES, module="anthropic"),
+        # A mock of all these APIs that was written by others.
+        Peer("aimock", "npm", "@copilotkit/aimock", "1.43.0", ".", module="@copilotkit/aimock"),
     )
 }
 

@@ -560,6 +560,7 @@ from treadle.protocol.app.threads import (
     ThreadUnreadPosition,
     TokenUsageBreakdown,
     TurnThreadUnreadPosition,
+    UsageCost,
 )
 from treadle.protocol.app.turn_errors import (
     ActiveTurnNotSteerable,
@@ -1133,6 +1134,7 @@ __all__ = [
     "UnknownNotification",
     "UpdatePatchChangeKind",
     "Usage",
+    "UsageCost",
     "UsageLimitExceededImageGenerationFailure",
     "UserConfigLayerSource",
     "UserInput",

@@ -1,4 +1,7 @@
-"""`treadle exec` with settings that cannot be used: exit code 2, all that is wrong on standard error, nothing run."""
+"""`treadle exec` with settings that cannot be used: all that is wrong on standard error, nothing run.
+
+The exit code is 2 for settings that are wrong, and 1 for a model that was asked for and cannot be had.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,11 @@ import pytest
 from treadle.testing import AppServerHarness
 
 DEADLINE = 60
+PREFIXES = ("TREADLE", "OPENAI", "ANTHROPIC", "CODEX")
 
 
 def run(home: Path, *words: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TREADLE", "OPENAI", "CODEX"))}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIXES)}
     cwd = home.parent / "project"
     cwd.mkdir(exist_ok=True)
     return subprocess.run(
@@ -31,8 +35,8 @@ def run(home: Path, *words: str, env: Mapping[str, str] | None = None) -> subpro
     )
 
 
-def refused(done: subprocess.CompletedProcess[str], home: Path) -> str:
-    assert (done.returncode, done.stdout) == (2, ""), done
+def refused(done: subprocess.CompletedProcess[str], home: Path, code: int = 2) -> str:
+    assert (done.returncode, done.stdout) == (code, ""), done
     assert done.stderr.startswith("treadle exec: ")
     assert "Traceback" not in done.stderr
     assert not (home / "threads.db").exists()
@@ -72,7 +76,6 @@ def test_a_broken_file(home: Path, text: str, place: str, says: str) -> None:
     ("setting", "says"),
     [
         ("sandbox_mode=foo", "-c: sandbox_mode: found `foo`, allowed is one of `read-only`, `workspace-write`"),
-        ("model_provider=nope", "-c: model_provider: there is no provider `nope`; add a table [model_providers.nope]"),
         ("novalue", "-c: `novalue` has no value; write -c key=value"),
         ("a..b=1", "-c: a..b: it is no dotted key"),
     ],
@@ -93,13 +96,39 @@ def test_all_at_once(home: Path) -> None:
 
 def test_a_model_without_a_provider_and_a_key(home: Path) -> None:
     for words in (["exec", "-m", "gpt-5.5", "hi"], ["exec", "-c", "model=gpt-5.5", "hi"]):
-        said = refused(run(home, *words), home)
-        assert "OPENAI_API_KEY" in said
+        said = refused(run(home, *words), home, 1)
+        assert said.startswith(
+            "gpt-5.5 cannot be asked: there is no key for OpenAI. Set the environment variable OPENAI"
+        )
         assert "[model_providers.NAME]" in said
     (home / "config.toml").write_text(
         'model = "m"\nmodel_provider = "x"\n[model_providers.x]\nbase_url = "http://x/v1"\nenv_key = "MY_KEY"\n'
     )
-    assert "`MY_KEY`, which is not set" in refused(run(home, "exec", "hi"), home)
+    assert "`MY_KEY`, which is not set" in refused(run(home, "exec", "hi"), home, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["-c", "model_provider=nope"], "-c: model_provider: there is no provider `nope`; add a table [model_prov"),
+        (["-c", "model_provider=anthropic"], "claude-opus-5-5 cannot be asked: provider `anthropic` needs the environ"),
+        (
+            ["-m", "claude-sonnet-5-5"],
+            "claude-sonnet-5-5 cannot be asked: provider `anthropic` needs the environment v",
+        ),
+        (["-c", "model_provider=azure", "-m", "mine"], "-c: model_provider: `azure` has to be told where your server"),
+    ],
+)
+def test_a_provider_that_was_named_is_not_replaced(home: Path, words: list[str], says: str) -> None:
+    assert refused(run(home, "exec", *words, "look around"), home, 1).startswith(says)
+
+
+def test_the_first_line_says_which_model_and_why(home: Path) -> None:
+    first = run(home, "exec", "look around").stderr.splitlines()[0]
+    why = "neither OPENAI_API_KEY nor ANTHROPIC_API_KEY is set, and nobody is logged in"
+    assert first == f"model    offline (offline, because {why})"
+    first = run(home, "exec", "-c", "model_provider=offline", "look around").stderr.splitlines()[0]
+    assert first == "model    offline (offline, because -c names it)"
 
 
 def test_a_model_with_a_key_is_openais(tmp_path: Path) -> None:
@@ -111,6 +140,7 @@ def test_a_model_with_a_key_is_openais(tmp_path: Path) -> None:
             done = run(harness.home, "exec", *words, env=env)
             assert done.returncode == 0, done.stderr
             assert "A real answer." in done.stdout
+            assert "(openai, because " in done.stderr.splitlines()[0]
         models = [request.json["model"] for request in harness.model.requests()]
         assert models[0] == "gpt-5.5"
         assert "sk-of-the-environment" not in done.stdout + done.stderr

@@ -83,7 +83,7 @@ def _request(turn: Turn, context: Context) -> ModelRequest:
     assert thread.history is not None
     return ModelRequest(
         model=thread.settings.model,
-        input=[*context.messages, *thread.history.items, user_message(prompt)],
+        input=[*context.messages, *thread.history.items_for(thread.origin), user_message(prompt)],
         reasoning_effort=thread.settings.effort,
         reasoning_summary=thread.settings.summary or "auto",
         prompt_cache_key=thread.id,

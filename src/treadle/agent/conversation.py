@@ -37,7 +37,7 @@ async def _loop(turn: Turn, context: Context, toolbox: Toolbox) -> None:
         await turn.take_said()
         sampling = await _ask(turn, context, toolbox)
         turn.unsaid_usage = sampling.usage
-        go_on = toolbox.called
+        go_on = toolbox.called or sampling.paused
         await toolbox.drain()
         turn.tell_usage()
         if sampling.usage is None:  # the provider does not count, so we estimate
@@ -79,7 +79,7 @@ def model_request(turn: Turn, context: Context) -> ModelRequest:
     assert thread.history is not None
     return ModelRequest(
         model=settings.model,
-        input=[*context.messages, *thread.history.items],
+        input=[*context.messages, *thread.history.items_for(thread.origin)],
         tools=context.tools,
         reasoning_effort=settings.effort,
         reasoning_summary=settings.summary or "auto",

@@ -53,7 +53,7 @@ CHECK_EVERY: Final = 256
 
 
 class Sampling:
-    """Reads one response. `usage` is None until the model has said it, `answered` when there was a last message."""
+    """Reads one response. `usage` is None until the model has said it; `paused` when the model has more to say."""
 
     def __init__(self, turn: Turn, on_call: OnCall | None = None, *, silent: bool = False) -> None:
         self._turn = turn
@@ -61,13 +61,16 @@ class Sampling:
         self._on_call = on_call
         self._silent = silent  # items are not shown: a summary, say
         self._open: set[str] = set()
+        self._origin = ""
         self.usage: TokenUsage | None = None
+        self.paused: bool = False
         self.text: str = ""
 
     async def run(self, request: ModelRequest) -> None:
         """Read the response to its end. Raises `ModelError`; items that were begun are given up then."""
         count = 0
         model = self._thread.services.model_for(self._thread.settings)
+        self._origin = self._thread.origin
         try:
             async with model.stream(request) as events:
                 async for event in events:
@@ -101,6 +104,7 @@ class Sampling:
                 self._reasoning_delta(event)
             case Completed():
                 self.usage = event.usage
+                self.paused = event.paused
             case _:
                 pass
 
@@ -118,7 +122,8 @@ class Sampling:
             self.text = item.text
         if self._silent:
             return
-        writes = self._thread.remember([item.raw], self._turn.number)
+        origin = self._origin if isinstance(item, ReasoningItem | OtherItem) else None
+        writes = self._thread.remember([item.raw], self._turn.number, origin)
         shown = _shown(item)
         if shown is not None and item.id in self._open:
             self._open.discard(item.id)

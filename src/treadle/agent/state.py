@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from treadle.llm import TokenUsage
 from treadle.protocol.app.base import decode, encode
@@ -18,7 +18,7 @@ from treadle.protocol.app.settings import (
     ThreadSettings,
 )
 from treadle.protocol.app.settings import Settings as ModeSettings
-from treadle.protocol.app.threads import GitInfo, ThreadGoal, ThreadTokenUsage, TokenUsageBreakdown
+from treadle.protocol.app.threads import GitInfo, ThreadGoal, ThreadTokenUsage, TokenUsageBreakdown, UsageCost
 from treadle.store.model import damaged
 
 T = TypeVar("T")
@@ -63,19 +63,53 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 class Usage(Struct, frozen=True, kw_only=True):
-    """Tokens of the thread so far, and of its last response, which tells how full the context is."""
+    """Tokens of the thread so far, and of its last response, which tells how full the context is.
+
+    `cost_usd` is what the turn `turn_id` has cost, `thread_cost_usd` the thread, at the prices of the time. None is not
+    known: a model without a price costs something all the same, so from there on neither is the sum.
+    """
 
     total: TokenUsage = TokenUsage()
     last: TokenUsage = TokenUsage()
     turn_id: str | None = None
+    cost_usd: float | None = None
+    thread_cost_usd: float | None = None
 
-    def add(self, response: TokenUsage, turn_id: str) -> Usage:
-        return Usage(total=self.total + response, last=response, turn_id=turn_id)
+    def add(self, response: TokenUsage, turn_id: str, cost: float | None) -> Usage:
+        before_thread = 0.0 if self == Usage() else self.thread_cost_usd
+        before_turn = self.cost_usd if self.turn_id == turn_id else 0.0
+        return Usage(
+            total=self.total + response,
+            last=response,
+            turn_id=turn_id,
+            cost_usd=_sum(before_turn, cost),
+            thread_cost_usd=_sum(before_thread, cost),
+        )
+
+    def resized(self, tokens: int, turn_id: str) -> Usage:
+        """The context has another size now. In a turn without a count so far, the provider does not count."""
+        last = TokenUsage(total_tokens=tokens)
+        if self.turn_id == turn_id:
+            return structs.replace(self, last=last)
+        return structs.replace(self, last=last, turn_id=turn_id, cost_usd=None, thread_cost_usd=None)
 
     def on_wire(self, context_window: int | None) -> ThreadTokenUsage:
         return ThreadTokenUsage(
-            last=_breakdown(self.last), total=_breakdown(self.total), model_context_window=context_window
+            last=_breakdown(self.last),
+            total=_breakdown(self.total),
+            model_context_window=context_window,
+            cost=self._cost(),
         )
+
+    def _cost(self) -> UsageCost | UnsetType:
+        """Left out when nothing is known, as the real server has it."""
+        if self.cost_usd is None and self.thread_cost_usd is None:
+            return UNSET
+        return UsageCost(turn_usd=self.cost_usd, thread_usd=self.thread_cost_usd)
+
+
+def _sum(before: float | None, more: float | None) -> float | None:
+    return None if before is None or more is None else before + more
 
 
 def _breakdown(usage: TokenUsage) -> TokenUsageBreakdown:

@@ -16,7 +16,7 @@ from msgspec import Raw, structs
 
 from treadle._version import __version__
 from treadle.agent.authority import ENDED, Authority, same_authority
-from treadle.agent.history import History
+from treadle.agent.history import History, with_origin
 from treadle.agent.ids import now_ms
 from treadle.agent.journal import Journal
 from treadle.agent.pins import Pin, Pins, pin
@@ -174,15 +174,21 @@ class Thread:
         self.counters = structs.replace(self.counters, item=self.counters.item + 1)
         return self.counters.item
 
-    def remember(self, items: Sequence[Any], turn: int) -> list[Write]:
-        """Add to the model's history; the writes are for the journal."""
+    @property
+    def origin(self) -> str:
+        """Where what the model says comes from: thoughts go back only there."""
+        provider = self.services.config_for(self.settings).providers.get(self.settings.model_provider)
+        return self.settings.model_provider if provider is None else provider.origin
+
+    def remember(self, items: Sequence[Any], turn: int, origin: str | None = None) -> list[Write]:
+        """Add to the model's history; the writes are for the journal. `origin` is that of thoughts."""
         assert self.history is not None
         writes: list[Write] = []
         for item in items:
             raw = item if isinstance(item, Raw) else Raw(msgspec.json.encode(item))
-            self.history.add(raw)
+            self.history.add(raw, origin)
             self.counters = structs.replace(self.counters, history=self.counters.history + 1)
-            writes.append(HistoryRecord(self.id, self.counters.history, turn, bytes(raw)))
+            writes.append(HistoryRecord(self.id, self.counters.history, turn, with_origin(raw, origin)))
         return writes
 
     # --- status ---

@@ -43,6 +43,7 @@ from treadle.store.model import DropItem, ItemRecord, PruneEvents, StoreError, T
 
 if TYPE_CHECKING:
     from treadle.agent.turn_diff import TurnDiff
+    from treadle.config import ModelFacts
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -244,13 +245,15 @@ class Turn:
             return
         thread = self.thread
         self.tokens += usage.total_tokens
-        thread.state = structs.replace(thread.state, usage=thread.state.usage.add(usage, self.id))
+        price = facts_of(thread).price
+        cost = None if price is None else price.cost(usage)
+        thread.state = structs.replace(thread.state, usage=thread.state.usage.add(usage, self.id, cost))
         thread.journal.emit("thread/tokenUsage/updated", usage_notification(thread, self.id), thread.save())
 
     def tell_context_size(self, tokens: int) -> None:
         """After a compaction: nothing was used for it, but the context has another size, which is estimated."""
         thread = self.thread
-        usage = structs.replace(thread.state.usage, last=TokenUsage(total_tokens=tokens), turn_id=self.id)
+        usage = thread.state.usage.resized(tokens, self.id)
         thread.state = structs.replace(thread.state, usage=usage)
         thread.journal.emit("thread/tokenUsage/updated", usage_notification(thread, self.id), thread.save())
 
@@ -518,11 +521,15 @@ def _let_go(error: BaseException) -> None:
         before.__context__, before = None, before.__context__
 
 
-def usage_notification(thread: Thread, turn_id: str) -> ThreadTokenUsageUpdatedNotification:
+def facts_of(thread: Thread) -> ModelFacts:
+    """What is known of the model that a thread asks."""
     from treadle.config import model_facts
 
-    facts = model_facts(thread.settings.model, thread.services.config_for(thread.settings))
-    usage = thread.state.usage.on_wire(facts.usable_window)
+    return model_facts(thread.settings.model, thread.services.config_for(thread.settings))
+
+
+def usage_notification(thread: Thread, turn_id: str) -> ThreadTokenUsageUpdatedNotification:
+    usage = thread.state.usage.on_wire(facts_of(thread).usable_window)
     return ThreadTokenUsageUpdatedNotification(thread_id=thread.id, turn_id=turn_id, token_usage=usage)
 
 

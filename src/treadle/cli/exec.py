@@ -25,9 +25,11 @@ from treadle.cli.process import FAILED, REFUSED, refuse, start_logging
 from treadle.cli.prompt import read_prompt
 from treadle.cli.settings_check import check_turn, refuse_settings
 from treadle.cli.view import View
-from treadle.config import ConfigError
-from treadle.config.settings import OPENAI_KEY_VARIABLE, RUN_KEY_VARIABLE
+from treadle.config import ConfigError, ModelUnusable
+from treadle.config.model_choice import ModelChoice
+from treadle.config.settings import RUN_KEY_VARIABLE
 from treadle.errors import RpcError, TreadleError
+from treadle.llm.known_providers import OPENAI_KEY_VARIABLE
 from treadle.server.app import AppServer
 
 __all__ = ["add_arguments", "parse", "run"]
@@ -39,6 +41,8 @@ def run(arguments: argparse.Namespace) -> int:
     start_logging("error")
     try:
         return _Program(arguments).run()
+    except ModelUnusable as error:
+        return refuse_settings(_NAME, error, FAILED)
     except ConfigError as error:
         return refuse_settings(_NAME, error)
     except (OutputFailed, UnknownThread) as error:
@@ -58,6 +62,7 @@ class _Program:
         self._key = _run_key()
         self._settings = overrides(arguments)
         config = check_turn(_NAME, self._settings, arguments.model, strict=arguments.strict_config)
+        self._choice = config.model_choice(arguments.model, None)
         self._settings += more_roots(arguments, config.sandbox_workspace_write.writable_roots)
         self._request = read_request(arguments)
         self._target = _target(arguments.output_last_message)
@@ -95,7 +100,7 @@ class _Program:
             from treadle.cli.exec_lines import JsonLines
 
             return JsonLines(self._write_line)
-        return _view_on_terminal(request.color) if seen else _view_beside(request.color)
+        return _view_on_terminal(request.color, self._choice) if seen else _view_beside(request.color, self._choice)
 
     def _write_line(self, line: bytes) -> None:
         """Like Codex, we say nothing more when we are told to end."""
@@ -153,11 +158,12 @@ def _target(name: str | None) -> Path | None:
     return path
 
 
-def _view_on_terminal(color: str) -> View:
-    return View(lambda text: write(sys.stdout, text), color=wants_color(color, sys.stdout, os.environ))
+def _view_on_terminal(color: str, choice: ModelChoice) -> View:
+    painted = wants_color(color, sys.stdout, os.environ)
+    return View(lambda text: write(sys.stdout, text), color=painted, choice=choice)
 
 
-def _view_beside(color: str) -> View:
+def _view_beside(color: str, choice: ModelChoice) -> View:
     """On standard error, while the answer is for standard output. Who has closed it does not want to see anything."""
     stream = sys.stderr
 
@@ -169,7 +175,7 @@ def _view_beside(color: str) -> View:
             except OutputFailed:
                 stream = None
 
-    return View(show, color=wants_color(color, sys.stderr, os.environ), holds_answer=True)
+    return View(show, color=wants_color(color, sys.stderr, os.environ), holds_answer=True, choice=choice)
 
 
 def _keep(target: Path, answer: str) -> None:

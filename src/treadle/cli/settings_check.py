@@ -8,23 +8,23 @@ from collections.abc import Iterable
 from treadle.cli.output import say
 from treadle.cli.process import REFUSED
 from treadle.cli.visible import visible
-from treadle.config import Config, ConfigError, find_home, load_config
+from treadle.config import Config, ConfigError, ModelUnusable, find_home, load_config
 from treadle.config.login import Login
-from treadle.config.settings import OPENAI_KEY_VARIABLE
+from treadle.llm.known_providers import OPENAI_KEY_VARIABLE
 
 
-def refuse_settings(command: str, error: ConfigError) -> int:
-    """All that is wrong, one line each, on standard error."""
+def refuse_settings(command: str, error: ConfigError, code: int = REFUSED) -> int:
+    """All that is wrong, one line each, on standard error; gives the exit code."""
     lines = [str(problem) for problem in error.problems]
     head = "the configuration cannot be used, nothing was run:" if len(lines) > 1 else ""
     text = "\n  ".join([head, *lines]) if head else lines[0]
     say(visible(f"treadle {command}: {text}"))
-    return REFUSED
+    return code
 
 
 def check_turn(command: str, overrides: Iterable[str], model: str | None, *, strict: bool = False) -> Config:
-    """For a program that runs a turn: raises `ConfigError`, also when there is no key for the model, and with `strict`
-    when there is something to warn of."""
+    """For a program that runs a turn: raises `ConfigError`, with `strict` also when there is something to warn of, and
+    `ModelUnusable` when there is no key for the model."""
     home = find_home(os.environ)
     loaded = load_config(home, overrides=overrides)
     if strict and loaded.warnings:
@@ -36,7 +36,8 @@ def check_turn(command: str, overrides: Iterable[str], model: str | None, *, str
 
 
 def _check_key(config: Config, model: str | None) -> None:
-    provider = config.providers.get(config.model_choice(model, None).provider)
+    choice = config.model_choice(model, None)
+    provider = config.providers.get(choice.provider)
     if provider is None:
         return
     from treadle.llm import ModelError
@@ -47,7 +48,7 @@ def _check_key(config: Config, model: str | None) -> None:
             provider, "", {}, login_key=lambda: Login(config.home).api_key() or os.environ.get(OPENAI_KEY_VARIABLE)
         )
     except ModelError as error:
-        raise ConfigError(error.message) from None
+        raise ModelUnusable(f"{choice.model or 'the model'} cannot be asked: {error.message}") from None
 
 
 def check_overrides(overrides: Iterable[str]) -> None:

@@ -7,7 +7,7 @@ wrote goes through `visible` before it is shown.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from treadle.cli.command_view import Commands
 from treadle.cli.paint import Paint
@@ -23,6 +23,9 @@ from treadle.protocol.app.items import (
 )
 from treadle.protocol.app.turns import Turn
 
+if TYPE_CHECKING:
+    from treadle.config.model_choice import ModelChoice
+
 _MARKS: Final = {"completed": "[x]", "inProgress": "[>]", "pending": "[ ]"}
 # Of a diff: the first lines and the last ones, the rest is counted.
 DIFF_HEAD: Final = 40
@@ -30,13 +33,22 @@ DIFF_TAIL: Final = 10
 
 
 class View:
-    """`write` takes text with its line ends. With `holds_answer` the last message is not shown: somebody else does."""
+    """`write` takes text with its line ends. With `holds_answer` the last message is not shown: somebody else does.
+    `choice` tells why the model is asked that is."""
 
-    def __init__(self, write: Callable[[str], None], *, color: bool, holds_answer: bool = False) -> None:
+    def __init__(
+        self,
+        write: Callable[[str], None],
+        *,
+        color: bool,
+        holds_answer: bool = False,
+        choice: ModelChoice | None = None,
+    ) -> None:
         self._write = write
         self._paint = Paint(color)
         self._commands = Commands(self._line, self._paint)
         self._holds_answer = holds_answer
+        self._choice = choice
         self._held = ""
         self._in_text = False  # an answer is being written, without a line end so far
         self._usage: Any = None
@@ -45,7 +57,7 @@ class View:
 
     def started(self, started: Any) -> None:
         facts = {
-            "model": f"{started.model} ({started.model_provider})",
+            "model": f"{started.model} ({self._provider(started.model_provider)})",
             "where": started.cwd,
             "sandbox": _words(started.sandbox.type),
             "thread": started.thread.id,
@@ -53,6 +65,12 @@ class View:
         for name, fact in facts.items():
             self._line(f"{self._paint.dim(name)}{' ' * (9 - len(name))}{visible_line(fact)}")
         self._line("")
+
+    def _provider(self, provider: str) -> str:
+        """A thread that is resumed may have another one than the settings: for that, the reason is the thread."""
+        if self._choice is None or self._choice.provider != provider:
+            return provider
+        return f"{provider}, because {self._choice.because}"
 
     def ended(self, turn: Turn) -> None:
         if turn.status != "completed":
@@ -82,7 +100,7 @@ class View:
             case "turn/plan/updated":
                 self._plan(params)
             case "thread/tokenUsage/updated":
-                self._usage = params.token_usage.total
+                self._usage = params.token_usage
             case "error" if params.will_retry:
                 self._restart(f"{params.error.message} ({params.error.additional_details})")
             case "warning":
@@ -184,4 +202,15 @@ def _words(name: str) -> str:
 
 
 def _tokens(usage: Any) -> str:
-    return "" if usage is None else f"{usage.input_tokens} tokens in, {usage.output_tokens} out · "
+    if usage is None:
+        return ""
+    return f"{usage.total.input_tokens} tokens in, {usage.total.output_tokens} out · {_cost(usage)}"
+
+
+def _cost(usage: Any) -> str:
+    """Of the turn, and of the thread where that is more."""
+    turn, thread = usage.cost_usd, usage.thread_cost_usd
+    if not turn:
+        return ""
+    more = f" (${thread:.4f} with the turns before)" if thread is not None and thread > turn else ""
+    return f"${turn:.4f}{more} · "

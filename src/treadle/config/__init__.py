@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from treadle.config.instructions import InstructionFile, find_instructions
     from treadle.config.login import Login
     from treadle.config.models import InvalidCursor, ModelFacts, list_models, model_facts
-    from treadle.config.problems import ConfigError, ConfigProblem, ConfigWarning, ConfigWriteError
+    from treadle.config.problems import ConfigError, ConfigProblem, ConfigWarning, ConfigWriteError, ModelUnusable
     from treadle.config.prompts import (
         BASE_INSTRUCTIONS,
         COMPACT_PROMPT,
@@ -35,7 +35,7 @@ _MODULES = {
     "instructions": ("InstructionFile", "find_instructions"),
     "login": ("Login",),
     "models": ("InvalidCursor", "ModelFacts", "list_models", "model_facts"),
-    "problems": ("ConfigError", "ConfigProblem", "ConfigWarning", "ConfigWriteError"),
+    "problems": ("ConfigError", "ConfigProblem", "ConfigWarning", "ConfigWriteError", "ModelUnusable"),
     "prompts": (
         "BASE_INSTRUCTIONS",
         "COMPACT_PROMPT",
@@ -66,6 +66,7 @@ __all__ = [
     "Loaded",
     "Login",
     "ModelFacts",
+    "ModelUnusable",
     "ShellEnvironment",
     "WorkspaceWrite",
     "Written",

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from treadle.config.model_choice import Found
 from treadle.config.overrides import KeyPath, Table, join_key, lookup, merge
 from treadle.config.problems import ConfigError, ConfigWarning, kind_of
 
@@ -28,8 +29,8 @@ class Layers(Struct, frozen=True, kw_only=True):
     environment: Mapping[str, Any] = {}
     flags: Mapping[str, Any] = {}
     thread: Mapping[str, Any] = {}
-    has_openai_key: bool = False
-    """Whether there is a key for the built-in provider. It is used when nothing is named."""
+    found: Found = Found()
+    """The provider that there is a key for."""
 
     def __repr__(self) -> str:
         return f"Layers(path={self.path!r})"
@@ -62,13 +63,16 @@ class Layers(Struct, frozen=True, kw_only=True):
     def profile_error(self) -> ConfigError | None:
         """What is wrong with the profile that is chosen, if one is."""
         name = self.profile_name()
-        table = self._profiles().get(name) if name is not None else {}
+        profiles = self._profiles()
+        table = profiles.get(name) if name is not None else {}
         if isinstance(table, Mapping):
             return None
         problem = (
             f"there is no table [profiles.{join_key((name or '',))}]" if table is None else f"it is {kind_of(table)}"
         )
-        return self.error(("profile",), f"{problem}; add the table, or choose another profile")
+        others = ", ".join(f"`{other}`" for other, found in sorted(profiles.items()) if isinstance(found, Mapping))
+        instead = f"or choose one of {others}" if others else "or leave the profile out"
+        return self.error(("profile",), f"{problem}; add the table, {instead}")
 
     def has(self, path: KeyPath) -> bool:
         """Whether any of them says something at a key path."""
@@ -88,6 +92,13 @@ class Layers(Struct, frozen=True, kw_only=True):
             return ConfigWarning(message=f"{source}: {message}", key=join_key(path))
         line, column = self._place(where)
         return ConfigWarning(message=message, path=self.path, key=join_key(where), line=line, column=column)
+
+    def named_by(self, key: str) -> str:
+        """Who says what holds for a key, as one would say it after "because"."""
+        where, source = self._origin((key,))
+        if source is not None:
+            return f"{source} names it"
+        return f"the profile `{where[1]}` names it" if len(where) > 1 else "config.toml names it"
 
     def _origin(self, path: KeyPath) -> tuple[KeyPath, str | None]:
         """The path at which the topmost source has the value, and the name of the source unless it is the file."""

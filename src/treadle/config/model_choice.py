@@ -1,36 +1,85 @@
-"""Which model answers, and at which provider: decided in one place, from what was named.
+"""Which model answers, at which provider, and why: decided in one place, from what was named and which keys there are.
 
-Owns the rule. The offline model answers when it is named, or when nothing is: never in place of a model that somebody
-has asked for.
+Owns the rule. The offline model answers when it is named, or when nothing is and there is no key: never in place of a
+model that somebody has asked for.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
 
-OFFLINE: Final = "offline"
-"""The provider that needs no network and no key, and its only model."""
-OPENAI: Final = "openai"
-DEFAULT_MODEL: Final = "gpt-6.1-sol"
-"""For a provider without a `model` beside it."""
+from treadle.llm.known_providers import (
+    ANTHROPIC,
+    ANTHROPIC_KEY_VARIABLE,
+    OFFLINE,
+    OPENAI,
+    OPENAI_KEY_VARIABLE,
+    default_model,
+)
+
+NOTHING: Final = f"neither {OPENAI_KEY_VARIABLE} nor {ANTHROPIC_KEY_VARIABLE} is set, and nobody is logged in"
+_CLAUDE: Final = "claude-"
 
 
 class ModelChoice(Struct, frozen=True):
+    """`model` is empty when the provider has none that could be meant. `because` is why it is this provider."""
+
     model: str
     provider: str
+    because: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.model} ({self.provider}, because {self.because})" if self.because else self.model
 
 
-def choose_model(model: str | None, provider: str | None, *, has_openai_key: bool) -> ModelChoice:
-    """`model` and `provider` are what was named, None when nobody did.
+class Found(Struct, frozen=True):
+    """The provider that a key is there for. It is used when nothing is named."""
 
-    A model without a provider is OpenAI's, key or not: without one the request fails and says what is missing.
+    provider: str = OFFLINE
+    because: str = NOTHING
+
+
+def find_key(home: Path, environ: Mapping[str, str]) -> Found:
+    """A key in the environment goes before a login: whoever sets it means this run."""
+    for provider, variable in ((OPENAI, OPENAI_KEY_VARIABLE), (ANTHROPIC, ANTHROPIC_KEY_VARIABLE)):
+        if environ.get(variable, "").strip():
+            return Found(provider, f"{variable} is set")
+    if os.path.exists(home / "auth.json"):
+        from treadle.config.login import Login
+
+        if Login(home).auth_mode() == "apikey":
+            return Found(OPENAI, "you are logged in")
+    return Found()
+
+
+def choose_model(
+    model: str | None, provider: str | None, found: Found, *, named_by: str = "it was named", gateway: bool = False
+) -> ModelChoice:
+    """What was named, None when nobody did, and what there is a key for.
+
+    A model without a provider is OpenAI's, key or not: without one the request fails and says what is missing. Only a
+    model of Claude's name is Anthropic's, unless the requests for OpenAI go to a gateway, which may have it.
+
+    Args:
+        model: The model.
+        provider: The provider.
+        found: What there is a key for.
+        named_by: Who named the provider.
+        gateway: Whether OpenAI's place is taken by another server.
     """
-    if provider is None:
-        if model == OFFLINE or (model is None and not has_openai_key):
-            return ModelChoice(OFFLINE, OFFLINE)
-        provider = OPENAI
     if provider == OFFLINE:
-        return ModelChoice(OFFLINE, OFFLINE)
-    return ModelChoice(model or DEFAULT_MODEL, provider)
+        return ModelChoice(OFFLINE, OFFLINE, named_by)
+    if provider is not None:
+        return ModelChoice(model or default_model(provider) or "", provider, named_by)
+    if model is None:
+        return ModelChoice(default_model(found.provider) or "", found.provider, found.because)
+    if model == OFFLINE:
+        return ModelChoice(OFFLINE, OFFLINE, "that model was named")
+    if model.startswith(_CLAUDE) and not gateway:
+        return ModelChoice(model, ANTHROPIC, "the model is one of Claude's")
+    return ModelChoice(model, OPENAI, "a model was named and no provider")

@@ -1,7 +1,7 @@
-"""The models that we know by name: the catalogue for `model/list`, and what the turn loop must know of a model.
+"""The models that a client may choose from (`model/list`), and what the turn loop must know of a model.
 
-Owns a short list that is part of the program: nothing is fetched. A model that is not in it works as well; it only has
-to be configured.
+Owns what is shown of them. What is known of a model is in `treadle.llm.catalogue`. A model that is not listed works as
+well; it only has to be configured.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from treadle.config.model_choice import OFFLINE
 from treadle.config.settings import Config
 from treadle.errors import TreadleError
+from treadle.llm.catalogue import OUTPUT_LIMIT, Price, known_model
+from treadle.llm.known_providers import OFFLINE
 from treadle.protocol.app.models import Model, ModelListParams, ModelListResponse, ReasoningEffortOption
 
 CONTEXT_WINDOW: Final = 272_000
@@ -43,6 +44,8 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     context_window: int
     usable_window: int
     auto_compact_limit: int
+    output_limit: int
+    price: Price | None
     freeform_patch: bool
     supports_images: bool
 
@@ -109,12 +112,26 @@ def _offset(cursor: str | None) -> int:
 
 
 def model_facts(model_id: str, config: Config) -> ModelFacts:
-    window = config.model_context_window or CONTEXT_WINDOW
+    known = known_model(model_id, config.models)
+    window = config.model_context_window or _window(model_id, config)
     bare = model_id.rpartition("/")[2]  # gateways name them `vendor/model`
     return ModelFacts(
         context_window=window,
         usable_window=window * _USABLE_PERCENT // 100,
         auto_compact_limit=config.model_auto_compact_token_limit or window * _COMPACT_PERCENT // 100,
+        output_limit=known.output_limit or OUTPUT_LIMIT,
+        price=known.price,
         freeform_patch=bare.startswith(("gpt-5", "gpt-6")),
         supports_images=bare != OFFLINE,
     )
+
+
+def _window(model_id: str, config: Config) -> int:
+    """Where long prompts cost more, a thread is compacted before it becomes one, unless the user says otherwise."""
+    own = config.models.get(model_id)
+    if own is not None and own.context_window is not None:
+        return own.context_window
+    known = known_model(model_id)
+    long = known.price.long if known.price is not None else None
+    window = known.context_window or CONTEXT_WINDOW
+    return window if long is None else min(window, long.tokens)

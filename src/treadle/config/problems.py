@@ -72,6 +72,10 @@ class ConfigError(TreadleError):
         return error
 
 
+class ModelUnusable(ConfigError):
+    """The configuration is sound, but the model that it asks for cannot be used: it says what to set."""
+
+
 class ConfigWriteError(ConfigError):
     """An edit of the file was refused; the file is as it was. `code` is what the protocol calls the reason."""
 

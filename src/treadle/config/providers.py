@@ -1,4 +1,4 @@
-"""The providers of a configuration: those of `[model_providers]`, and the two that are built in.
+"""The providers of a configuration: those of `[model_providers]`, over those that are built in.
 
 Owns which there are, and what is wrong with the one in use. A table is read by `treadle.llm`; a bad one that is not
 used is a warning, because a file may be older or newer than we are.
@@ -7,54 +7,77 @@ used is a warning, because a file may be older or newer than we are.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from msgspec import Struct
 
 from treadle.config.known_keys import IGNORED_IN_PROVIDER, SILENT_IN_PROVIDER
 from treadle.config.layers import Layers
-from treadle.config.model_choice import OFFLINE, OPENAI
-from treadle.config.overrides import KeyPath, merge
+from treadle.config.model_choice import ModelChoice
+from treadle.config.overrides import KeyPath
 from treadle.config.problems import ConfigError, ConfigWarning, kind_of
+from treadle.llm.known_providers import KNOWN, OFFLINE, OPENAI, known_provider, laid_over
 from treadle.llm.provider import ProviderConfig, ProviderConfigError, read_provider
-
-_OPENAI_URL: Final = "https://api.openai.com/v1"
 
 
 class Providers(Struct):
-    """All usable providers by id. `errors` are about the one in use; `ignored` are keys of it that we do not read."""
+    """All usable providers by id. `errors` are about the one in use; `ignored` are keys of it that we do not read.
+    `unusable` is why it cannot be used although nothing that is said of it is wrong."""
 
     usable: dict[str, ProviderConfig] = {}
     errors: list[ConfigError] = []
+    unusable: ConfigError | None = None
     warnings: list[ConfigWarning] = []
     ignored: list[KeyPath] = []
 
 
-def read_providers(layers: Layers, tables: Any, used: str, openai_base_url: str | None) -> Providers:
+def read_providers(layers: Layers, tables: Any, choice: ModelChoice, openai_base_url: str | None) -> Providers:
     found = Providers()
     if not isinstance(tables, Mapping):
         found.errors.append(
             layers.error(("model_providers",), f"found {kind_of(tables)}, allowed is a table of tables")
         )
         return found
-    built_in = {"name": "OpenAI", "base_url": openai_base_url or _OPENAI_URL, "requires_openai_auth": True}
-    for provider_id, table in merge({OPENAI: built_in}, tables).items():
-        _read(found, layers, provider_id, table, used)
-    if used != OFFLINE and used not in found.usable and not found.errors:
-        ids = ", ".join(f"`{name}`" for name in sorted({*found.usable, OFFLINE}))
-        problem = f"there is no provider `{used}`; add a table [model_providers.{used}], or choose one of {ids}"
-        found.errors.append(layers.error(("model_provider",), problem))
+    found.usable = {name: provider for name in KNOWN if (provider := known_provider(name)) is not None}
+    tables = _with_openai_url(tables, openai_base_url)
+    for provider_id, table in tables.items():
+        _read(found, layers, provider_id, table, choice.provider)
+    if not found.errors:
+        found.unusable = _unusable(found, layers, choice)
     return found
+
+
+def _with_openai_url(tables: Mapping[str, Any], url: str | None) -> Mapping[str, Any]:
+    own = tables.get(OPENAI, {})
+    return tables if url is None or not isinstance(own, Mapping) else {**tables, OPENAI: {"base_url": url, **own}}
+
+
+def _unusable(found: Providers, layers: Layers, choice: ModelChoice) -> ConfigError | None:
+    used = choice.provider
+    if used == OFFLINE or (used in found.usable and choice.model):
+        return None
+    if used in found.usable:
+        problem = f"`{used}` has no model of its own; set model to the name of yours, as in -c model=NAME"
+        return layers.error(("model",), problem)
+    missing = KNOWN[used].missing if used in KNOWN else None
+    if missing is not None:
+        problem = f"`{used}` has to be told where your server is: add a table [model_providers.{used}] with {missing}"
+    else:
+        ids = ", ".join(f"`{name}`" for name in sorted({*found.usable, *KNOWN, OFFLINE}))
+        problem = f"there is no provider `{used}`; add a table [model_providers.{used}], or choose one of {ids}"
+    return layers.error(("model_provider",), problem)
 
 
 def _read(found: Providers, layers: Layers, provider_id: str, table: Any, used: str) -> None:
     path = ("model_providers", provider_id)
     problems: list[tuple[KeyPath, str]] = []
     if not isinstance(table, Mapping):
+        found.usable.pop(provider_id, None)
         problems = [(path, f"found {kind_of(table)}, allowed is a table")]
     else:
         try:
-            found.usable[provider_id] = provider = read_provider(provider_id, table)
+            found.usable.pop(provider_id, None)  # not the built-in one where another was meant
+            found.usable[provider_id] = provider = read_provider(provider_id, laid_over(provider_id, table))
             _sort_keys(found, layers, provider, is_used=provider_id == used)
         except ProviderConfigError as error:
             problems = [(path if key is None else (*path, key), problem) for key, problem in error.problems]

@@ -16,11 +16,14 @@ from msgspec import Struct, structs
 from treadle.config.document import Document, config_path, read_document
 from treadle.config.known_keys import IGNORED, SILENT
 from treadle.config.layers import Layers, from_environment
-from treadle.config.model_choice import OFFLINE, OPENAI, ModelChoice, choose_model
-from treadle.config.overrides import KeyPath, expand, join_key, parse_overrides
-from treadle.config.problems import ConfigError, ConfigWarning
+from treadle.config.model_choice import ModelChoice, choose_model, find_key
+from treadle.config.model_tables import read_models
+from treadle.config.overrides import KeyPath, expand, join_key, lookup, parse_overrides
+from treadle.config.problems import ConfigError, ConfigWarning, ModelUnusable
 from treadle.config.providers import Providers, read_providers
 from treadle.config.values import Reading, Settings, read_values
+from treadle.llm.catalogue import KnownModel
+from treadle.llm.known_providers import OFFLINE, key_variables
 from treadle.llm.provider import ProviderConfig
 from treadle.protocol.app.settings import (
     DangerFullAccessSandboxPolicy,
@@ -32,7 +35,6 @@ from treadle.protocol.app.settings import (
 if TYPE_CHECKING:
     from treadle.protocol.exec import EnvPolicy
 
-OPENAI_KEY_VARIABLE: Final = "OPENAI_API_KEY"
 # For `treadle exec` alone, as with Codex: the key of one run.
 RUN_KEY_VARIABLE: Final = "CODEX_API_KEY"
 
@@ -47,6 +49,8 @@ class Config(Settings, frozen=True, kw_only=True):
     document: Mapping[str, Any]
     """All that was said, also the keys that have no effect here, as one plain table."""
     providers: Mapping[str, ProviderConfig]
+    models: Mapping[str, KnownModel]
+    """What the user has said of models, by their names."""
 
     def __repr__(self) -> str:
         return f"Config({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
@@ -71,11 +75,14 @@ class Config(Settings, frozen=True, kw_only=True):
     def model_choice(self, model: str | None, provider: str | None) -> ModelChoice:
         """For a thread that names a model or a provider of its own."""
         named = self.document
-        return choose_model(
-            model or named.get("model"),
-            provider or named.get("model_provider"),
-            has_openai_key=self.model_provider == OPENAI,
-        )
+        if provider is None and model is None:
+            return self.chosen
+        return _choose(self.layers, named, model or named.get("model"), provider or named.get("model_provider"))
+
+    @property
+    def chosen(self) -> ModelChoice:
+        """The model and the provider in force, and why."""
+        return _choose(self.layers, self.document, self.document.get("model"), self.document.get("model_provider"))
 
     def sandbox_policy(self) -> SandboxPolicy:
         """`sandbox_mode` as the protocol says it."""
@@ -103,7 +110,7 @@ class Config(Settings, frozen=True, kw_only=True):
         return EnvPolicy(
             inherit=given.inherit,
             ignore_default_excludes=given.ignore_default_excludes,
-            exclude=(*given.exclude, OPENAI_KEY_VARIABLE, RUN_KEY_VARIABLE, *secret_variables(self.document)),
+            exclude=(*given.exclude, *key_variables(), RUN_KEY_VARIABLE, *secret_variables(self.document)),
             set=given.set,
             include_only=given.include_only,
         )
@@ -151,7 +158,7 @@ def load_config(home: Path, *, overrides: Iterable[str] = (), environ: Mapping[s
         file=document.values,
         environment=from_environment(environ),
         flags=flags,
-        has_openai_key=_has_openai_key(home, environ),
+        found=find_key(home, environ),
     )
     if errors:
         # What the rest says is checked too, but not whether it goes together: half of it is missing.
@@ -175,30 +182,30 @@ def check_document(values: Mapping[str, Any]) -> ConfigError | None:
     return None
 
 
-def _has_openai_key(home: Path, environ: Mapping[str, str]) -> bool:
-    if environ.get(OPENAI_KEY_VARIABLE, "").strip():
-        return True
-    if not os.path.exists(home / "auth.json"):
-        return False
-    from treadle.config.login import Login
-
-    return Login(home).auth_mode() == "apikey"
+def _choose(layers: Layers, document: Mapping[str, Any], model: str | None, provider: str | None) -> ModelChoice:
+    by = layers.named_by("model_provider") if provider == document.get("model_provider") else "it was named"
+    gateway = document.get("openai_base_url") or lookup(document, ("model_providers", "openai", "base_url"))
+    return choose_model(model, provider, layers.found, named_by=by, gateway=gateway is not None)
 
 
 def _resolve(home: Path, layers: Layers) -> Loaded:
     document = layers.effective()
     reading = read_values(document)
     values = reading.values
-    choice = choose_model(values.get("model"), values.get("model_provider"), has_openai_key=layers.has_openai_key)
+    choice = _choose(layers, document, values.get("model"), values.get("model_provider"))
     tables = document.get("model_providers", {})
-    providers = read_providers(layers, tables, choice.provider, values.get("openai_base_url"))
+    providers = read_providers(layers, tables, choice, values.get("openai_base_url"))
+    models = read_models(layers, document.get("models", {}))
     missing_profile = layers.profile_error()
-    errors = [*([missing_profile] if missing_profile else []), *_invalid(layers, reading), *providers.errors]
-    if errors:
-        raise ConfigError.of(errors)
+    errors = [missing_profile, *_invalid(layers, reading), *models.errors, *providers.errors, providers.unusable]
+    if any(errors):
+        kind = ModelUnusable if errors == [None, providers.unusable] else ConfigError
+        raise kind.of([error for error in errors if error is not None])
     values |= {"model": choice.model, "model_provider": choice.provider}
-    config = Config(home=home, layers=layers, document=document, providers=providers.usable, **values)
-    return Loaded(config, tuple(_warnings(layers, reading, providers)))
+    config = Config(
+        home=home, layers=layers, document=document, providers=providers.usable, models=models.known, **values
+    )
+    return Loaded(config, (*_warnings(layers, reading, providers), *models.warnings))
 
 
 def _invalid(layers: Layers, reading: Reading) -> list[ConfigError]:
@@ -231,4 +238,4 @@ def _unknown_text(path: KeyPath) -> str:
 
 
 def _elsewhere(path: KeyPath) -> frozenset[str]:
-    return IGNORED | SILENT | {"model_providers", "profiles"} if len(path) == 1 else frozenset()
+    return IGNORED | SILENT | {"model_providers", "models", "profiles"} if len(path) == 1 else frozenset()

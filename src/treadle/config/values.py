@@ -70,7 +70,7 @@ class ShellEnvironment(Struct, frozen=True, kw_only=True):
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """Every key of `config.toml` that has an effect, but the tables of providers and profiles."""
+    """Every key of `config.toml` that has an effect, but the tables of providers, models and profiles."""
 
     model: _Text = "offline"
     model_provider: _Text = "offline"
@@ -98,7 +98,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     profile: _Text | None = None
 
 
-_ELSEWHERE: Final = frozenset({"model_providers", "profiles"})
+_ELSEWHERE: Final = frozenset({"model_providers", "models", "profiles"})
 # The policy that Codex had before `on-request`, and that it reads no more.
 _RETIRED: Final = {("approval_policy", "on-failure"): "on-request"}
 

@@ -13,16 +13,19 @@ from types import TracebackType
 from typing import Final, Self
 
 from treadle.http.lanes import LaneStats
+from treadle.llm.body_reader import BodyReader
 from treadle.llm.connection import Connection, Exchange, Pause
 from treadle.llm.failure import cut
 from treadle.llm.limits.gate import GateStats
 from treadle.llm.model import Completed, ModelError, ModelEvent, ModelRequest
 from treadle.llm.provider import Endpoint, KeySource, ProviderConfig, ProviderConfigError, endpoint
-from treadle.llm.sse import SseEvent, SseParser, SseTooLarge
+from treadle.llm.sse import SseEvent, SseTooLarge
 from treadle.llm.wire_api import Asking, HttpFailure, WireApi
 from treadle.llm.wire_apis import UnknownWireApi, find_wire_api
 
 _HEADERS: Final = {"accept": "text/event-stream", "content-type": "application/json"}
+MAX_MODELS: Final = 1024  # whose quirks are known; what is forgotten is learned again
+MAX_QUIRKS: Final = 32  # more than any server has; a wire API that always finds another is stopped
 
 
 class ProviderModel:
@@ -42,7 +45,7 @@ class ProviderModel:
         except UnknownWireApi as error:
             raise ProviderConfigError(config.id, ("wire_api", str(error))) from None
         self.config = config
-        self._quirks: frozenset[str] = frozenset()
+        self._quirks: dict[str, frozenset[str]] = {}  # by model: behind one address may be many
         self._login_key = login_key
         self._environ = environ
         self._connection = Connection(config, self._wire.failure, pause=pause)
@@ -85,32 +88,37 @@ class ProviderModel:
         where = endpoint(
             self.config, wire.path, headers, wire.key_header, login_key=self._login_key, environ=self._environ
         )
+        quirks = self._quirks.get(request.model, frozenset())
         while True:
-            asking = Asking(self.config, self._quirks)
+            body = wire.encode(request, Asking(self.config, quirks))
             try:
                 exchange = await self._connection.send(
-                    where,
-                    wire.encode(request, asking),
-                    request.departure,
-                    fair_key=request.fair_key,
-                    on_wait=request.on_wait,
+                    where, body, request.departure, fair_key=request.fair_key, on_wait=request.on_wait
                 )
             except ModelError as error:
-                if not self._learn(error):
+                other = self._other_way(error, quirks)
+                if other is None:
                     raise
+                quirks = other
             else:
+                self._learn(request.model, quirks)
                 self._streams.add(stream)
                 return where, exchange
 
-    def _learn(self, error: ModelError) -> bool:
-        """Whether the refusal is about something that can be left out: then it is, from now on."""
-        if not isinstance(error.answer, HttpFailure):
-            return False
-        quirks = self._wire.other_way(error.answer, self._quirks)
-        if quirks is None or quirks <= self._quirks:
-            return False
-        self._quirks = quirks
-        return True
+    def _other_way(self, error: ModelError, quirks: frozenset[str]) -> frozenset[str] | None:
+        """What to leave out as well, if the refusal is about something that can be."""
+        if not isinstance(error.answer, HttpFailure) or len(quirks) >= MAX_QUIRKS:
+            return None
+        other = self._wire.other_way(error.answer, quirks)
+        return other if other is not None and other > quirks else None
+
+    def _learn(self, model: str, quirks: frozenset[str]) -> None:
+        """It worked this way: from now on it is asked so at once."""
+        known = self._quirks.get(model, frozenset())
+        if not quirks <= known:
+            if len(self._quirks) >= MAX_MODELS:
+                self._quirks.clear()
+            self._quirks[model] = known | quirks
 
     def _forget(self, stream: ProviderStream) -> None:
         self._streams.discard(stream)
@@ -132,7 +140,7 @@ class ProviderStream:
         self._request: ModelRequest | None = request  # until it is sent
         self._exchange: Exchange | None = None
         self._endpoint: Endpoint | None = None
-        self._parser = SseParser()
+        self._reader = BodyReader()
         self._translator = model._wire.translator(request)
         self._ready: deque[ModelEvent] = deque()
         self._failure: ModelError | None = None
@@ -191,15 +199,26 @@ class ProviderStream:
         if self._exchange is None:
             raise cut("it was closed")
         self._parse(b"")  # raises what stopped it behind the events of the last chunk
-        return await self._exchange.read()
+        try:
+            return await self._exchange.read()
+        except ModelError as error:
+            self._broke(error)
+            return b""
 
     def _take(self, chunk: bytes) -> None:
-        if not chunk:
-            self._ready += self._translator.end()
-        for event in self._parse(chunk):
+        for event in self._parse(chunk) if chunk else self._reader.end():
             self._ready += self._translator.receive(event)
             if self._translator.completed:
                 return
+        if not chunk:
+            self._ready += self._translator.end()
+
+    def _broke(self, error: ModelError) -> None:
+        """A body without its end can be whole to the translator, which knows what else could have come."""
+        try:
+            self._ready += self._translator.end()
+        except ModelError:
+            raise error from None
 
     def _count(self) -> None:
         """What the response has cost, for whoever waits for a limit of tokens."""
@@ -209,7 +228,7 @@ class ProviderStream:
 
     def _parse(self, chunk: bytes) -> list[SseEvent]:
         try:
-            return self._parser.receive(chunk)
+            return self._reader.receive(chunk)
         except SseTooLarge as error:
             failure = cut(str(error))
             failure.retryable = False  # it would be as large again

@@ -23,7 +23,7 @@ MAX_TEXT: Final = 8192
 _CUT: Final = "stream disconnected before completion: "
 _TRY_AGAIN: Final = re.compile(r"try again in\s*(\d{1,6}(?:\.\d{1,6})?)\s*(ms|s(?:econds?)?)\b", re.IGNORECASE)
 
-_CONTEXT: Final = "the conversation is longer than the model's context window. Compact the thread, or start a new one."
+CONTEXT: Final = "the conversation is longer than the model's context window. Compact the thread, or start a new one."
 _USAGE: Final = "the usage limit of this account is reached. Wait until it is reset, or use another account."
 _QUOTA: Final = "the quota of this account is used up. Look at its plan and billing."
 _OVERLOAD: Final = "the model has no free capacity now. Try again later, or choose another model."
@@ -31,7 +31,7 @@ _SERVER: Final = "the model server failed (HTTP 500), perhaps under high demand.
 
 # Codes for which it makes no sense to send the same request again, wherever they come from.
 _FINAL: Final[dict[str, tuple[ErrorKind, str]]] = {
-    "context_length_exceeded": ("context_too_long", _CONTEXT),
+    "context_length_exceeded": ("context_too_long", CONTEXT),
     "insufficient_quota": ("quota", _QUOTA),
     "usage_limit_reached": ("quota", _USAGE),
     "usage_not_included": ("quota", "the plan of this account does not include this model."),

@@ -7,10 +7,24 @@ request, so `raw` is kept, and the other members are only a view of it. Item typ
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Mapping
+from typing import Final, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
+
+SEALED: Final = "treadle-sealed:"
+"""How `encrypted_content` begins that is not OpenAI's: the name of the wire API that can read it follows."""
+
+_SEALED_MEMBER: Final = f'"encrypted_content":"{SEALED}'.encode()
+
+
+def is_sealed(item: Mapping[str, object] | Raw) -> bool:
+    """Whether only another wire API than `responses` can make something of this item."""
+    if isinstance(item, Raw):
+        return _SEALED_MEMBER in bytes(item)  # inside of a text, the quotes would be escaped
+    sealed = item.get("encrypted_content")
+    return isinstance(sealed, str) and sealed.startswith(SEALED)
 
 
 class Item(Struct, frozen=True, kw_only=True):

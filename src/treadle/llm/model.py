@@ -35,6 +35,7 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     reasoning_effort: str | None = None
     reasoning_summary: str | None = "auto"
     output_schema: JsonObject | None = None
+    max_output_tokens: int | None = None
     prompt_cache_key: str | None = None
     client_metadata: Mapping[str, str] | None = None
     headers: Mapping[str, str] | None = None
@@ -119,10 +120,12 @@ class ItemDone(Struct, frozen=True):
 
 
 class Completed(Struct, frozen=True):
-    """`usage` is None when the provider did not say. Items that are still open will never be done."""
+    """`usage` is None when the provider did not say. Items that are still open will never be done. `paused`: the model
+    has more to say, and does when it is asked again with what it has said so far."""
 
     response_id: str
     usage: TokenUsage | None = None
+    paused: bool = False
 
 
 class UnknownEvent(Struct, frozen=True):

@@ -31,7 +31,6 @@ _FORBIDDEN_IN_VALUE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _MIN_SECRET: Final = 6
 
 
-WIRE_APIS: Final = ("responses",)
 OPENAI_HOST: Final = "api.openai.com"
 
 _NO_OPENAI_KEY: Final = (
@@ -73,6 +72,12 @@ class ProviderConfig(Struct, frozen=True, kw_only=True):
     requires_openai_auth: bool = False
     supports_websockets: bool = False
     unknown_keys: tuple[str, ...] = ()
+
+    @property
+    def origin(self) -> str:
+        """Where its answers come from. What is encrypted or signed in them is for nobody else, whatever else changes:
+        the same id with another URL is another server."""
+        return f"{self.wire_api} {self.id} {shown_url(self.base_url)}"
 
     def __repr__(self) -> str:
         return f"ProviderConfig(id={self.id!r}, base_url={shown_url(self.base_url)!r}, wire_api={self.wire_api!r})"
@@ -121,11 +126,13 @@ def _wrong_types(table: Mapping[str, object]) -> Iterator[tuple[str | None, str]
 
 def _wrong_words(table: Mapping[str, object]) -> Iterator[tuple[str | None, str]]:
     """What has the right type and cannot be used all the same."""
+    from treadle.llm.wire_apis import is_wire_api, wire_api_names  # it needs this module
+
     base_url, wire_api = table.get("base_url"), table.get("wire_api")
     if isinstance(base_url, str) and not _is_usable(base_url):
         yield "base_url", "it is no http or https URL; write it as `https://HOST/v1` or `http://HOST:PORT/v1`"
-    if isinstance(wire_api, str) and wire_api not in WIRE_APIS:
-        words = ", ".join(f"`{word}`" for word in WIRE_APIS)
+    if isinstance(wire_api, str) and not is_wire_api(wire_api):
+        words = ", ".join(f"`{word}`" for word in wire_api_names())
         yield "wire_api", f"found `{wire_api[:40]}`, allowed is one of {words}"
     for key in ("http_headers", "env_http_headers"):
         headers = table.get(key)
@@ -196,7 +203,8 @@ def endpoint(
             merged[name.lower()] = environ[variable]
     key = _key(config, login_key, environ)
     if key is not None:
-        name, value = key_header(key)
+        as_told = config.env_key is None and config.experimental_bearer_token is not None
+        name, value = (bearer if as_told else key_header)(key)
         merged[name] = value
     elif "authorization" not in merged and urlsplit(config.base_url).hostname == OPENAI_HOST:
         raise ModelError(_NO_OPENAI_KEY, kind="unauthorized")

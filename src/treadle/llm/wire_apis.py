@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUP: Final = "treadle.wire_apis"
-BUILT_IN: Final = {"responses": "treadle.llm.responses"}
+BUILT_IN: Final = {
+    "responses": "treadle.llm.responses",
+    "chat": "treadle.llm.chat",
+    "anthropic": "treadle.llm.anthropic",
+}
 
 
 class UnknownWireApi(TreadleError):
@@ -25,6 +29,15 @@ class UnknownWireApi(TreadleError):
 def wire_api_names() -> list[str]:
     """All there are, ours first."""
     return [*BUILT_IN, *sorted({name for name in _offered() if name not in BUILT_IN})]
+
+
+def is_wire_api(name: str) -> bool:
+    """Whether there is one of this name. Only where it is not ours, other packages are looked at.
+
+    Args:
+        name: Such as `responses`.
+    """
+    return name in BUILT_IN or name in _offered()
 
 
 def find_wire_api(name: str) -> WireApi:

@@ -314,7 +314,7 @@ class AppServer:
 
     def openai_key(self) -> str | None:
         """For the built-in provider: the same, else that of the environment."""
-        from treadle.config.settings import OPENAI_KEY_VARIABLE
+        from treadle.llm.known_providers import OPENAI_KEY_VARIABLE
 
         return self.login_key() or self._environ.get(OPENAI_KEY_VARIABLE, "").strip() or None
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from treadle.config.model_choice import OFFLINE, OPENAI
 from treadle.llm import Model, ModelError
+from treadle.llm.known_providers import OFFLINE, OPENAI
 
 if TYPE_CHECKING:
     from treadle.agent.state import Settings

@@ -13,8 +13,8 @@ from msgspec import UnsetType, structs
 
 from treadle.agent.state import Settings
 from treadle.config import Config
-from treadle.config.model_choice import OFFLINE
 from treadle.errors import INVALID_REQUEST, RpcError
+from treadle.llm.known_providers import OFFLINE
 from treadle.protocol.app.base import Closed
 from treadle.protocol.app.settings import (
     DangerFullAccessSandboxPolicy,

@@ -4,6 +4,7 @@
 `AppServerHarness` puts a home, a workspace and a mock model together and runs a server on them.
 `EngineModel` is a model server that does what the prompt says, and speaks the APIs of codex, claude, opencode and pi;
 `EngineHome` sets all of these programs up to use it.
+`check_engine` and `check_wire_api` say what must hold for an engine or a wire API of your own.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from treadle.testing.engines.home import EngineHome
     from treadle.testing.engines.model import EngineModel
     from treadle.testing.harness import AppServerHarness, HarnessClient
+    from treadle.testing.wire_suite import check_wire_api
 
 __all__ = [
     "AppServerHarness",
@@ -31,6 +33,7 @@ __all__ = [
     "ToolCall",
     "Usage",
     "check_engine",
+    "check_wire_api",
 ]
 
 _LAZY = {
@@ -39,6 +42,7 @@ _LAZY = {
     "EngineHome": "treadle.testing.engines.home",
     "EngineModel": "treadle.testing.engines.model",
     "check_engine": "treadle.testing.engine_suite",
+    "check_wire_api": "treadle.testing.wire_suite",
 }
 
 

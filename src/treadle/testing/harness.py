@@ -20,19 +20,20 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, cast
 
 import msgspec
 
 from treadle.agent.event import Event
 from treadle.agent.services import Ask
-from treadle.arguments import path
+from treadle.arguments import one_of, path
 from treadle.errors import RpcError
 from treadle.protocol.app.base import convert, encode
 from treadle.server.app import AppServer
 from treadle.server.local import LocalClient
 from treadle.server.routes import ROUTES
 from treadle.testing.mock_model import MockModel
+from treadle.testing.wires import WIRES, WireName
 
 if TYPE_CHECKING:
     from treadle.client import CodexConfig
@@ -52,6 +53,8 @@ class AppServerHarness:
         settings: Settings to add to `config.toml`, or to replace in it.
         provider: The same for the section of the provider.
         extra_toml: More text for `config.toml`.
+        wire_api: The API in which the model is asked; else what the environment variable `TREADLE_WIRE_API` says, so
+            that a whole suite can be run on another one; else `responses`.
     """
 
     def __init__(
@@ -62,7 +65,9 @@ class AppServerHarness:
         settings: Mapping[str, str | int | bool] | None = None,
         provider: Mapping[str, str | int | bool] | None = None,
         extra_toml: str = "",
+        wire_api: WireName | None = None,
     ) -> None:
+        self.wire_api: WireName = _wire_api(wire_api)
         root = Path(path("tmp_path", tmp_path))
         self.home: Path = root / "home"
         self.workspace: Path = root / "workspace"
@@ -70,7 +75,8 @@ class AppServerHarness:
         self.workspace.mkdir(parents=True, exist_ok=True)
         self.model: MockModel = MockModel() if model is None else model
         self._own_model = model is None
-        self._write_config({**_SETTINGS, **(settings or {})}, {**_PROVIDER, **(provider or {})}, extra_toml)
+        asked = {**_PROVIDER, "wire_api": self.wire_api, **(provider or {})}
+        self._write_config({**_SETTINGS, **(settings or {})}, asked, extra_toml)
 
     @property
     def responses(self) -> MockModel:
@@ -163,7 +169,13 @@ _SETTINGS: Final = {
     "approval_policy": "never",
     "sandbox_mode": "danger-full-access",
 }
-_PROVIDER: Final = {"name": "Mock", "wire_api": "responses", "request_max_retries": 0, "stream_max_retries": 0}
+_PROVIDER: Final[dict[str, str | int | bool]] = {"name": "Mock", "request_max_retries": 0, "stream_max_retries": 0}
+
+
+def _wire_api(given: WireName | None) -> WireName:
+    name = "TREADLE_WIRE_API" if given is None else "wire_api"
+    wanted = one_of(name, (os.environ.get(name) or "responses") if given is None else given, WIRES)
+    return cast(WireName, wanted)
 
 
 class HarnessClient:

@@ -1,7 +1,7 @@
 """`MockModel`: a model server for tests, which records requests and plays queued responses.
 
-Owns the queue. `model_server` keeps the record, `mock_server` does the HTTP, `replies` the events, `recorded` reads
-requests.
+Owns the queue. `model_server` keeps the record, `mock_server` does the HTTP, `replies` the events, `wires` the APIs,
+`recorded` reads requests.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from treadle.testing.mock_server import empty_queue, refusal_of
 from treadle.testing.model_server import ModelServer
 from treadle.testing.recorded import RecordedRequest
 from treadle.testing.replies import Event, Reply, Timing, ToolCall, Usage
+from treadle.testing.wires import translated
 
 MAX_QUEUED: Final = 100_000
 
@@ -25,7 +26,10 @@ OnEmpty: TypeAlias = Literal["error", "wait"] | Callable[[RecordedRequest], Repl
 
 
 class MockModel(ModelServer):
-    """An HTTP server on 127.0.0.1 that speaks the Responses API (server-sent events) and plays a queue.
+    """An HTTP server on 127.0.0.1 that plays a queue in the Responses, Chat Completions or Messages API.
+
+    What is queued is written in the API that is asked for it. `base_url` is for clients that add `/responses`,
+    `/chat/completions` or `/messages` to it.
 
     It serves from construction until `close()`, in threads of its own, so it works in sync and async tests:
 
@@ -64,21 +68,24 @@ class MockModel(ModelServer):
         *,
         phase: str | None = None,
         deltas: Sequence[str] | None = None,
+        reasoning: str | None = None,
         usage: Usage | None = None,
         **timing: Unpack[Timing],
     ) -> None:
         """A response with one message.
 
-        Its events are: created, item added, the deltas, item done, completed. `cut_after` and `gate_after` count them.
+        Its events are: created, item added, the deltas, item done, completed. `cut_after` and `gate_after` count them,
+        in every API. A thought comes before the message, in four events more.
 
         Args:
             text: What the agent says.
             phase: What the message is, such as `final_answer`.
             deltas: The pieces that it is streamed in, which must make the text; else one.
+            reasoning: What the agent thinks before it.
             usage: The token counts.
             timing: When it is sent, and how much of it (see `Timing`).
         """
-        self.enqueue(self.reply_message(text, phase=phase, deltas=deltas, usage=usage, **timing))
+        self.enqueue(self.reply_message(text, phase=phase, deltas=deltas, reasoning=reasoning, usage=usage, **timing))
 
     def enqueue_function_call(
         self,
@@ -121,28 +128,28 @@ class MockModel(ModelServer):
         return self.enqueue_calls(ToolCall(name, text, call_id, custom=True), usage=usage, **timing)[0]
 
     def enqueue_calls(
-        self, *calls: ToolCall, text: str | None = None, usage: Usage | None = None, **timing: Unpack[Timing]
+        self,
+        *calls: ToolCall,
+        text: str | None = None,
+        reasoning: str | None = None,
+        usage: Usage | None = None,
+        **timing: Unpack[Timing],
     ) -> list[str]:
         """A response with several calls; returns the call ids.
 
         Args:
             calls: The calls.
             text: A message that comes before them.
+            reasoning: What the agent thinks before all that.
             usage: The token counts.
             timing: When it is sent, and how much of it (see `Timing`).
         """
         number = next(self._numbers)
         call_ids = [call.call_id or f"call_{number}_{index}" for index, call in enumerate(calls)]
         items = [call.item(call_id) for call, call_id in zip(calls, call_ids, strict=True)]
-        body: list[Event] = []
         if text is not None:
-            message = replies.message_item(f"msg_{number}", text, None)
-            body += replies.message_events(message, [text])
-            items.insert(0, message)
-        for index, item in enumerate(items):
-            if item["type"] != "message":
-                body += replies.item_events(item, index)
-        self.enqueue(replies.sse_reply(replies.stream(f"resp_{number}", body, items, usage), **timing))
+            items.insert(0, replies.message_item(f"msg_{number}", text, None))
+        self.enqueue(_reply_of(number, items, reasoning=reasoning, usage=usage, **timing))
         return call_ids
 
     def enqueue_sse(self, events: Sequence[Event | bytes] | bytes, **timing: Unpack[Timing]) -> None:
@@ -201,6 +208,7 @@ class MockModel(ModelServer):
         *,
         phase: str | None = None,
         deltas: Sequence[str] | None = None,
+        reasoning: str | None = None,
         usage: Usage | None = None,
         **timing: Unpack[Timing],
     ) -> Reply:
@@ -210,6 +218,7 @@ class MockModel(ModelServer):
             text: What the agent says.
             phase: What the message is, such as `final_answer`.
             deltas: The pieces that it is streamed in, which must make the text; else one.
+            reasoning: What the agent thinks before it.
             usage: The token counts.
             timing: When it is sent, and how much of it (see `Timing`).
         """
@@ -218,8 +227,7 @@ class MockModel(ModelServer):
             raise ValueError("the deltas do not make up the text: joined, they must equal it")
         number = next(self._numbers)
         item = replies.message_item(f"msg_{number}", text, phase)
-        body = list(replies.message_events(item, pieces))
-        return replies.sse_reply(replies.stream(f"resp_{number}", body, [item], usage), **timing)
+        return _reply_of(number, [item], deltas=pieces, reasoning=reasoning, usage=usage, **timing)
 
     @property
     def pending(self) -> int:
@@ -228,6 +236,16 @@ class MockModel(ModelServer):
             return len(self._queue)
 
     def _reply(self, request: RecordedRequest, number: int) -> Reply:
+        reply = self._next(request, number)
+        if not reply.events and reply.body is None:
+            return reply
+        try:
+            asked = request.json
+        except ValueError:  # only what is no stream in the other APIs needs it
+            asked = {}
+        return translated(reply, request.path, asked)
+
+    def _next(self, request: RecordedRequest, number: int) -> Reply:
         with self._changed:
             if self._on_empty == "wait":
                 self._changed.wait_for(lambda: bool(self._queue) or self._closing)
@@ -241,3 +259,27 @@ class MockModel(ModelServer):
             self._server.failures.append(error)
             return refusal_of(error)
         return self.reply_message(made) if isinstance(made, str) else made
+
+
+def _reply_of(
+    number: int,
+    items: list[dict[str, Any]],
+    *,
+    deltas: Sequence[str] | None = None,
+    reasoning: str | None = None,
+    usage: Usage | None = None,
+    **timing: Unpack[Timing],
+) -> Reply:
+    """A response of these items; the deltas are those of the message."""
+    if reasoning is not None:
+        items = [replies.reasoning_item(f"rs_{number}", reasoning, f"sealed-{number}"), *items]
+    body: list[Event] = []
+    for index, item in enumerate(items):
+        match item["type"]:
+            case "message":
+                body += replies.message_events(item, deltas or [item["content"][0]["text"]], index)
+            case "reasoning":
+                body += replies.reasoning_events(item, index)
+            case _:
+                body += replies.item_events(item, index)
+    return replies.sse_reply(replies.stream(f"resp_{number}", body, items, usage), **timing)

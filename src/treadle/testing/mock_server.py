@@ -15,6 +15,7 @@ from typing import Final
 
 from treadle.testing.recorded import RecordedRequest
 from treadle.testing.replies import Reply, error_reply, is_delta
+from treadle.testing.wires import ROUTES, route_of
 
 MAX_BODY: Final = 64 * 1024 * 1024  # far beyond any request of a model client, far below what hurts
 POLL_S: Final = 0.01  # how soon a handler notices an open gate, or that the server was closed
@@ -33,7 +34,7 @@ class MockServer(ThreadingHTTPServer):
     request_queue_size = 512  # tests open hundreds of connections at once
 
     def __init__(
-        self, answer: Callable[[RecordedRequest], Reply], port: int = 0, routes: Sequence[str] = ("/responses",)
+        self, answer: Callable[[RecordedRequest], Reply], port: int = 0, routes: Sequence[str] = ROUTES
     ) -> None:
         try:
             super().__init__(("127.0.0.1", port), _Handler)
@@ -142,7 +143,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     @property
     def _route(self) -> str:
-        return self.path.partition("?")[0].removeprefix("/v1").rstrip("/")
+        return route_of(self.path)
 
     def _body(self) -> bytes | Reply:
         length = self.headers.get("Content-Length", "")
@@ -208,9 +209,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _joined(held: list[bytes]) -> Iterator[bytes]:
     """What is held, in one piece; then nothing is."""
-    if held:
-        yield b"".join(held)
-        held.clear()
+    piece = b"".join(held)
+    held.clear()
+    if piece:  # an empty chunk would be the end of the body
+        yield piece
 
 
 def _refusal(status: int, message: str) -> Reply:

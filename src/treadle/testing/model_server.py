@@ -14,6 +14,7 @@ from typing import ClassVar, Final, Self
 from treadle.testing.mock_server import MockServer
 from treadle.testing.recorded import RecordedRequest
 from treadle.testing.replies import Reply
+from treadle.testing.wires import ROUTES
 
 MAX_RECORDED: Final = 100_000  # a client in an endless loop must not eat the machine; the oldest are dropped
 WAIT_S: Final = 30.0
@@ -26,7 +27,7 @@ class ModelServer:
         port: Where it answers; 0 takes a free one.
     """
 
-    _ROUTES: ClassVar[tuple[str, ...]] = ("/responses",)
+    _ROUTES: ClassVar[tuple[str, ...]] = ROUTES
 
     def __init__(self, *, port: int = 0) -> None:
         self._requests: deque[RecordedRequest] = deque(maxlen=MAX_RECORDED)
@@ -39,7 +40,7 @@ class ModelServer:
 
     @property
     def base_url(self) -> str:
-        """What a client is configured with: requests go to `{base_url}/responses`."""
+        """What a client is configured with: the path of the API is added to it, such as `/responses`."""
         return f"http://127.0.0.1:{self.port}/v1"
 
     @property

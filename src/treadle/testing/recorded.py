@@ -1,6 +1,7 @@
 """`RecordedRequest`: what a client sent to the mock model, with the questions that tests ask about it.
 
-Owns reading the shape of a Responses API request. Does not judge it: what is missing reads as empty.
+Whichever API it came over, it is read in the form of the Responses API, by `treadle.testing.wires`. It is not judged:
+what is missing reads as empty.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
+
+from treadle.testing.wires import wire_of
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -37,11 +40,12 @@ class RecordedRequest:
 
     @property
     def input(self) -> list[JsonObject]:
-        """The input items; a plain string counts as one user message."""
-        value = self.json.get("input", [])
-        if isinstance(value, str):
-            return [{"type": "message", "role": "user", "content": value}]
-        return [item for item in value if isinstance(item, dict)]
+        """The conversation as items of the Responses API, whichever API was asked.
+
+        A plain string counts as one user message, and what the system says in the other APIs as the developer's. A
+        custom tool is a function there.
+        """
+        return [dict(item) for item in wire_of(self.path).items(self.json)]
 
     def input_texts(self, role: str) -> list[str]:
         """Every text of the messages of a role, in order: `"user"`, `"developer"`, `"assistant"`, `"system"`."""
@@ -66,8 +70,7 @@ class RecordedRequest:
     @property
     def tool_names(self) -> list[str]:
         """The tools that the model was offered; a tool without a name goes by its type."""
-        tools = self.json.get("tools") or []
-        return [str(tool.get("name", tool.get("type"))) for tool in tools if isinstance(tool, dict)]
+        return wire_of(self.path).tool_names(self.json)
 
 
 def _texts(content: object) -> Iterator[str]:

@@ -6,10 +6,11 @@ Owns the shape of the events. Does not send them: `mock_server` does, `mock_mode
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypedDict, Unpack
+from typing import Any, Final, TypeAlias, TypedDict, Unpack
 
 Event: TypeAlias = Mapping[str, Any]
 
@@ -34,7 +35,8 @@ class Reply:
     """One answer: a status, headers, and the body in frames. See `Timing` for the other fields.
 
     `streamed` sends the frames one by one, an event each, without saying how long the whole will be. `dropped` is no
-    answer at all: the connection is closed.
+    answer at all: the connection is closed. `events` and `body` are what the frames were made from, where it is known:
+    from these the reply is written for the other APIs.
     """
 
     status: int = 200
@@ -47,6 +49,8 @@ class Reply:
     gate_after: int = 0
     cut_after: int | None = None
     dropped: bool = False
+    events: tuple[Event | bytes, ...] = field(default=(), repr=False)
+    body: Event | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not 100 <= self.status <= 599:
@@ -108,10 +112,14 @@ def frame(event: Event) -> bytes:
     return f"event: {event['type']}\ndata: {json.dumps(event, separators=(',', ':'))}\n\n".encode()
 
 
+_GROWTH: Final = re.compile(
+    rb'event: (?:\S+\.delta|content_block_delta)\n|data: .*"delta":\{"(?:content|reasoning_content|tool_calls)":'
+)
+
+
 def is_delta(sent: bytes) -> bool:
-    """Whether a frame is a piece of something that grows."""
-    first, _, _ = sent.partition(b"\n")
-    return first.endswith(b".delta")
+    """Whether a frame is a piece of something that grows, in any of the APIs."""
+    return _GROWTH.match(sent) is not None
 
 
 def frames_of(events: Sequence[Event | bytes] | bytes) -> tuple[bytes, ...]:
@@ -137,9 +145,29 @@ def message_item(item_id: str, text: str, phase: str | None) -> dict[str, Any]:
     return item if phase is None else {**item, "phase": phase}
 
 
+def reasoning_item(item_id: str, text: str, sealed: str | None) -> dict[str, Any]:
+    """A thought: its summary, and the whole of it as only the provider can read it."""
+    summary = [{"type": "summary_text", "text": text}] if text else []
+    return {"type": "reasoning", "id": item_id, "summary": summary, "encrypted_content": sealed}
+
+
+def reasoning_events(item: Event, index: int = 0) -> Iterator[Event]:
+    """A thought as it is streamed."""
+    # What begins sealed and empty is a thought without words in the Messages API; this one will have some.
+    sealed = None if item["summary"] else item["encrypted_content"]
+    opened = {**item, "summary": [], "encrypted_content": sealed}
+    yield {"type": "response.output_item.added", "output_index": index, "item": opened}
+    for number, part in enumerate(item["summary"]):
+        place = {"item_id": item["id"], "output_index": index, "summary_index": number}
+        yield {"type": "response.reasoning_summary_part.added", **place, "part": {**part, "text": ""}}
+        yield {"type": "response.reasoning_summary_text.delta", **place, "delta": part["text"]}
+    yield {"type": "response.output_item.done", "output_index": index, "item": item}
+
+
 def message_events(item: Event, deltas: Sequence[str], index: int = 0) -> Iterator[Event]:
     """An assistant message as it is streamed."""
-    opened = {**item, "status": "in_progress", "content": []}
+    # With its empty part: clients that add up deltas look for it.
+    opened = {**item, "status": "in_progress", "content": [{**part, "text": ""} for part in item["content"]]}
     yield {"type": "response.output_item.added", "output_index": index, "item": opened}
     for delta in deltas:
         yield {
@@ -159,7 +187,8 @@ def item_events(item: Event, index: int) -> Iterator[Event]:
 
 
 def sse_reply(events: Sequence[Event | bytes] | bytes, **timing: Unpack[Timing]) -> Reply:
-    return Reply(headers={"Content-Type": "text/event-stream"}, frames=frames_of(events), **timing)
+    known = () if isinstance(events, bytes) else tuple(events)
+    return Reply(headers={"Content-Type": "text/event-stream"}, frames=frames_of(events), events=known, **timing)
 
 
 def error_reply(
@@ -182,4 +211,5 @@ def error_reply(
         frames=(content,),
         delay_s=delay_s,
         gate=gate,
+        body=body if isinstance(body, Mapping) else None,
     )

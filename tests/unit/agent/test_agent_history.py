@@ -3,11 +3,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from treadle.agent.history import ABORTED, History, repaired
+from treadle.agent.history import ABORTED, History, repaired, with_origin
 from treadle.store.model import HistoryRecord
 
 KINDS = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
@@ -82,3 +83,57 @@ def test_tokens_are_estimated_from_the_bytes() -> None:
     assert len(history) == 2
     history.replace([Raw(b"x" * 40)])
     assert history.tokens == 10
+
+
+# --- thoughts ---------------------------------------------------------------------------------------------------------
+
+HERE, THERE = "responses a https://a/v1", "responses b https://b/v1"
+
+
+def _thought(sealed: str) -> Raw:
+    return _raw({"type": "reasoning", "summary": [], "encrypted_content": sealed})
+
+
+def _kept(*items: tuple[Raw, str | None]) -> list[HistoryRecord]:
+    return [HistoryRecord("t", n, 1, with_origin(item, origin)) for n, (item, origin) in enumerate(items)]
+
+
+def test_a_thought_goes_back_only_to_who_had_it() -> None:
+    said = _raw({"type": "message", "role": "user", "content": "x"})
+    items = [(said, None), (_thought("mine"), HERE), (_thought("theirs"), THERE), (said, None)]
+    added = History()
+    for item, origin in items:
+        added.add(item, origin)
+    for history in (added, History(_kept(*items))):
+        assert [bytes(item) for item in history.items_for(HERE)] == [bytes(items[n][0]) for n in (0, 1, 3)]
+        assert [bytes(item) for item in history.items_for(THERE)] == [bytes(items[n][0]) for n in (0, 2, 3)]
+        assert [bytes(item) for item in history.items_for("anthropic c https://c/v1")] == [bytes(said)] * 2
+
+
+def test_the_origin_is_kept_and_never_seen() -> None:
+    (record,) = _kept((_thought("mine"), HERE))
+    assert json.loads(record.data)["treadle_origin"] == HERE
+    assert b"treadle_origin" not in bytes(History([record]).items[0])
+
+
+def test_the_places_of_thoughts_are_those_after_the_repair() -> None:
+    call = _raw({"type": "function_call", "call_id": "c"})
+    history = History(_kept((call, None), (_thought("mine"), HERE)))
+    assert [json.loads(bytes(item))["type"] for item in history.items_for(THERE)] == [
+        "function_call",
+        "function_call_output",
+    ]
+
+
+def test_a_new_beginning_has_no_thoughts() -> None:
+    history = History(_kept((_thought("mine"), HERE)))
+    summary = _raw({"type": "message", "role": "assistant", "content": "so far"})
+    history.replace([summary])
+    assert list(history.items_for(THERE)) == [summary]
+
+
+@pytest.mark.parametrize("origin", ['5,"a":1}', '"x" ,"a":1}', '"x"}', "[}"])
+def test_what_only_looks_like_an_origin_is_left_alone(origin: str) -> None:
+    item = Raw(b'{"treadle_origin":' + origin.encode())
+    history = History([HistoryRecord("t", 1, 1, bytes(item))])
+    assert [bytes(kept) for kept in history.items_for(HERE)] == [bytes(item)]

@@ -18,6 +18,8 @@ from treadle.protocol.app.item_notifications import (
 )
 from treadle.protocol.app.items import AgentMessageThreadItem, CommandExecutionThreadItem, FileChangeThreadItem
 from treadle.protocol.app.notifications import ErrorNotification, WarningNotification
+from treadle.protocol.app.thread_notifications import ThreadTokenUsageUpdatedNotification
+from treadle.protocol.app.threads import ThreadTokenUsage, TokenUsageBreakdown, UsageCost
 from treadle.protocol.app.turn_errors import TurnError
 from treadle.protocol.app.turns import Turn
 
@@ -198,3 +200,24 @@ def test_what_was_said_before_a_failure_is_shown() -> None:
     stage.complete(message("nearly there"))
     stage.view.ended(Turn(id="u", items=(), status="failed", error=TurnError(message="it broke")))
     assert stage.lines[:3] == ["nearly there", "", "failed: it broke"]
+
+
+def test_what_a_turn_cost_is_shown_with_its_tokens() -> None:
+    def end(*costs: float | None) -> str:
+        stage = Stage()
+        turn_usd, thread_usd = costs
+        counted = TokenUsageBreakdown(
+            cached_input_tokens=0, input_tokens=7, output_tokens=3, reasoning_output_tokens=0, total_tokens=10
+        )
+        cost = UsageCost(turn_usd=turn_usd, thread_usd=thread_usd)
+        usage = ThreadTokenUsage(last=counted, total=counted, cost=cost)
+        params = ThreadTokenUsageUpdatedNotification(thread_id="t", turn_id="u", token_usage=usage)
+        stage.view.show("thread/tokenUsage/updated", params)
+        stage.view.ended(Turn(id="u", items=(), status="completed", duration_ms=1500))
+        return stage.lines[-1]
+
+    assert end(None, None) == "7 tokens in, 3 out · 1.5 s"
+    assert end(0.0, 0.0) == "7 tokens in, 3 out · 1.5 s"
+    assert end(0.0123, 0.0123) == "7 tokens in, 3 out · $0.0123 · 1.5 s"
+    assert end(0.01, 0.5) == "7 tokens in, 3 out · $0.0100 ($0.5000 with the turns before) · 1.5 s"
+    assert end(0.01, None) == "7 tokens in, 3 out · $0.0100 · 1.5 s"

@@ -386,6 +386,8 @@ def test_what_a_server_is_given(wrong: dict[str, Any]) -> None:
 def test_what_a_harness_is_given() -> None:
     with pytest.raises(ArgumentTypeError, match="tmp_path must be"):
         AppServerHarness(5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="wire_api must be one of 'responses', 'chat', 'anthropic', not 'soap'"):
+        AppServerHarness("nowhere", wire_api="soap")  # type: ignore[arg-type]
     with pytest.raises(
         ArgumentValueError, match="on_empty must be one of 'error', 'wait', not 'explode' or a function"
     ):

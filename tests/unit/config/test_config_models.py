@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.config.model_choice import DEFAULT_MODEL
 from treadle.config.models import CATALOG, InvalidCursor, list_models, model_facts, models
 from treadle.config.settings import Config, load_config
+from treadle.llm.catalogue import Price
 from treadle.protocol.app.models import ModelListParams
 
 NOWHERE = Path("/nonexistent")
@@ -37,7 +37,7 @@ def test_offline_comes_first_and_is_the_default() -> None:
 @pytest.mark.parametrize(
     ("overrides", "default"),
     [
-        (["model_provider=openai"], DEFAULT_MODEL),
+        (["model_provider=openai"], "gpt-6.1-sol"),
         (["model_provider=openai", "model=mine"], "mine"),
         (["model_provider=openai", "model=gpt-5.4"], "gpt-5.4"),
     ],
@@ -99,6 +99,30 @@ def test_facts_of_any_model() -> None:
     assert (facts.freeform_patch, facts.supports_images) == (False, True)
     facts = model_facts("m", config("model_context_window=1000", "model_auto_compact_token_limit=77"))
     assert (facts.context_window, facts.usable_window, facts.auto_compact_limit) == (1000, 950, 77)
+
+
+@pytest.mark.parametrize(
+    ("model", "window"),
+    [
+        ("gpt-6.1-sol", 272_000),  # it could read more, at twice the price
+        ("gpt-5.4-mini", 400_000),
+        ("claude-opus-5-5", 1_000_000),
+        ("anthropic/claude-haiku-4.5", 200_000),
+        ("claude-haiku-5-5", 100_000),
+        ("gpt-oss:20b", 131_072),
+    ],
+)
+def test_the_window_is_that_of_the_catalogue_up_to_where_it_costs_more(model: str, window: int) -> None:
+    assert model_facts(model, config()).context_window == window
+    assert model_facts(model, config("model_context_window=5")).context_window == 5
+    own = config(f'models."{model}".context_window=777000', f'models."{model}".output_limit=99')
+    assert (model_facts(model, own).context_window, model_facts(model, own).output_limit) == (777_000, 99)
+
+
+def test_a_price_of_the_users_leaves_the_window_as_it_is() -> None:
+    own = config('models."gpt-6.1-sol"={price_input=1.0, price_output=2.0}')
+    facts = model_facts("gpt-6.1-sol", own)
+    assert (facts.context_window, facts.price) == (272_000, Price(input=1.0, output=2.0))
 
 
 @pytest.mark.parametrize(

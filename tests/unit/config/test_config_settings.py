@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from treadle.config.known_keys import IGNORED, SILENT
 from treadle.config.login import Login
-from treadle.config.model_choice import DEFAULT_MODEL, ModelChoice
-from treadle.config.problems import ConfigError
+from treadle.config.problems import ConfigError, ModelUnusable
 from treadle.config.settings import Config, Loaded, load_config
 from treadle.config.values import Settings, read_values
+from treadle.llm.known_providers import KNOWN, known_provider
 from treadle.protocol.app.settings import (
     DangerFullAccessSandboxPolicy,
     GranularAskForApproval,
@@ -228,7 +228,7 @@ def test_openai_is_built_in(tmp_path: Path) -> None:
         None,
         True,
     )
-    assert (config.model, config.is_offline) == (DEFAULT_MODEL, False)
+    assert (config.model, config.is_offline) == ("gpt-6.1-sol", False)
 
 
 def test_the_address_of_openai_can_be_changed(tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def test_a_bad_provider_that_is_not_used_is_a_warning(tmp_path: Path) -> None:
     text = f'model_provider = "mine"\n{PROVIDER}[model_providers.bad]\nbase_url = 3\n'
     loaded = load(tmp_path, text)
     assert [(warning.key, warning.line) for warning in loaded.warnings] == [("model_providers.bad.base_url", 5)]
-    assert set(loaded.config.providers) == {"mine", "openai"}
+    assert set(loaded.config.providers) - set(KNOWN) == {"mine"}
     with pytest.raises(ConfigError, match=r"model_providers\.bad"):
         loaded.config.with_thread_overrides({"model_provider": "bad"})
     assert refused(tmp_path, text, ["model_provider=bad"]).key == "model_providers.bad.base_url"
@@ -271,7 +271,9 @@ def test_a_provider_that_is_not_there_is_refused(tmp_path: Path) -> None:
     error = refused(tmp_path, f'model_provider = "other"\n{PROVIDER}')
     assert error.key == "model_provider"
     assert error.path == str(tmp_path / "config.toml")
-    assert "`mine`, `offline`, `openai`" in error.problem
+    assert isinstance(error, ModelUnusable)
+    names = "`anthropic`, `azure`, `lmstudio`, `mine`, `offline`, `ollama`, `openai`, `openrouter`, `vllm`"
+    assert error.problem.endswith(f"choose one of {names}")
 
 
 def test_a_model_without_a_provider_is_never_offline(tmp_path: Path) -> None:
@@ -285,7 +287,7 @@ def test_a_model_without_a_provider_is_never_offline(tmp_path: Path) -> None:
 
 def test_a_key_alone_means_openai(tmp_path: Path) -> None:
     config = load(tmp_path, "", environ={"OPENAI_API_KEY": "sk-1"}).config
-    assert (config.model, config.model_provider) == (DEFAULT_MODEL, "openai")
+    assert (config.model, config.model_provider) == ("gpt-6.1-sol", "openai")
     assert load(tmp_path, 'model_provider = "offline"', environ={"OPENAI_API_KEY": "sk-1"}).config.is_offline
     assert load(tmp_path, "", environ={"OPENAI_API_KEY": " "}).config.is_offline
     Login(tmp_path).set_api_key("sk-2")
@@ -297,13 +299,93 @@ def test_a_key_alone_means_openai(tmp_path: Path) -> None:
 def test_a_thread_that_names_a_model_does_not_get_the_offline_one(tmp_path: Path) -> None:
     config = load(tmp_path, PROVIDER).config
     assert config.is_offline
-    assert config.model_choice("gpt", None) == ModelChoice("gpt", "openai")
-    assert config.model_choice(None, "mine") == ModelChoice(DEFAULT_MODEL, "mine")
-    assert config.model_choice("gpt", "offline") == ModelChoice("offline", "offline")
-    assert config.model_choice(None, None) == ModelChoice("offline", "offline")
+
+    def choice(config: Config, model: str | None, provider: str | None) -> tuple[str, str]:
+        chosen = config.model_choice(model, provider)
+        return chosen.model, chosen.provider
+
+    assert choice(config, "gpt", None) == ("gpt", "openai")
+    assert choice(config, None, "mine") == ("gpt-6.1-sol", "mine")
+    assert choice(config, "gpt", "offline") == ("offline", "offline")
+    assert choice(config, None, None) == ("offline", "offline")
     own = load(tmp_path, f'model = "m"\nmodel_provider = "mine"\n{PROVIDER}').config
-    assert own.model_choice("gpt", None) == ModelChoice("gpt", "mine")
-    assert own.model_choice(None, "openai") == ModelChoice("m", "openai")
+    assert choice(own, "gpt", None) == ("gpt", "mine")
+    assert choice(own, None, "openai") == ("m", "openai")
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "environ", "because"),
+    [
+        ('model_provider = "ollama"', [], {}, "config.toml names it"),
+        ('profile = "p"\n[profiles.p]\nmodel_provider = "ollama"', [], {}, "the profile `p` names it"),
+        ("", ["model_provider=ollama"], {}, "-c names it"),
+        (
+            "",
+            [],
+            {"TREADLE_MODEL_PROVIDER": "ollama"},
+            "the environment variable TREADLE_MODEL_PROVIDER names it",
+        ),
+        ("", [], {"OPENAI_API_KEY": "k"}, "OPENAI_API_KEY is set"),
+        ('model = "claude-opus-5-5"', [], {}, "the model is one of Claude's"),
+    ],
+)
+def test_it_is_known_why_a_provider_was_chosen(
+    tmp_path: Path, text: str, overrides: list[str], environ: dict[str, str], because: str
+) -> None:
+    assert load(tmp_path, text, overrides, environ=environ).config.chosen.because == because
+
+
+def test_a_built_in_provider_is_there_by_its_name(tmp_path: Path) -> None:
+    for name in KNOWN:
+        if name != "azure":
+            provider = load(tmp_path, f'model_provider = "{name}"').config.provider
+            assert provider == known_provider(name)
+
+
+def test_a_table_is_laid_over_the_built_in_provider(tmp_path: Path) -> None:
+    text = 'model_provider = "ollama"\n[model_providers.ollama]\nbase_url = "http://box:11434/v1"'
+    provider = load(tmp_path, text).config.provider
+    assert provider is not None
+    assert (provider.base_url, provider.wire_api, provider.name) == ("http://box:11434/v1", "chat", "Ollama")
+
+
+def test_azure_says_what_it_needs(tmp_path: Path) -> None:
+    error = refused(tmp_path, 'model_provider = "azure"\nmodel = "mine"')
+    assert isinstance(error, ModelUnusable)
+    assert "[model_providers.azure] with base_url = " in error.problem
+    table = '[model_providers.azure]\nbase_url = "https://r.openai.azure.com/openai/v1"'
+    error = refused(tmp_path, f'model_provider = "azure"\n{table}')
+    assert (error.key, "set model to the name of yours" in error.problem) == ("model", True)
+    provider = load(tmp_path, f'model_provider = "azure"\nmodel = "mine"\n{table}').config.provider
+    assert provider is not None
+    assert (provider.env_key, provider.wire_api) == ("AZURE_OPENAI_API_KEY", "responses")
+
+
+def test_claude_behind_a_gateway_is_the_gateways(tmp_path: Path) -> None:
+    text = 'model = "claude-opus-5-5"'
+    assert load(tmp_path, text).config.model_provider == "anthropic"
+    for gateway in ('openai_base_url = "http://g/v1"', '[model_providers.openai]\nbase_url = "http://g/v1"'):
+        assert load(tmp_path, f"{text}\n{gateway}").config.model_provider == "openai"
+
+
+def test_an_unknown_profile_names_those_there_are(tmp_path: Path) -> None:
+    profiles = '[profiles.fast]\nmodel = "a"\n[profiles.deep]\nmodel = "b"\n'
+    problem = refused(tmp_path, profiles, ["profile=fsat"]).problem
+    assert problem == "there is no table [profiles.fsat]; add the table, or choose one of `deep`, `fast`"
+
+
+def test_a_profile_switches_all_of_it(tmp_path: Path) -> None:
+    text = """model = "a"
+[profiles.local]
+model_provider = "ollama"
+model = "qwen3-coder:30b"
+model_reasoning_effort = "low"
+models."qwen3-coder:30b".context_window = 32768
+"""
+    config = load(tmp_path, text, ["profile=local"]).config
+    assert (config.model, config.model_provider, config.model_reasoning_effort) == ("qwen3-coder:30b", "ollama", "low")
+    assert config.models["qwen3-coder:30b"].context_window == 32768
+    assert load(tmp_path, text).config.model_provider == "openai"
 
 
 # --- what is warned about --------------------------------------------------------------------------------------------
@@ -440,7 +522,7 @@ network_access = "yes"
 writable_roots = 1
 [model_providers.mine]
 base_url = "localhost:1234/v1"
-wire_api = "chat"
+wire_api = "smoke"
 request_max_retries = "many"
 """
     error = refused(tmp_path, text, ["model_reasoning_summary=x"])

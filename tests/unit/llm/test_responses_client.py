@@ -302,7 +302,7 @@ async def test_a_missing_key_fails_before_anything_is_sent(server: ModelServer) 
 
 
 async def test_a_huge_event_is_refused(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treadle.llm.client.SseParser.__init__.__kwdefaults__", {"max_event": 1000})
+    monkeypatch.setattr("treadle.llm.client.BodyReader.__init__.__kwdefaults__", {"max_event": 1000})
     server.play(chunked([*sse(*text_events("ab"))[:3], b"data: " + b"x" * 2000], then="hang", ended=False))
     model = model_at(server)
     events, error = await failure(model)
@@ -314,7 +314,7 @@ async def test_a_huge_event_is_refused(server: ModelServer, monkeypatch: pytest.
 
 
 async def test_a_huge_event_is_refused_when_it_comes(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treadle.llm.client.SseParser.__init__.__kwdefaults__", {"max_event": 1000})
+    monkeypatch.setattr("treadle.llm.client.BodyReader.__init__.__kwdefaults__", {"max_event": 1000})
     too_large = chunked([*sse(*text_events("ab"))[:3], b"data: " + b"x" * 2000], ended=False)
     server.play(Reply(too_large.pieces, "hang", last_when_told=True))
     model = model_at(server)
@@ -434,5 +434,5 @@ async def test_failures_leave_no_connection_in_use(server: ModelServer) -> None:
 
 
 async def test_another_wire_api_is_refused(server: ModelServer) -> None:
-    with pytest.raises(ProviderConfigError, match="wire_api: found `chat`, allowed is one of `responses`"):
-        model_at(server, wire_api="chat")
+    with pytest.raises(ProviderConfigError, match="wire_api: found `smoke`, allowed is one of `responses`, `chat`"):
+        model_at(server, wire_api="smoke")

@@ -38,11 +38,13 @@ NOT_IN_SCHEMA = {
     "Granular": "checked inside of its parent, as it has no name in the schema",
     "HttpFailure": "checked inside of its parent, as it has no name in the schema",
     "SubAgentThreadSpawn": "checked inside of its parent, as it has no name in the schema",
+    "UsageCost": "ours",
     "Empty": "the name of every `{}`",
     "NoParams": "the name of every `{}`",
 }
 
 OUR_MEMBERS = {
+    "ThreadTokenUsage": {"cost"},
     "CommandExecutionRequestApprovalParams": {"availableDecisions"},  # sent by the real server all the same
     # Experimental:
     "ThreadForkParams": {"permissions"},

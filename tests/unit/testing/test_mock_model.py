@@ -432,7 +432,7 @@ def test_other_paths_are_no_requests_for_a_response(model: MockModel) -> None:
     connection.request("GET", "/v1/models")
     models = connection.getresponse()
     assert (models.status, json.loads(models.read())["data"]) == (200, [])
-    connection.request("POST", "/v1/chat/completions", "{}")
+    connection.request("POST", "/v1/embeddings", "{}")
     other = connection.getresponse()
     assert other.status == 404
     assert b"/responses" in other.read()

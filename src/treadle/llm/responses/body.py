@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from treadle.llm.items import is_sealed
 from treadle.llm.model import JsonObject, ModelRequest
 from treadle.llm.wire_api import Asking
 
@@ -57,7 +58,7 @@ def encode_body(request: ModelRequest, asking: Asking) -> bytes:
     body = _Body(
         model=request.model,
         instructions=request.instructions,
-        input=request.input,
+        input=[item for item in request.input if not is_sealed(item)],
         tools=request.tools,
         tool_choice="auto",
         parallel_tool_calls=request.parallel_tool_calls,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, get_args
 
-from msgspec import field
+from msgspec import UNSET, UnsetType, field
 
 from treadle.protocol.app.base import Member, Open, OrUnknown, Unknown, Variant, Wire, Word, union
 from treadle.protocol.app.settings import ReasoningEffort
@@ -151,10 +151,28 @@ class TokenUsageBreakdown(Wire, frozen=True, kw_only=True):
     cache_write_input_tokens: int = 0
 
 
+class UsageCost(Wire, frozen=True, kw_only=True):
+    """In dollars; null is not known."""
+
+    turn_usd: float | None = None
+    thread_usd: float | None = None
+
+
 class ThreadTokenUsage(Wire, frozen=True, kw_only=True):
     last: TokenUsageBreakdown
     total: TokenUsageBreakdown
     model_context_window: int | None = None
+    cost: UsageCost | UnsetType = UNSET
+
+    @property
+    def cost_usd(self) -> float | None:
+        """What the turn has cost so far, in dollars; None when a price is not known."""
+        return None if isinstance(self.cost, UnsetType) else self.cost.turn_usd
+
+    @property
+    def thread_cost_usd(self) -> float | None:
+        """What the thread has cost so far, in dollars; None when a price is not known."""
+        return None if isinstance(self.cost, UnsetType) else self.cost.thread_usd
 
 
 class ThreadGoal(Wire, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ from treadle.testing.engines.prompt import Asked, Plan, plan_for
 from treadle.testing.model_server import MAX_RECORDED, WAIT_S, ModelServer
 from treadle.testing.recorded import RecordedRequest
 from treadle.testing.replies import Reply, error_reply
+from treadle.testing.wires import route_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +125,9 @@ class EngineModel(ModelServer):
             return error_reply(400, {"error": {"message": f"the mock model cannot read this request: {error!r}"}})
 
     def _planned(self, request: RecordedRequest) -> Reply:
-        if _route(request) == _COUNT_TOKENS:
+        if route_of(request.path) == _COUNT_TOKENS:
             return error_reply(200, {"input_tokens": 10})
-        api = _APIS[_route(request)]
+        api = _APIS[route_of(request.path)]
         asked = api.read(request.json)
         if not asked.by_tool:
             self._prompted(asked.text)
@@ -159,7 +160,3 @@ def _ended(reply: Reply, plan: Plan) -> Reply:
             return replace(reply, cut_after=1)
         case _:
             return reply
-
-
-def _route(request: RecordedRequest) -> str:
-    return request.path.partition("?")[0].removeprefix("/v1").rstrip("/")

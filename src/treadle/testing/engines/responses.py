@@ -29,14 +29,28 @@ def read(body: dict[str, Any]) -> Asked:
 
 
 def write(plan: Plan, asked: Asked, name: str) -> Reply:
-    items = list(_items(plan, asked, name))
+    return replies.sse_reply(_events(list(_items(plan, asked, name)), name, USAGE))
+
+
+def _events(items: list[dict[str, Any]], name: str, usage: Usage) -> list[Event]:
     body: list[Event] = []
     for index, item in enumerate(items):
         if item["type"] == "message":
             body += replies.message_events(item, [flat(item["content"])], index)
         else:
             body += replies.item_events(item, index)
-    return replies.sse_reply(replies.stream(f"resp_{name}", body, items, USAGE))
+    return replies.stream(f"resp_{name}", body, items, usage)
+
+
+def called_after_words(plan: Plan, name: str, call_id: str, usage: Usage) -> list[Event]:
+    """A plan as the models of the other APIs like to act: a word before each call. Written for these by `wires`."""
+    items: list[dict[str, Any]] = []
+    if plan.think:
+        items.append(replies.reasoning_item(f"rs_{name}", "mock thought", "c2ln"))
+    items.append(replies.message_item(f"msg_{name}", plan.text if plan.call is None else "Running it.", None))
+    if plan.call is not None:
+        items.append(ToolCall(plan.call.name, plan.call.arguments).item(call_id))
+    return _events(items, name, usage)
 
 
 def _items(plan: Plan, asked: Asked, name: str) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,56 @@
+"""What differs between the models of this API, as far as a request must know it: by name, nothing is fetched."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct
+
+Thinking: TypeAlias = Literal["adaptive", "budget", "never", "unknown"]
+
+_VERSION: Final = re.compile(r"claude-(?:[a-z]+-)?(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
+# Most tokens of an answer by a model that nobody has told us about: enough for a long patch, and still less than the
+# context of what people run at home.
+_UNKNOWN_OUTPUT: Final = 16_384
+
+
+class Traits(Struct, frozen=True):
+    """Of one model.
+
+    Args:
+        max_output: Most tokens that it writes, thoughts included.
+        thinking: How it is told to think: as it sees fit, within a budget, or not at all.
+        schemas: Whether it can be held to a JSON schema.
+        xhigh: Whether it knows this effort.
+    """
+
+    max_output: int
+    thinking: Thinking
+    schemas: bool = True
+    xhigh: bool = False
+
+
+_NEWEST: Final = Traits(128_000, "adaptive", xhigh=True)
+_UNKNOWN: Final = Traits(_UNKNOWN_OUTPUT, "unknown")
+# From which version on: the first that is not newer than the model's holds.
+_BY_VERSION: Final = (
+    ((4, 7), _NEWEST),
+    ((4, 6), Traits(128_000, "adaptive")),
+    ((4, 5), Traits(64_000, "budget")),
+    # Before 4.5 the sum of prompt and `max_tokens` must fit into the context: all they can write would leave no room.
+    ((3, 7), Traits(32_000, "budget", schemas=False)),
+    ((3, 5), Traits(8_192, "never", schemas=False)),
+    ((0, 0), Traits(4_096, "never", schemas=False)),
+)
+
+
+def traits_of(model: str) -> Traits:
+    """Also for names of gateways, such as `anthropic/claude-opus-4.6`."""
+    if "claude" not in model:
+        return _UNKNOWN
+    found = _VERSION.search(model)
+    if found is None:
+        return _NEWEST
+    version = int(found[1]), int(found[2] or 0)
+    return next(traits for since, traits in _BY_VERSION if version >= since)

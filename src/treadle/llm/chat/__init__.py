@@ -1,0 +1,22 @@
+"""The Chat Completions API over Server-Sent Events, as its many servers speak it. All of it is pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from treadle.llm.chat.body import encode_body
+from treadle.llm.chat.failure import chat_failure
+from treadle.llm.chat.quirks import other_way
+from treadle.llm.chat.translate import Translator
+from treadle.llm.wire_api import WireApi
+
+__all__ = ["WIRE_API", "Translator", "encode_body"]
+
+WIRE_API: Final = WireApi(
+    name="chat",
+    path="/chat/completions",
+    encode=encode_body,
+    translator=Translator,
+    failure=chat_failure,
+    other_way=other_way,
+)

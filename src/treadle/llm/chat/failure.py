@@ -1,0 +1,175 @@
+"""From an error of a Chat Completions server to a `ModelError`.
+
+There are as many forms of it as there are servers, and the same trouble has many names: this is the one place that
+looks at words.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from treadle.llm.failure import CONTEXT, MAX_TEXT, ErrorDetail, failed, http_failure
+from treadle.llm.model import ModelError
+from treadle.llm.wire_api import HttpFailure
+
+_TOO_LONG: Final = re.compile(
+    r"context_length_exceeded|exceed_context_size|maximum (context|prompt|model|input) length|max(imum)? context size"
+    r"|context (length|window|size) (of|is|has been)? ?(only|exceeded|limit)|context the overflows|context overflow"
+    r"|(exceed|longer than|greater than|larger than|too (long|large) for|over)[^.]{0,60}"
+    r"(context (length|size|window)|maximum number of tokens|token limit|max length|model's context)"
+    r"|context window exceeds|prompt is too long|prompt too long|input is too long|input too long"
+    r"|reduce the length of (the|your) (messages|prompt|input)|tokens \+ `?max_new_tokens`? must be"
+    r"|prompt exceeds max length|too many (input )?tokens in",
+    re.IGNORECASE,
+)
+_PER_MINUTE: Final = re.compile(r"per (minute|day|hour|second)|\b[TR]P[MD]\b|rate.?limit", re.IGNORECASE)
+_NO_MODEL: Final = re.compile(
+    r"model_not_found|not a valid model|no such model|unknown model|invalid model|not_found_error.*model"
+    r"|models?\b.{0,120}?\b(not found|not exist|not available|not loaded|isn't loaded)|no models? (is )?loaded",
+    re.IGNORECASE | re.DOTALL,
+)
+_NO_TOOLS: Final = re.compile(
+    r"not support (tools?|function)|support tool use|enable-auto-tool-choice|tool use is not supported"
+    r"|(tools?|function calling) (is|are) not supported",
+    re.IGNORECASE,
+)
+_NO_MONEY: Final = re.compile(
+    r"insufficient_quota|insufficient (balance|credits?|funds)|exceeded your current quota|more credits"
+    r"|billing_hard_limit|out of credits|quota (is )?exhausted|payment required",
+    re.IGNORECASE,
+)
+_TEMPLATE: Final = re.compile(r"jinja|chat.?template|roles must alternate|system message must be", re.IGNORECASE)
+
+_TOOLS_NEEDED: Final = (
+    "this model, as it is served, cannot call tools, and an agent works by calling tools. Choose a model with tools; "
+    "vLLM offers them when it is started with --enable-auto-tool-choice and --tool-call-parser. The server said: "
+)
+_WHICH_MODELS: Final = "the model server does not have this model. Set `model` to one that it has. The server said: "
+
+
+class ChatError(Struct, frozen=True):
+    """What a server said.
+
+    Args:
+        detail: Its code, type and message.
+        words: All of it that can tell what the matter is.
+    """
+
+    detail: ErrorDetail
+    words: str
+
+
+def read_error(body: bytes | str) -> ChatError:
+    """Any form of error; what is no JSON is its own message."""
+    text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
+    try:
+        read = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        read = None
+    found = find_error(read)
+    if found is None and isinstance(read, dict) and read.get("message"):
+        return _told(read)
+    if found is None:
+        said = text.strip()[:MAX_TEXT]
+        return ChatError(ErrorDetail(message=said or None), said)
+    return found
+
+
+def find_error(read: object) -> ChatError | None:
+    """The error in a JSON value, where it is one."""
+    if isinstance(read, list) and len(read) == 1:  # Gemini
+        read = read[0]
+    if not isinstance(read, dict):
+        return None
+    error = read.get("error") or read.get("errors")
+    if error:
+        return _told(error)
+    return _told(read) if "error" in (read.get("object"), read.get("type")) or read.get("detail") else None
+
+
+def _told(error: object) -> ChatError:
+    if not isinstance(error, dict):
+        said = _message(error)
+        return ChatError(ErrorDetail(message=said), said)
+    message = _message(error.get("message") or error.get("detail") or error.get("error") or error)
+    inner = error.get("metadata")
+    if isinstance(inner, dict) and inner.get("raw"):  # OpenRouter: what the provider behind it said
+        message += f" ({_message(inner['raw'])})"
+    code, kind = error.get("code"), error.get("type")
+    detail = ErrorDetail(
+        code=code if isinstance(code, str | int) else None,
+        type=kind if isinstance(kind, str) else None,
+        message=message[:MAX_TEXT],
+    )
+    return ChatError(detail, f"{message} {code} {kind} {error.get('param')}")
+
+
+def _message(value: object) -> str:
+    """FastAPI has a list of what is wrong, each with its place and with what was sent, which nobody needs again."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return "; ".join(_place(part) for part in value)
+    return msgspec.json.encode(value).decode()
+
+
+def _place(part: Any) -> str:
+    if not isinstance(part, dict) or "msg" not in part:
+        return _message(part)
+    place = part.get("loc")
+    return f"{'.'.join(map(str, place))}: {part['msg']}" if isinstance(place, list) else str(part["msg"])
+
+
+def is_too_long(words: str) -> bool:
+    """Whether the conversation does not fit into the context window."""
+    return bool(_TOO_LONG.search(words)) and not _PER_MINUTE.search(words)
+
+
+def chat_failure(failure: HttpFailure) -> ModelError:
+    """A response with a status other than 200."""
+    status, error = failure.status, read_error(failure.body)
+    known = _known(error, status)
+    if known is not None:
+        known.http_status = status
+        known.retry_after_s = failure.retry_after_s
+        return known
+    if status in (400, 422):
+        said = error.detail.message or "no text"
+        words = f"the model server refused the request (HTTP {status}): {said}"
+        return ModelError(words, kind="refused", http_status=status)
+    body = msgspec.json.encode({"error": error.detail}) if error.detail.message else b""
+    result = http_failure(msgspec.structs.replace(failure, body=body))
+    if _TEMPLATE.search(error.words):  # a template that cannot be filled today cannot be filled tomorrow
+        result.retryable = False
+    return result
+
+
+def stream_failure(error: ChatError) -> ModelError:
+    """An error inside a stream that began well. A status may be in it as its code."""
+    code = error.detail.code
+    status = int(code) if isinstance(code, int) or (isinstance(code, str) and code.isdecimal()) else None
+    known = _known(error, status)
+    if known is not None:
+        return known
+    result = failed(error.detail)
+    if status is not None and 400 <= status < 500 and status not in (408, 409, 425, 429):
+        result.retryable = False
+    return result
+
+
+def _known(error: ChatError, status: int | None) -> ModelError | None:
+    """What can be told from the words; none where the status says it better."""
+    said, words = error.detail.message or "no reason", error.words
+    if status not in (401, 403, 429) and (is_too_long(words) or (status == 413 and not _PER_MINUTE.search(words))):
+        return ModelError(CONTEXT, kind="context_too_long")
+    if status == 402 or (status in (None, 400, 403, 429) and _NO_MONEY.search(words)):
+        return ModelError(f"the account has no credit left for this model: {said}", kind="quota")
+    if status in (400, 404, 422, 500, 501) and _NO_TOOLS.search(words):
+        return ModelError(_TOOLS_NEEDED + said)
+    if status in (400, 404) and _NO_MODEL.search(words):
+        return ModelError(_WHICH_MODELS + said, kind="not_found")
+    return None

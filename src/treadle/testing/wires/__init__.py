@@ -1,0 +1,90 @@
+"""The three wire APIs as servers see them: replies go out in the API that was asked, requests are read in one form.
+
+The common form is that of the Responses API: a reply is a list of its events, and a conversation a list of its items.
+`chat` and `messages` translate; each event gives one frame, so that a place in a reply is the same place in all three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, TypeAlias
+
+from treadle.testing.replies import Reply, error_reply
+from treadle.testing.wires import chat, messages, responses
+from treadle.testing.wires.script import Event
+
+WireName: TypeAlias = Literal["responses", "chat", "anthropic"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wire:
+    """One API.
+
+    Args:
+        route: Where it is asked, below `/v1`.
+        items: The conversation in a request.
+        tool_names: The tools that a request offers.
+        frames: The stream of a reply, a frame for each event; it is given the request as well.
+        whole: The reply in one piece, for a request that wants no stream; None where there is always one.
+        error: The body of an HTTP error, from one in the form of the Responses API.
+    """
+
+    route: str
+    items: Callable[[Mapping[str, Any]], list[Event]]
+    tool_names: Callable[[Mapping[str, Any]], list[str]]
+    frames: Callable[[Sequence[Event | bytes], Mapping[str, Any]], tuple[bytes, ...]] | None = None
+    whole: Callable[[Sequence[Event | bytes], Mapping[str, Any]], Event] | None = None
+    error: Callable[[int, Event], Event] | None = None
+
+
+WIRES: Final[Mapping[WireName, Wire]] = {
+    "responses": Wire(route="/responses", items=responses.items, tool_names=responses.tool_names),
+    "chat": Wire(
+        route="/chat/completions",
+        items=chat.items,
+        tool_names=chat.tool_names,
+        frames=chat.frames,
+        whole=chat.whole,
+    ),
+    "anthropic": Wire(
+        route="/messages",
+        items=messages.items,
+        tool_names=messages.tool_names,
+        frames=messages.frames,
+        whole=messages.whole,
+        error=messages.error,
+    ),
+}
+ROUTES: Final = tuple(wire.route for wire in WIRES.values())
+_BY_ROUTE: Final = {wire.route: wire for wire in WIRES.values()}
+
+
+def route_of(path: str) -> str:
+    """Where a request goes, without version, query and last slash."""
+    return path.partition("?")[0].removeprefix("/v1").rstrip("/")
+
+
+def wire_of(path: str) -> Wire:
+    """The API of a path; that of a strange one counts as Responses."""
+    return _BY_ROUTE.get(route_of(path), WIRES["responses"])
+
+
+def translated(reply: Reply, path: str, request: Mapping[str, Any]) -> Reply:
+    """The reply as the API of the path has it. What was given as bytes stays as it is."""
+    wire = wire_of(path)
+    if reply.body is not None:
+        return reply if wire.error is None else _with_body(reply, wire.error(reply.status, reply.body))
+    if not reply.events or wire.frames is None or wire.whole is None:
+        return reply
+    if request.get("stream"):
+        return replace(reply, frames=wire.frames(reply.events, request))
+    if reply.cut_after is not None:
+        return replace(reply, dropped=True)  # what comes in one piece cannot be cut
+    once = error_reply(200, wire.whole(reply.events, request))
+    return replace(once, delay_s=reply.delay_s, gate=reply.gate)
+
+
+def _with_body(reply: Reply, body: Event) -> Reply:
+    again = error_reply(reply.status, body, {**reply.headers, "Content-Type": "application/json"})
+    return replace(again, delay_s=reply.delay_s, gate=reply.gate)

@@ -1,0 +1,386 @@
+"""From events of the Messages API to model events: what each becomes, the order that is promised, and any cut."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anthropic_rules import check_rules
+from model_server import sse
+from treadle.llm.anthropic import translate
+from treadle.llm.anthropic.body import encode_body
+from treadle.llm.anthropic.translate import MAX_BLOCKS, Translator
+from treadle.llm.items import (
+    CustomToolCallItem,
+    FunctionCallItem,
+    MessageItem,
+    OtherItem,
+    OutputItem,
+    ReasoningItem,
+    read_item,
+)
+from treadle.llm.model import (
+    Completed,
+    Created,
+    ItemDone,
+    ItemStarted,
+    ModelError,
+    ModelEvent,
+    ModelRequest,
+    ReasoningSummaryDelta,
+    ReasoningSummaryPart,
+    TextDelta,
+    TokenUsage,
+    ToolInputDelta,
+    UnknownEvent,
+)
+from treadle.llm.provider import read_provider
+from treadle.llm.sse import SseEvent, SseParser
+from treadle.llm.wire_api import Asking
+from treadle.tools.specs import tool_specs
+
+Json = dict[str, Any]
+NAMESPACE = {"type": "namespace", "name": "ns", "tools": [{"type": "function", "name": "go"}]}
+REQUEST = ModelRequest(
+    model="claude-opus-4-6",
+    input=[{"type": "message", "role": "user", "content": "hi"}],
+    tools=[*tool_specs(freeform_patch=True), NAMESPACE],
+)
+USAGE = {"input_tokens": 10, "cache_creation_input_tokens": 5, "cache_read_input_tokens": 100, "output_tokens": 1}
+
+
+def start(message_id: str = "msg_1") -> Json:
+    return {"type": "message_start", "message": {"id": message_id, "content": [], "usage": USAGE}}
+
+
+def begin(index: int, block: Json) -> Json:
+    return {"type": "content_block_start", "index": index, "content_block": block}
+
+
+def grow(index: int, kind: str, **members: Any) -> Json:
+    return {"type": "content_block_delta", "index": index, "delta": {"type": kind, **members}}
+
+
+def stop(index: int) -> Json:
+    return {"type": "content_block_stop", "index": index}
+
+
+def ended(reason: str | None = "end_turn", **more: Any) -> list[Json]:
+    usage = {"output_tokens": 7, "output_tokens_details": {"thinking_tokens": 3}}
+    return [
+        {"type": "message_delta", "delta": {"stop_reason": reason, **more}, "usage": usage},
+        {"type": "message_stop"},
+    ]
+
+
+def text(index: int, *pieces: str) -> list[Json]:
+    return [
+        begin(index, {"type": "text", "text": ""}),
+        *(grow(index, "text_delta", text=piece) for piece in pieces),
+        stop(index),
+    ]
+
+
+def thinking(index: int, *pieces: str) -> list[Json]:
+    return [
+        begin(index, {"type": "thinking", "thinking": "", "signature": ""}),
+        *(grow(index, "thinking_delta", thinking=piece) for piece in pieces),
+        grow(index, "signature_delta", signature="c2"),
+        grow(index, "signature_delta", signature="ln"),
+        stop(index),
+    ]
+
+
+def tool(index: int, name: str, *pieces: str, call_id: str = "toolu_1") -> list[Json]:
+    return [
+        begin(index, {"type": "tool_use", "id": call_id, "name": name, "input": {}}),
+        *(grow(index, "input_json_delta", partial_json=piece) for piece in pieces),
+        stop(index),
+    ]
+
+
+WHOLE = [
+    start(),
+    {"type": "ping"},
+    *thinking(0, "let me ", "see"),
+    begin(1, {"type": "redacted_thinking", "data": "xx"}),
+    stop(1),
+    *text(2, "I ", "run é"),
+    *tool(3, "exec_command", "", '{"cmd": ', '"ls"}'),
+    *tool(4, "apply_patch", '{"input": "*** Begin', '\\n"}', call_id="toolu_2"),
+    *tool(5, "get_goal", "", call_id="toolu_3"),
+    *ended("tool_use"),
+]
+
+
+def feed(*events: Json, translator: Translator | None = None) -> list[ModelEvent]:
+    translator = translator or Translator(REQUEST)
+    return [out for event in events for out in translator.receive(SseEvent(event["type"], json.dumps(event)))]
+
+
+def done(events: list[ModelEvent]) -> list[OutputItem]:
+    return [event.item for event in events if isinstance(event, ItemDone)]
+
+
+def in_order(events: list[ModelEvent]) -> None:
+    opened: set[str] = set()
+    for event in events:
+        match event:
+            case ItemStarted(item):
+                assert item.id not in opened
+                opened.add(item.id)
+            case ItemDone(item):
+                opened.remove(item.id)
+            case Created() | UnknownEvent():
+                pass
+            case Completed():
+                assert event is events[-1]
+            case _:
+                assert event.item_id in opened
+
+
+def test_a_text() -> None:
+    events = feed(start(), *text(0, "a", "b"), *ended())
+    assert [type(event) for event in events] == [Created, ItemStarted, TextDelta, TextDelta, ItemDone, Completed]
+    (item,) = done(events)
+    assert isinstance(item, MessageItem)
+    assert item.text == "ab"
+    assert json.loads(bytes(item.raw)) == {
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": "ab"}],
+    }
+
+
+def test_usage_counts_what_was_cached_as_input() -> None:
+    last = feed(start(), *ended())[-1]
+    assert last == Completed(
+        "msg_1",
+        TokenUsage(
+            input_tokens=115,
+            cached_input_tokens=100,
+            cache_write_input_tokens=5,
+            output_tokens=7,
+            reasoning_output_tokens=3,
+            total_tokens=122,
+        ),
+    )
+    bare = {"type": "message_start", "message": {"id": "m"}}
+    assert feed(bare, {"type": "message_delta", "delta": {"stop_reason": "end_turn"}}, {"type": "message_stop"})[
+        -1
+    ] == Completed("m", None)
+
+
+def test_a_whole_response() -> None:
+    events = feed(*WHOLE)
+    in_order(events)
+    thought, redacted, message, command, patch, goal = done(events)
+    assert isinstance(thought, ReasoningItem)
+    assert thought.summary == ("let me see",)
+    assert ReasoningSummaryPart(thought.id, 0) in events
+    assert ReasoningSummaryDelta(thought.id, 0, "see") in events
+    assert isinstance(redacted, ReasoningItem)
+    assert isinstance(message, MessageItem)
+    assert isinstance(command, FunctionCallItem)
+    assert (command.call_id, command.name, command.arguments) == ("toolu_1", "exec_command", '{"cmd": "ls"}')
+    assert [event.delta for event in events if isinstance(event, ToolInputDelta)] == ['{"cmd": ', '"ls"}']
+    assert isinstance(patch, CustomToolCallItem)
+    assert (patch.name, patch.input) == ("apply_patch", "*** Begin\n")
+    assert isinstance(goal, FunctionCallItem)
+    assert goal.arguments == "{}"
+
+
+def test_items_are_read_again_from_the_history_as_they_were() -> None:
+    for item in done(feed(*WHOLE)):
+        assert read_item(item.raw, item.id) == item
+
+
+def test_what_a_model_said_goes_back_as_it_was() -> None:
+    items = [item.raw for item in done(feed(*WHOLE))]
+    request = ModelRequest(model=REQUEST.model, input=[*REQUEST.input, *items], tools=REQUEST.tools)
+    provider = read_provider("m", {"base_url": "http://127.0.0.1:1"})
+    body = json.loads(encode_body(request, Asking(provider)))
+    check_rules(body)
+    assert body["messages"][1]["content"] == [
+        {"type": "thinking", "thinking": "let me see", "signature": "c2ln"},
+        {"type": "redacted_thinking", "data": "xx"},
+        {"type": "text", "text": "I run é"},
+        {"type": "tool_use", "id": "toolu_1", "name": "exec_command", "input": {"cmd": "ls"}},
+        {"type": "tool_use", "id": "toolu_2", "name": "apply_patch", "input": {"input": "*** Begin\n"}},
+        {"type": "tool_use", "id": "toolu_3", "name": "get_goal", "input": {}},
+    ]
+
+
+def test_a_call_is_done_as_soon_as_it_is_whole() -> None:
+    events = feed(start(), *tool(0, "exec_command", '{"cmd": "ls"}'))
+    assert isinstance(events[-1], ItemDone)
+
+
+def test_input_at_once_and_a_namespace() -> None:
+    block = {"type": "tool_use", "id": "t", "name": "ns__go", "input": {"a": 1}}
+    (item,) = done(feed(start(), begin(0, block), stop(0)))
+    assert isinstance(item, FunctionCallItem)
+    assert (item.namespace, item.name, json.loads(item.arguments)) == ("ns", "go", {"a": 1})
+
+
+@pytest.mark.parametrize("pieces", [(), ("",), ("{}",), ('{"cmd": "rm',)])
+def test_a_call_that_may_not_be_whole_waits_for_the_reason_of_the_end(pieces: tuple[str, ...]) -> None:
+    begun = feed(start(), *tool(0, "exec_command", *pieces))
+    assert not done(begun)
+    assert len(done(feed(start(), *tool(0, "exec_command", *pieces), *ended("tool_use")))) == 1
+    translator = Translator(REQUEST)
+    feed(start(), *tool(0, "exec_command", *pieces), translator=translator)
+    with pytest.raises(ModelError, match="most tokens") as caught:
+        feed(*ended("max_tokens"), translator=translator)
+    assert not caught.value.retryable
+    nothing = Translator(REQUEST)
+    feed(start(), *tool(0, "exec_command", *pieces), translator=nothing)
+    with pytest.raises(ModelError, match="inside of a call") as caught:
+        feed({"type": "message_stop"}, translator=nothing)
+    assert caught.value.retryable
+
+
+def test_why_a_response_stopped() -> None:
+    with pytest.raises(ModelError, match="context window") as caught:
+        feed(start(), *ended("model_context_window_exceeded"))
+    assert (caught.value.kind, caught.value.retryable) == ("context_too_long", False)
+    with pytest.raises(ModelError, match="refused to answer: too dangerous") as caught:
+        feed(start(), *ended("refusal", stop_details={"type": "refusal", "explanation": "too dangerous"}))
+    assert not caught.value.retryable
+    assert isinstance(feed(start(), *text(0, "a"), *ended("something new"))[-1], Completed)
+
+
+def test_a_pause() -> None:
+    last = feed(start(), *text(0, "wait"), *ended("pause_turn"))[-1]
+    assert isinstance(last, Completed)
+    assert last.paused
+    empty = feed(start(), *ended("pause_turn"))[-1]
+    assert isinstance(empty, Completed)
+    assert not empty.paused  # it would be asked the same again, for ever
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected", "retryable"),
+    [
+        ("overloaded_error", "overloaded", True),
+        ("rate_limit_error", "rate_limited", True),
+        ("api_error", "server_failed", True),
+        ("odd_error", "server_failed", True),
+        ("invalid_request_error", "refused", False),
+        ("authentication_error", "unauthorized", False),
+    ],
+)
+def test_an_error_in_the_stream(kind: str, expected: str, retryable: bool) -> None:
+    with pytest.raises(ModelError, match="Words") as caught:
+        feed(start(), {"type": "error", "error": {"type": kind, "message": "Words"}})
+    assert (caught.value.kind, caught.value.retryable) == (expected, retryable)
+
+
+def test_an_error_that_cannot_be_read_is_still_one() -> None:
+    with pytest.raises(ModelError, match="boom"):
+        Translator(REQUEST).receive(SseEvent("error", "boom"))
+
+
+def test_a_text_without_a_word_is_no_item() -> None:
+    assert [type(event) for event in feed(start(), *text(0), *text(1, ""), *ended())] == [Created, Completed]
+
+
+def test_a_thought_that_is_not_shown_is_kept() -> None:
+    (item,) = done(feed(start(), *thinking(0), *ended()))
+    assert isinstance(item, ReasoningItem)
+    assert item.summary == ()
+    assert "c2ln" in bytes(item.raw).decode()
+
+
+def test_blocks_of_other_kinds_are_kept_for_the_model() -> None:
+    used = {"type": "server_tool_use", "id": "srv", "name": "web_search", "input": {}}
+    found = {"type": "web_search_tool_result", "tool_use_id": "srv", "content": []}
+    query = grow(0, "input_json_delta", partial_json='{"query": "x"}')
+    items = done(feed(start(), begin(0, used), query, stop(0), begin(1, found), stop(1), *ended("pause_turn")))
+    assert all(isinstance(item, OtherItem) for item in items)
+    request = ModelRequest(model=REQUEST.model, input=[*REQUEST.input, *(item.raw for item in items)])
+    body = json.loads(encode_body(request, Asking(read_provider("m", {"base_url": "http://127.0.0.1:1"}))))
+    assert body["messages"][1]["content"] == [{**used, "input": {"query": "x"}}, found]
+    assert len(body["messages"]) == 2
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"type": "something_new"},
+        grow(9, "text_delta", text="nobody's"),
+        grow(0, "thinking_delta", thinking="not of a text"),
+        grow(0, "citations_delta", citation={}),
+        stop(9),
+        begin(0, {"type": "text", "text": ""}),
+        start("msg_2"),
+    ],
+)
+def test_what_does_not_fit_is_passed_on(event: Json) -> None:
+    translator = Translator(REQUEST)
+    feed(start(), begin(0, {"type": "text", "text": "a"}), translator=translator)
+    assert feed(event, translator=translator) == [UnknownEvent(event["type"], json.dumps(event))]
+
+
+def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ModelError, match="blocks"):
+        feed(start(), *(begin(index, {"type": "text", "text": ""}) for index in range(MAX_BLOCKS + 1)))
+    monkeypatch.setattr(translate, "MAX_CHARS", 10)
+    with pytest.raises(ModelError, match="longer than 10") as caught:
+        feed(start(), *text(0, "12345678901"))
+    assert not caught.value.retryable
+
+
+# --- any cut ---------------------------------------------------------------------------------------------------------
+
+BYTES = b"".join(sse(*WHOLE))
+EXPECTED = feed(*WHOLE)
+
+
+def read(pieces: list[bytes]) -> tuple[list[ModelEvent], ModelError | None]:
+    parser, translator = SseParser(), Translator(REQUEST)
+    events: list[ModelEvent] = []
+    try:
+        for piece in pieces:
+            for event in parser.receive(piece):
+                events += translator.receive(event)
+        events += translator.end()
+    except ModelError as error:
+        return events, error
+    return events, None
+
+
+@given(st.lists(st.integers(0, len(BYTES)), max_size=30))
+def test_any_pieces_give_the_same_events(cuts: list[int]) -> None:
+    places = [0, *sorted(cuts), len(BYTES)]
+    pieces = [BYTES[a:b] for a, b in pairwise(places)]
+    assert read(pieces) == (EXPECTED, None)
+
+
+def test_every_truncation_is_an_error_and_leaves_no_half_call() -> None:
+    whole = {item.id: item for item in done(EXPECTED)}
+    for size in range(len(BYTES)):
+        events, error = read([BYTES[:size]])
+        assert error is not None, size
+        assert error.retryable
+        assert events == EXPECTED[: len(events)]
+        assert all(whole[item.id] == item for item in done(events))
+
+
+@given(st.lists(st.sampled_from(WHOLE), max_size=25))
+def test_any_events_in_any_order_keep_the_promise(events: list[Json]) -> None:
+    told: list[ModelEvent] = []
+    translator = Translator(REQUEST)
+    for event in events:
+        try:
+            told += feed(event, translator=translator)
+        except ModelError:
+            break
+        if translator.completed:
+            break
+    in_order(told)

@@ -1,0 +1,127 @@
+"""Chat Completions over real sockets: what the one client does with servers of this kind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from chat_wire import chunk, frames, text_frames
+from model_server import DEADLINE, ModelServer, Reply, chunked, close_delimited, model_server, status
+from treadle.llm.client import ProviderModel
+from treadle.llm.items import MessageItem
+from treadle.llm.model import Completed, ItemDone, ModelError, ModelEvent, ModelRequest
+from treadle.llm.provider import read_provider
+
+pytestmark = pytest.mark.anyio
+REQUEST = ModelRequest(model="m", input=[{"type": "message", "role": "user", "content": "hi"}], reasoning_effort="low")
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ModelServer]:
+    async with asyncio.timeout(DEADLINE), model_server() as running:
+        yield running
+
+
+@pytest.fixture
+async def model(server: ModelServer) -> AsyncIterator[ProviderModel]:
+    table: dict[str, Any] = {"base_url": server.base_url, "wire_api": "chat", "request_max_retries": 0}
+    made = ProviderModel(read_provider("mock", table))
+    yield made
+    await made.close()
+
+
+async def collect(model: ProviderModel, request: ModelRequest = REQUEST) -> list[ModelEvent]:
+    async with model.stream(request) as stream:
+        return [event async for event in stream]
+
+
+def text_of(events: list[ModelEvent]) -> str:
+    assert isinstance(events[-1], Completed)
+    return "".join(
+        event.item.text for event in events if isinstance(event, ItemDone) and isinstance(event.item, MessageItem)
+    )
+
+
+def refusal(words: str) -> Reply:
+    return status(400, json.dumps({"error": {"message": words}}))
+
+
+HELLO = chunked([text_frames("hello")])
+
+
+async def test_an_answer_and_the_connection_is_used_again(server: ModelServer, model: ProviderModel) -> None:
+    server.play(HELLO, HELLO)
+    assert [text_of(await collect(model)) for _ in range(2)] == ["hello", "hello"]
+    assert [asked.path for asked in server.asked] == ["/v1/chat/completions"] * 2
+    assert server.connections == 1
+
+
+async def test_what_a_server_does_not_understand_is_left_out_from_then_on(
+    server: ModelServer, model: ProviderModel
+) -> None:
+    server.play(refusal("stream_options is unknown"), refusal("reasoning_effort is unknown"), HELLO, HELLO)
+    assert text_of(await collect(model)) == "hello"
+    assert text_of(await collect(model)) == "hello"
+    keys = [asked.body.keys() & {"stream_options", "reasoning_effort"} for asked in server.asked]
+    assert keys == [{"stream_options", "reasoning_effort"}, {"reasoning_effort"}, set(), set()]
+
+
+async def test_another_model_of_the_provider_may_understand_it(server: ModelServer, model: ProviderModel) -> None:
+    server.play(refusal("reasoning_effort is unknown"), HELLO, HELLO)
+    await collect(model)
+    await collect(model, ModelRequest(model="other", input=REQUEST.input, reasoning_effort="low"))
+    assert ["reasoning_effort" in asked.body for asked in server.asked] == [True, False, True]
+
+
+async def test_two_requests_that_are_refused_at_once_both_find_the_other_way(
+    server: ModelServer, model: ProviderModel
+) -> None:
+    refused = refusal("stream_options is unknown")
+    head, body = refused.pieces[0].split(b"\r\n\r\n")
+    late = Reply([head + b"\r\n\r\n", body], last_when_told=True)
+    server.play(late, late, HELLO, HELLO)
+    both = [asyncio.create_task(collect(model)) for _ in range(2)]
+    while len(server.asked) < 2:
+        await asyncio.sleep(0)
+    server.told.set()
+    assert [text_of(await each) for each in both] == ["hello", "hello"]
+    assert len(server.asked) == 4
+
+
+async def test_another_way_that_does_not_help_is_forgotten(server: ModelServer, model: ProviderModel) -> None:
+    server.play(refusal("stream_options no"), refusal("stream_options no"), HELLO)
+    with pytest.raises(ModelError, match="stream_options no"):
+        await collect(model)
+    assert len(server.asked) == 2
+    await collect(model)
+    assert "stream_options" in server.asked[2].body, "what did not help is not remembered"
+
+
+async def test_an_error_as_a_body_with_status_200(server: ModelServer, model: ProviderModel) -> None:
+    server.play(status(200, json.dumps({"error": {"message": "worker died"}}, indent=1)))
+    with pytest.raises(ModelError, match="worker died"):
+        await collect(model)
+
+
+async def test_a_connection_that_breaks_after_the_finish_reason_did_no_harm(
+    server: ModelServer, model: ProviderModel
+) -> None:
+    whole = frames(chunk({"content": "hello"}), chunk({}, "stop"), done=False)
+    server.play(chunked([whole], then="close", ended=False))
+    assert text_of(await collect(model)) == "hello"
+
+
+async def test_a_connection_that_breaks_before_it(server: ModelServer, model: ProviderModel) -> None:
+    server.play(chunked([frames(chunk({"content": "hel"}), done=False)], then="close", ended=False))
+    with pytest.raises(ModelError, match="disconnected before completion") as caught:
+        await collect(model)
+    assert caught.value.retryable
+
+
+async def test_a_body_that_ends_with_its_connection(server: ModelServer, model: ProviderModel) -> None:
+    server.play(close_delimited([frames(chunk({"content": "hello"}, "stop"), done=False)]))
+    assert text_of(await collect(model)) == "hello"
