@@ -34,6 +34,7 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     reasoning_effort: str | None = None
     reasoning_summary: str | None = "auto"
     output_schema: JsonObject | None = None
+    max_output_tokens: int | None = None
     prompt_cache_key: str | None = None
     client_metadata: Mapping[str, str] | None = None
     headers: Mapping[str, str] | None = None
