@@ -21,6 +21,7 @@ from treadle.llm.model import JsonObject, ModelRequest
 from treadle.llm.wire_api import Asking
 
 _BUDGETS: Final = {"minimal": 1_024, "low": 4_096, "medium": 10_000, "high": 20_000, "xhigh": 30_000, "max": 30_000}
+_LEAST_BUDGET: Final = 1_024  # the API takes no less
 _ROOM_TO_ANSWER: Final = 1_024
 _ANY_INPUT: Final[dict[str, object]] = {"type": "object", "properties": {}}
 _FREE_TEXT: Final[dict[str, object]] = {
@@ -93,7 +94,7 @@ def encode_body(request: ModelRequest, asking: Asking) -> bytes:
     kind = _thinking_kind(traits, request, history, quirks)
     body = _Body(
         model=request.model,
-        max_tokens=traits.max_output,
+        max_tokens=request.max_output_tokens or traits.max_output,
         stream=True,
         system=history.system,
         tools=tools or _tools_of(history),
@@ -183,7 +184,8 @@ def _may_think(messages: list[Message]) -> bool:
 def _thinking(kind: Thinking, traits: Traits, request: ModelRequest) -> _Thinking | None:
     if kind == "budget":
         budget = _BUDGETS.get(request.reasoning_effort or "", _BUDGETS["medium"])
-        return _Thinking(type="enabled", budget_tokens=min(budget, traits.max_output - _ROOM_TO_ANSWER))
+        most = (request.max_output_tokens or traits.max_output) - _ROOM_TO_ANSWER
+        return _Thinking(type="enabled", budget_tokens=min(budget, most)) if most >= _LEAST_BUDGET else None
     if kind != "adaptive":
         return None
     shown = traits.thinking == "adaptive" and request.reasoning_summary not in (None, "none")
