@@ -102,7 +102,7 @@ class Author:
         self.gates: list[threading.Event] = []
 
     def answer(self, request: RecordedRequest) -> Reply:
-        script = self.scripts[request.json["prompt_cache_key"]]
+        script = self.scripts[request.headers["thread-id"]]
         planned = script.answers.popleft() if script.answers else Planned([], "completed", None, "")
         if planned.end.startswith("http"):
             return error_reply(int(planned.end[4:]), {"error": {"message": "no"}})
