@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from treadle.llm.anthropic.messages import OPENING
+from treadle.llm.anthropic.messages import GO_ON, OPENING
 from treadle.protocol.app.base import encode
 from treadle.server.app import AppServer
 from treadle.testing import AppServerHarness, HarnessClient, MockModel, RecordedRequest
@@ -166,7 +166,7 @@ def roles(request: RecordedRequest) -> list[str]:
 
 def user_texts(request: RecordedRequest) -> list[str]:
     """What the user said, without what an API wants in the user's role so that there is something in it."""
-    return [text for text in request.input_texts("user") if text != OPENING]
+    return [text for text in request.input_texts("user") if text not in (OPENING, GO_ON)]
 
 
 def methods(messages: Sequence[Json]) -> list[str]:

@@ -140,6 +140,7 @@ async def test_retries_end(tmp_path: Path) -> None:
         await check_thread(stage, thread)
 
 
+@pytest.mark.responses_wire  # elsewhere a call counts only when the response is whole
 async def test_what_was_said_before_the_cut_is_kept(tmp_path: Path) -> None:
     """Items that were complete stay, calls are done once, and the next attempt knows of both."""
     async with scene(tmp_path, provider={"stream_max_retries": 1}) as stage:
@@ -249,6 +250,7 @@ async def test_an_interrupt_ends_the_retries(tmp_path: Path, monkeypatch: pytest
         await check_thread(stage, thread)
 
 
+@pytest.mark.responses_wire  # elsewhere a call counts only when the response is whole
 async def test_a_final_failure_ends_calls_that_run(tmp_path: Path) -> None:
     async with scene(tmp_path) as stage:
         stage.model.enqueue_function_call(

@@ -12,7 +12,7 @@ from treadle.agent.starting import MAX_IDLE_GOAL_TURNS
 from treadle.errors import RpcError
 from treadle.testing import MockModel, Usage
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_wire]
 
 COMPLETE = {"status": "complete"}
 

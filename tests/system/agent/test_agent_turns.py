@@ -20,7 +20,7 @@ from treadle.errors import RpcError
 from treadle.protocol.app.inputs import UserInput
 from treadle.testing import ToolCall
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_wire]
 
 
 def _user_texts(stage: Scene) -> list[str]:
@@ -536,4 +536,7 @@ async def test_too_long_an_input_starts_nothing(tmp_path: Path) -> None:
             stage.model.enqueue_assistant_message("a")
         longest = await stage.client.request("turn/start", {"threadId": thread, "input": [*said(half), *said(half)]})
         assert (await stage.end(longest["turn"]["id"]))["status"] == "completed"
-        assert stage.model.requests()[-1].input_texts("user") == [half, half], "and is not lost by that"
+        assert "".join(stage.model.requests()[-1].input_texts("user")).split() in (
+            [half, half],  # where two messages in a row are one
+            [half + half],
+        ), "and is not lost by that"
