@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from treadle.llm.anthropic.messages import GO_ON, OPENING
 from treadle.protocol.app.base import encode
 from treadle.server.app import AppServer
 from treadle.testing import AppServerHarness, HarnessClient, MockModel, RecordedRequest
@@ -161,6 +162,11 @@ def failed(code: str, message: str) -> Json:
 def roles(request: RecordedRequest) -> list[str]:
     """The input as a line of roles and types."""
     return [str(item.get("role") or item.get("type")) for item in request.input]
+
+
+def user_texts(request: RecordedRequest) -> list[str]:
+    """What the user said, without what an API wants in the user's role so that there is something in it."""
+    return [text for text in request.input_texts("user") if text not in (OPENING, GO_ON)]
 
 
 def methods(messages: Sequence[Json]) -> list[str]:

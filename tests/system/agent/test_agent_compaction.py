@@ -11,7 +11,7 @@ from system.agent.scene import Scene, gate, scene, shell
 from treadle.config import COMPACT_PROMPT, SUMMARY_PREFIX
 from treadle.testing import RecordedRequest, Usage
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_wire]
 
 
 async def _compact(stage: Scene, thread: str) -> str:
@@ -28,7 +28,7 @@ def _said(request: RecordedRequest) -> list[tuple[str, str]]:
     told: list[tuple[str, str]] = []
     for item in request.input:
         if item.get("role") in ("user", "assistant"):
-            told.append((item["role"], item["content"][0]["text"]))
+            told += [(item["role"], part["text"]) for part in item["content"]]
         elif item["type"] != "message":
             told.append((item["type"], str(item["call_id"])))
     return told
@@ -51,7 +51,8 @@ async def test_by_hand(tmp_path: Path) -> None:
         stage.model.enqueue_assistant_message("we counted", usage=Usage(input_tokens=50, output_tokens=5))
         assert await _compact(stage, thread) == "completed"
         asked = stage.model.requests()[-1]
-        assert asked.json["tools"] == []
+        if stage.harness.wire_api == "responses":  # the others want to know the tools of a conversation with calls
+            assert asked.json["tools"] == []
         assert asked.last_user_text == COMPACT_PROMPT
         assert [item["type"] for item in stage.completed("contextCompaction")] == ["contextCompaction"]
         await _talk(stage, thread, "three")
@@ -62,7 +63,7 @@ async def test_by_hand(tmp_path: Path) -> None:
             ("user", "two"),
             ("user", "three"),
         ]
-        assert SUMMARY_PREFIX in after.input_texts("developer")
+        assert SUMMARY_PREFIX in "\n".join(after.input_texts("developer"))
         assert [turn["status"] for turn in await stage.read(thread)] == ["completed"] * 4
         assert len([item for item in await stage.items(thread) if item["type"] == "agentMessage"]) == 3
         await check_thread(stage, thread, asked_for=False)

@@ -9,7 +9,7 @@ import pytest
 from system.agent.scene import gate, roles, scene, shell
 from treadle.testing import RecordedRequest
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_wire]
 
 
 def _developer(request: RecordedRequest) -> str:
@@ -41,7 +41,8 @@ async def test_instructions_of_a_thread(tmp_path: Path) -> None:
         stage.model.enqueue_assistant_message("a")
         thread = await stage.start(baseInstructions="be terse", developerInstructions="and kind")
         await stage.run(thread)
-        first, second, *_ = stage.model.single_request().input_texts("developer")
+        told = "\n".join(stage.model.single_request().input_texts("developer"))
+        first, second, *_ = (line for line in told.splitlines() if line)
         assert first == "be terse"
         assert second == "and kind"
 

@@ -47,6 +47,7 @@ HTTP = [
 ]  # fmt: skip
 
 
+@pytest.mark.responses_wire
 @pytest.mark.parametrize(("status", "body", "message", "info"), HTTP)
 async def test_an_http_status_fails_the_turn(tmp_path: Path, status: int, body: Any, message: str, info: Any) -> None:
     async with scene(tmp_path) as stage:
@@ -68,6 +69,7 @@ STREAMS = [
 ]
 
 
+@pytest.mark.responses_wire
 @pytest.mark.parametrize(("last", "message", "info"), STREAMS)
 async def test_a_stream_that_breaks_off_fails_the_turn(tmp_path: Path, last: Any, message: str, info: Any) -> None:
     async with scene(tmp_path) as stage:
@@ -138,6 +140,7 @@ async def test_retries_end(tmp_path: Path) -> None:
         await check_thread(stage, thread)
 
 
+@pytest.mark.responses_wire  # elsewhere a call counts only when the response is whole
 async def test_what_was_said_before_the_cut_is_kept(tmp_path: Path) -> None:
     """Items that were complete stay, calls are done once, and the next attempt knows of both."""
     async with scene(tmp_path, provider={"stream_max_retries": 1}) as stage:
@@ -170,6 +173,7 @@ async def test_a_steer_between_attempts_is_in_the_next_request_at_the_latest(tmp
         await check_thread(stage, thread)
 
 
+@pytest.mark.responses_wire
 async def test_the_provider_says_how_long_to_wait(tmp_path: Path, pauses: list[float | None]) -> None:
     async with scene(tmp_path, provider={"stream_max_retries": 2}) as stage:
         stage.model.enqueue_error(503, {"error": {"message": "later"}}, {"Retry-After": "7"})
@@ -180,6 +184,7 @@ async def test_the_provider_says_how_long_to_wait(tmp_path: Path, pauses: list[f
         assert pauses == [7.0, 1.5]
 
 
+@pytest.mark.responses_wire
 async def test_too_many_requests_are_sent_again_when_the_provider_says(
     tmp_path: Path, pauses: list[float | None]
 ) -> None:
@@ -196,6 +201,7 @@ async def test_too_many_requests_are_sent_again_when_the_provider_says(
         assert notices[0]["additionalDetails"].endswith("429 Too Many Requests: slow down")
 
 
+@pytest.mark.responses_wire
 @pytest.mark.parametrize(
     ("body", "headers", "says"),
     [
@@ -245,6 +251,7 @@ async def test_an_interrupt_ends_the_retries(tmp_path: Path, monkeypatch: pytest
         await check_thread(stage, thread)
 
 
+@pytest.mark.responses_wire  # elsewhere a call counts only when the response is whole
 async def test_a_final_failure_ends_calls_that_run(tmp_path: Path) -> None:
     async with scene(tmp_path) as stage:
         stage.model.enqueue_function_call(

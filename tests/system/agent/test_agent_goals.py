@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from system.agent.order import check_thread
-from system.agent.scene import Json, Scene, gate, scene
+from system.agent.scene import Json, Scene, gate, scene, user_texts
 from treadle.agent.starting import MAX_IDLE_GOAL_TURNS
 from treadle.errors import RpcError
 from treadle.testing import MockModel, Usage
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_wire]
 
 COMPLETE = {"status": "complete"}
 
@@ -45,7 +45,7 @@ async def test_turns_follow_until_the_goal_is_reached(tmp_path: Path) -> None:
             assert any(
                 "<objective>\npaint the fence\n</objective>" in text for text in request.input_texts("developer")
             )
-            assert request.input_texts("user") == []
+            assert user_texts(request) == []
         read = await stage.client.request("thread/goal/get", {"threadId": thread})
         assert read["goal"]["status"] == "complete"
         assert read["goal"]["tokensUsed"] == 40

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from system.agent.order import check_thread
-from system.agent.scene import REPLY, Json, Scene, gate, said, scene, shell
+from system.agent.scene import REPLY, Json, Scene, gate, said, scene, shell, user_texts
 from system.server_process import processes_left, processes_with
 from treadle.agent import departures
 from treadle.agent import turn as turn_module
@@ -20,7 +20,7 @@ from treadle.errors import RpcError
 from treadle.protocol.app.inputs import UserInput
 from treadle.testing import ToolCall
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_wire]
 
 
 def _user_texts(stage: Scene) -> list[str]:
@@ -401,6 +401,7 @@ async def test_a_turn_that_waits_for_a_shell_command_is_still_active(tmp_path: P
 # --- settings and requests -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.responses_wire
 async def test_output_schema_is_for_one_turn(tmp_path: Path) -> None:
     async with scene(tmp_path) as stage:
         schema = {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": False}
@@ -437,7 +438,8 @@ async def test_settings_of_a_turn_stay(tmp_path: Path) -> None:
         assert len(stage.client.told("thread/settings/updated")) == 1
         second = stage.model.requests()[1].json
         assert second["model"] == "other-model"
-        assert second["reasoning"] == {"effort": "high", "summary": "detailed"}
+        if stage.harness.wire_api == "responses":
+            assert second["reasoning"] == {"effort": "high", "summary": "detailed"}
         resumed = await stage.client.request("thread/resume", {"threadId": thread})
         assert resumed["model"] == "other-model"
         assert resumed["reasoningEffort"] == "high"
@@ -471,6 +473,7 @@ async def test_requests_leave_in_the_order_of_their_turns(tmp_path: Path, monkey
     assert list(dict.fromkeys(left)) == list(range(1, 31))
 
 
+@pytest.mark.responses_wire
 async def test_a_request_has_the_shape_of_the_responses_api(tmp_path: Path) -> None:
     async with scene(tmp_path) as stage:
         stage.model.enqueue_assistant_message("a")
@@ -512,7 +515,7 @@ async def test_an_empty_turn_asks_the_model(tmp_path: Path) -> None:
         thread = await stage.start()
         answer = await stage.client.request("turn/start", {"threadId": thread, "input": []})
         assert (await stage.end(answer["turn"]["id"]))["status"] == "completed"
-        assert stage.model.single_request().input_texts("user") == []
+        assert user_texts(stage.model.single_request()) == []
         assert stage.completed("userMessage") == []
 
 
@@ -533,4 +536,7 @@ async def test_too_long_an_input_starts_nothing(tmp_path: Path) -> None:
             stage.model.enqueue_assistant_message("a")
         longest = await stage.client.request("turn/start", {"threadId": thread, "input": [*said(half), *said(half)]})
         assert (await stage.end(longest["turn"]["id"]))["status"] == "completed"
-        assert stage.model.requests()[-1].input_texts("user") == [half, half], "and is not lost by that"
+        assert "".join(stage.model.requests()[-1].input_texts("user")).split() in (
+            [half, half],  # where two messages in a row are one
+            [half + half],
+        ), "and is not lost by that"

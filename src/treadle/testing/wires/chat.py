@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from treadle.testing.wires.responses import dicts
-from treadle.testing.wires.script import CALLS, Event, Growing, Script, delta_of, ending, failure_of, items_of
+from treadle.testing.wires.script import CALLS, Event, Growing, Script, delta_of, ending, failure_of, items_of, name_of
 
 _REASONS: Final = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
@@ -104,7 +104,7 @@ def _common(response: Event, request: Event, kind: str) -> Event:
 
 
 def _call(item: Event, arguments: str) -> Event:
-    return {"id": item["call_id"], "type": "function", "function": {"name": item["name"], "arguments": arguments}}
+    return {"id": item["call_id"], "type": "function", "function": {"name": name_of(item), "arguments": arguments}}
 
 
 def _usage(response: Event) -> Event | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from treadle.testing.replies import frame
 from treadle.testing.wires.responses import dicts
-from treadle.testing.wires.script import CALLS, Event, Growing, Script, delta_of, ending, failure_of, items_of
+from treadle.testing.wires.script import CALLS, Event, Growing, Script, delta_of, ending, failure_of, items_of, name_of
 
 _REASONS: Final = {"max_output_tokens": "max_tokens", "content_filter": "refusal"}
 _ERRORS: Final = {
@@ -27,6 +28,8 @@ _CODES: Final = {
     "slow_down": "overloaded_error",
     "insufficient_quota": "billing_error",
 }
+# Clients have no other place for what the developer says in the middle of a conversation.
+_REMINDER: Final = re.compile(r"<system-reminder>\n?(.*?)\n?</system-reminder>\s*", re.DOTALL)
 _TOO_LONG: Final = "prompt is too long: 200001 tokens > 200000 maximum"
 
 
@@ -117,7 +120,7 @@ def _block(item: Event, text: str) -> dict[str, Any]:
             return {"type": "thinking", "thinking": text, "signature": item.get("encrypted_content") or ""}
         case "reasoning":
             return {"type": "redacted_thinking", "data": item.get("encrypted_content") or ""}
-    return {"type": "tool_use", "id": item["call_id"], "name": item["name"], "input": json.loads(text)}
+    return {"type": "tool_use", "id": item["call_id"], "name": name_of(item), "input": json.loads(text)}
 
 
 def _opened(item: Event) -> Event:
@@ -129,7 +132,7 @@ def _opened(item: Event) -> Event:
             return {"type": "redacted_thinking", "data": item["encrypted_content"]}
         case "reasoning":
             return {"type": "thinking", "thinking": "", "signature": ""}
-    return {"type": "tool_use", "id": item["call_id"], "name": item["name"], "input": {}}
+    return {"type": "tool_use", "id": item["call_id"], "name": name_of(item), "input": {}}
 
 
 def _delta(kind: str, piece: str) -> Event:
@@ -174,18 +177,19 @@ def items(body: Event) -> list[Event]:
 
 
 def _items(message: Event) -> Iterator[Event]:
-    """Blocks that follow each other make one message, up to a call or a result."""
+    """Blocks that follow each other make one message, up to a call, a result, or what is not said by the user."""
     role = "developer" if message.get("role") == "system" else str(message.get("role"))
     kind = "output_text" if role == "assistant" else "input_text"
     said: list[Event] = []
     for part in _parts(message.get("content"), kind):
-        if part.get("type") in ("input_text", "output_text", "input_image"):
+        reminder = _REMINDER.fullmatch(part.get("text") or "")
+        if reminder is None and part.get("type") in ("input_text", "output_text", "input_image"):
             said.append(part)
             continue
         if said:
             yield _said(role, said)
             said = []
-        yield _item(part)
+        yield _item(part) if reminder is None else _said("developer", [{**part, "text": reminder[1]}])
     if said:
         yield _said(role, said)
 

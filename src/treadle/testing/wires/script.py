@@ -80,6 +80,11 @@ class Script:
         return "input"
 
 
+def name_of(call: Event) -> str:
+    """What a tool is called where there are no namespaces."""
+    return f"{call['namespace']}__{call['name']}" if call.get("namespace") else str(call["name"])
+
+
 def delta_of(event: Event) -> str | None:
     """What an event adds to its item. A tool's free text comes when it is whole: it has to be written as JSON."""
     return event.get("delta", "") if event["type"] in _DELTAS else None
