@@ -203,7 +203,7 @@ async def test_too_many_that_wait_are_an_error(server: ModelServer, monkeypatch:
     await waiting(model, 1)
     with pytest.raises(ModelError, match="wait for provider `mock` already") as caught:
         await collect(model, request())
-    assert (caught.value.kind, caught.value.retryable) == ("serverOverloaded", False)
+    assert (caught.value.kind, caught.value.retryable) == ("overloaded", False)
     second.cancel()
     await model.close()
 
