@@ -313,9 +313,10 @@ def test_endless_calls_are_not_kept() -> None:
         read(frames(chunk(many)))
 
 
-def test_an_endless_answer_is_not_kept() -> None:
+@pytest.mark.parametrize("delta", [{"content": "x" * (1 << 20)}, call(0, name="run", arguments="x" * (1 << 20))])
+def test_an_endless_answer_is_not_kept(delta: Json) -> None:
     translator = Translator(WITH_TOOLS)
-    event = SseEvent("", json.dumps(chunk({"content": "x" * (1 << 20)})))
+    event = SseEvent("", json.dumps(chunk(delta)))
     for _ in range(MAX_ANSWER // (1 << 20)):
         translator.receive(event)
     with pytest.raises(ModelError, match="longer than") as caught:

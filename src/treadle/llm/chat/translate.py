@@ -97,8 +97,8 @@ class Translator:
         """What is open goes on, and nothing else happens; None when there is more to it."""
         text, thought, pieces, opened = delta.content, delta.reasoning_content, delta.tool_calls, self._open
         if pieces is not None:
-            alone = len(self._calls) and len(pieces) == 1 and opened is None and not (text or thought)
-            return self._calls.receive(pieces[0]) if alone and not (self._tags and self._tags.holds) else None
+            alone = len(pieces) == 1 and opened is None and not (text or thought)
+            return self._calls.grow(pieces[0]) if alone and not (self._tags and self._tags.holds) else None
         if opened is None or (text and thought):
             return None
         if text:
