@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
 import msgspec
 from msgspec import Raw, Struct
 
@@ -84,7 +87,7 @@ class BlockStart(Struct):
     input: Raw = Raw()
 
 
-read_growth = msgspec.json.Decoder(Growth).decode
-read_event = msgspec.json.Decoder(Event).decode
-read_delta = msgspec.json.Decoder(Delta).decode
-read_block_start = msgspec.json.Decoder(BlockStart).decode
+read_growth: Final[Callable[[str | Raw], Growth]] = msgspec.json.Decoder(Growth).decode
+read_event: Final[Callable[[str | Raw], Event]] = msgspec.json.Decoder(Event).decode
+read_delta: Final[Callable[[str | Raw], Delta]] = msgspec.json.Decoder(Delta).decode
+read_block_start: Final[Callable[[str | Raw], BlockStart]] = msgspec.json.Decoder(BlockStart).decode
