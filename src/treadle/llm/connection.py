@@ -50,8 +50,9 @@ class Connection:
         self._lanes = Lanes(config.stream_idle_timeout_ms / 1000)
         self._target: tuple[str, Target] | None = None  # of the last URL, which is mostly that of the next
 
-    async def send(self, endpoint: Endpoint, body: bytes, departure: Departure | None = None) -> Exchange:
-        """A response with status 200, which the caller reads and closes. Raises `ModelError`."""
+    async def send(self, endpoint: Endpoint, body: bytes | None, departure: Departure | None = None) -> Exchange:
+        """A response with status 200, which the caller reads and closes; without a body it is a GET. Raises
+        `ModelError`."""
         for attempt in range(self._config.request_max_retries + 1):
             try:
                 return await self._send_once(endpoint, body, departure)
@@ -73,7 +74,7 @@ class Connection:
     async def close(self) -> None:
         await self._lanes.close()
 
-    async def _send_once(self, endpoint: Endpoint, body: bytes, departure: Departure | None) -> Exchange:
+    async def _send_once(self, endpoint: Endpoint, body: bytes | None, departure: Departure | None) -> Exchange:
         try:
             lane = await self._lanes.acquire()
         except HttpUnusable as error:
@@ -85,7 +86,9 @@ class Connection:
             raise
         return Exchange(self._lanes, lane, head, self._config)
 
-    async def _ask(self, lane: Lane, endpoint: Endpoint, body: bytes, departure: Departure | None) -> ResponseHead:
+    async def _ask(
+        self, lane: Lane, endpoint: Endpoint, body: bytes | None, departure: Departure | None
+    ) -> ResponseHead:
         try:
             head = await lane.ask(self._build(endpoint, body), departure)
         except Exception as error:
@@ -100,7 +103,7 @@ class Connection:
         # Where the table says that the request will not do better a second time, that holds for a 5xx too.
         raise _Again(failure) if head.status >= 500 and failure.retryable else failure
 
-    def _build(self, endpoint: Endpoint, body: bytes) -> Request:
+    def _build(self, endpoint: Endpoint, body: bytes | None) -> Request:
         if self._target is None or self._target[0] != endpoint.url:
             self._target = endpoint.url, read_url(endpoint.url)
         values = endpoint.headers.items()

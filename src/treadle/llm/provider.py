@@ -113,25 +113,19 @@ def _wrong_types(table: Mapping[str, object]) -> Iterator[tuple[str | None, str]
 
 def _wrong_words(table: Mapping[str, object]) -> Iterator[tuple[str | None, str]]:
     """What has the right type and cannot be used all the same."""
+    from treadle.llm.wire_apis import is_wire_api, wire_api_names  # it needs this module
+
     base_url, wire_api = table.get("base_url"), table.get("wire_api")
     if isinstance(base_url, str) and not _is_usable(base_url):
         yield "base_url", "it is no http or https URL; write it as `https://HOST/v1` or `http://HOST:PORT/v1`"
-    if isinstance(wire_api, str) and (others := _unless_there(wire_api)):
-        words = ", ".join(f"`{word}`" for word in others)
+    if isinstance(wire_api, str) and not is_wire_api(wire_api):
+        words = ", ".join(f"`{word}`" for word in wire_api_names())
         yield "wire_api", f"found `{wire_api[:40]}`, allowed is one of {words}"
     for key in ("http_headers", "env_http_headers"):
         headers = table.get(key)
         for name in headers if isinstance(headers, Mapping) else ():
             if isinstance(name, str) and not _TOKEN.fullmatch(name):
                 yield key, f"{name!r} is no name of an HTTP header"
-
-
-def _unless_there(wire_api: str) -> list[str]:
-    """All wire APIs when this is none of them."""
-    from treadle.llm.wire_apis import BUILT_IN, wire_api_names
-
-    # Only for a name that is not ours the packages of the user are looked through.
-    return [] if wire_api in BUILT_IN or wire_api in (names := wire_api_names()) else names
 
 
 def _is_usable(base_url: str) -> bool:

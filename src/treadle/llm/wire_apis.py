@@ -31,6 +31,15 @@ def wire_api_names() -> list[str]:
     return [*BUILT_IN, *sorted({name for name in _offered() if name not in BUILT_IN})]
 
 
+def is_wire_api(name: str) -> bool:
+    """Whether there is one of this name. Only where it is not ours, other packages are looked at.
+
+    Args:
+        name: Such as `responses`.
+    """
+    return name in BUILT_IN or name in _offered()
+
+
 def find_wire_api(name: str) -> WireApi:
     """The wire API of this name. Raises `UnknownWireApi`.
 
