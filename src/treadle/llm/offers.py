@@ -1,4 +1,4 @@
-"""What a provider offers: its list of models, in the forms that servers give it, with what they say of sizes and prices.
+"""What a provider offers: its list of models, in the forms that servers give it, with the sizes and prices they tell.
 
 Owns the question (`GET /models`) and the reading of the answer. It is asked once, with a deadline: a list is not worth
 waiting for.

@@ -17,6 +17,8 @@ from treadle.llm.offers import MAX_BYTES, Offer, list_offers, read_offers
 from treadle.llm.provider import ProviderConfig, read_provider
 from treadle.llm.responses import WIRE_API
 
+pytestmark = pytest.mark.anyio
+
 KEY = "s3cret-value"
 ENVIRON = {"KEY": KEY}
 
