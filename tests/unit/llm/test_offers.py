@@ -60,7 +60,13 @@ def test_the_list_of_a_gateway_has_prices() -> None:
     (offer,) = read({"data": [entry]})
     price = Price(input=3.0, output=15.0, cached_input=0.3)
     assert offer == Offer(id="v/m", name="Vendor: M", context_window=131072, output_limit=8192, price=price)
-    unpriced = [{"prompt": "-1", "completion": "-1"}, {"prompt": "x", "completion": "1"}, {"prompt": "0"}, [], None]
+    unpriced: list[object] = [
+        {"prompt": "-1", "completion": "-1"},
+        {"prompt": "x", "completion": "1"},
+        {"prompt": "0"},
+        [],
+        None,
+    ]
     assert [read([{**entry, "pricing": each}])[0].price for each in unpriced] == [None] * 5
 
 
