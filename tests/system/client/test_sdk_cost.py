@@ -9,7 +9,7 @@ import pytest
 from treadle import Codex, CodexConfig
 from treadle.testing import AppServerHarness, Usage
 
-USED = Usage(input_tokens=1_000_000, cached_input_tokens=500_000, output_tokens=100_000)
+USED = Usage(input_tokens=100_000, cached_input_tokens=50_000, output_tokens=10_000)
 
 
 def opened(harness: AppServerHarness) -> Codex:
@@ -31,17 +31,17 @@ def test_costs_are_summed_and_kept(tmp_path: Path) -> None:
         price(harness, 10)
         with opened(harness) as codex:
             thread = codex.thread_start(model="mock-model")
-            for total in (6.5, 13.0):
+            for total in (0.65, 1.3):
                 usage = thread.run("go").usage
                 assert usage is not None
-                assert usage.cost_usd == pytest.approx(0.5 * 10 + 0.5 * 1 + 0.1 * 10)
+                assert usage.cost_usd == pytest.approx(0.05 * 10 + 0.05 * 1 + 0.01 * 10)
                 assert usage.thread_cost_usd == pytest.approx(total)
         price(harness, 20)
         with opened(harness) as codex:
             usage = codex.thread_resume(thread.id).run("go").usage
             assert usage is not None
-            assert usage.cost_usd == pytest.approx(13.0)
-            assert usage.thread_cost_usd == pytest.approx(26.0)
+            assert usage.cost_usd == pytest.approx(1.3)
+            assert usage.thread_cost_usd == pytest.approx(2.6)
 
 
 def test_without_a_price_there_is_no_cost(tmp_path: Path) -> None:
