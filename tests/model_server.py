@@ -33,6 +33,7 @@ class Asked:
     path: str
     headers: Mapping[str, str]
     body: Json
+    method: str = "POST"
 
 
 def sse(*events: Json) -> list[bytes]:
@@ -131,8 +132,9 @@ async def _read(connection: int, reader: asyncio.StreamReader) -> Asked:
     head = (await reader.readuntil(b"\r\n\r\n")).decode()
     first, *lines = head.strip().split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    body = await reader.readexactly(int(headers["content-length"]))
-    return Asked(connection, first.split()[1], headers, json.loads(body))
+    body = await reader.readexactly(int(headers["content-length"])) if "content-length" in headers else b"{}"
+    method, path, _ = first.split()
+    return Asked(connection, path, headers, json.loads(body), method)
 
 
 @asynccontextmanager

@@ -26,6 +26,7 @@ class Command(Protocol):
 COMMANDS = {
     "run": ("treadle.cli.run", "run any agent program once: codex, claude, opencode, pi or our own"),
     "engines": ("treadle.cli.engines", "show which agent programs are installed, their versions and logins"),
+    "models": ("treadle.cli.models", "list the models of a provider, with context size and price where known"),
     "doctor": ("treadle.cli.doctor", "try out every installed agent program, and Treadle itself, offline"),
     "app-server": (
         "treadle.cli.app_server",

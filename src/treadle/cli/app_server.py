@@ -158,6 +158,9 @@ async def _serve(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> i
             say(f"treadle app-server listens on {line}")
             tell(url)
             server.warm_up()
+            server.require_config()
+            if server.config_error is None:
+                say(f"treadle app-server: model {server.config.chosen}")
             await stop.wait()
             await listener.close()
         logging.getLogger(__name__).warning("waiting for running turns; a second signal ends them")

@@ -25,7 +25,7 @@ On a terminal everything is shown. Otherwise standard output gets the answer alo
 with --json it gets events as `codex exec --json` prints them.
 
 exit codes:
-  0 done   1 the turn failed, or there is no such thread   2 wrong usage or configuration
+  0 done   1 the turn failed, there is no such thread, or the model cannot be used   2 wrong usage or configuration
   130 interrupted (143 by SIGTERM); with --json: 1 (and ended by SIGTERM)
 
 examples:
@@ -43,8 +43,8 @@ _OTHER_COMMANDS: Final = {
     "review": '`exec review` is not offered; say what to review, as in `treadle exec "review the last commit"`',
 }
 _REFUSED: Final = {
-    "oss": "--oss is not offered; name the server with -c model_provider=NAME and a table [model_providers.NAME]",
-    "local_provider": "--local-provider is not offered; name the server with -c model_provider=NAME",
+    "oss": "--oss is not offered; name the server, as in -c model_provider=ollama (or lmstudio, or vllm)",
+    "local_provider": "--local-provider is not offered; name the server, as in -c model_provider=ollama",
     "approve_for_me": "--approve-for-me is not offered: nobody reviews; choose what may be done with --sandbox",
     "worktree": "--worktree is not offered; make one with `git worktree add DIR` and give it with --cd",
     "ignore_user_config": "--ignore-user-config is not offered; set TREADLE_HOME to a folder without config.toml",

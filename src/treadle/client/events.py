@@ -121,13 +121,14 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 class Usage(Struct, frozen=True, kw_only=True):
-    """Tokens of the thread so far."""
+    """Tokens of the thread so far, and what the turn has cost so far, in dollars (None when that is not known)."""
 
     input_tokens: int
     cached_input_tokens: int
     output_tokens: int
     total_tokens: int
     context_window: int | None
+    cost_usd: float | None = None
     kind: Literal["usage"] = "usage"
 
 
@@ -258,6 +259,7 @@ def _usage(payload: Any) -> Event:
         output_tokens=total.output_tokens,
         total_tokens=total.total_tokens,
         context_window=payload.token_usage.model_context_window,
+        cost_usd=payload.token_usage.cost_usd,
     )
 
 

@@ -41,7 +41,8 @@ class TurnResult(Generic[OutputT]):
         duration_ms: How long it took, in milliseconds.
         final_response: The answer of the agent, or None when it gave none.
         items: What the agent did and said; the user's own message is not among them.
-        usage: The tokens of the thread so far.
+        usage: The tokens of the thread so far; its `cost_usd` is what the turn has cost in dollars, and
+            `thread_cost_usd` the thread, None when a price is not known.
         output: The answer as the `output_type` that was asked for; None without one, and for an interrupted turn.
     """
 

@@ -6,17 +6,21 @@ well; it only has to be configured.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from treadle.config.offered import known_names
 from treadle.config.settings import Config
 from treadle.errors import TreadleError
 from treadle.llm.catalogue import OUTPUT_LIMIT, Price, known_model
-from treadle.llm.known_providers import OFFLINE
+from treadle.llm.known_providers import ANTHROPIC, OFFLINE, OPENAI
 from treadle.protocol.app.models import Model, ModelListParams, ModelListResponse, ReasoningEffortOption
+
+if TYPE_CHECKING:
+    from treadle.llm.offers import Offer
 
 CONTEXT_WINDOW: Final = 272_000
 """Tokens, for a model that nobody has said more about."""
@@ -78,23 +82,49 @@ OFFLINE_MODEL: Final = _model(
 )
 
 
-def models(config: Config) -> tuple[Model, ...]:
-    """All of them, the hidden ones too; exactly one is the default."""
-    return tuple(_marked(config))
+def models(config: Config, offers: Sequence[Offer] = ()) -> tuple[Model, ...]:
+    """All of them, the hidden ones too; exactly one is the default. `offers` is what the provider lists, if it does."""
+    return tuple(_marked(config, _listed(config, offers)))
 
 
-def _marked(config: Config) -> Iterator[Model]:
-    known = (OFFLINE_MODEL, *CATALOG) if config.is_offline else CATALOG
+def _listed(config: Config, offers: Sequence[Offer]) -> list[Model]:
+    if config.is_offline:
+        return [OFFLINE_MODEL, *CATALOG]
+    if not offers:
+        if config.model_provider == ANTHROPIC:
+            return [_model(name, name, "A model of Anthropic") for name in known_names(ANTHROPIC)]
+        return list(CATALOG)
+    described = {model.id: model for model in CATALOG}
+    ids = {offer.id for offer in offers}
+    # OpenAI lists all that it ever had, for speech and pictures too: what we do not know of is there on request.
+    is_openai = config.model_provider == OPENAI
+    others = [
+        _model(offer.id, offer.name, _described(offer), hidden=is_openai)
+        for offer in offers
+        if offer.id not in described
+    ]
+    return [*(model for model in CATALOG if model.id in ids), *others]
+
+
+def _described(offer: Offer) -> str:
+    """What is known of it, in a line."""
+    facts = [f"{offer.context_window:,} tokens of context"] if offer.context_window else []
+    if offer.price is not None:
+        facts.append(f"${offer.price.input:g} in and ${offer.price.output:g} out per million tokens")
+    return ", ".join(facts)
+
+
+def _marked(config: Config, known: list[Model]) -> Iterator[Model]:
     if all(model.id != config.model for model in known):
-        known = (_model(config.model, config.model, f"Configured, from `{config.model_provider}`"), *known)
+        known = [_model(config.model, config.model, f"Configured, from `{config.model_provider}`"), *known]
     for model in known:
         is_default = model.id == config.model
         yield replace(model, is_default=is_default, hidden=model.hidden and not is_default)
 
 
-def list_models(config: Config, params: ModelListParams) -> ModelListResponse:
+def list_models(config: Config, params: ModelListParams, offers: Sequence[Offer] = ()) -> ModelListResponse:
     """One page. A cursor is the number of models before it; raises `InvalidCursor`."""
-    listed = [model for model in models(config) if params.include_hidden or not model.hidden]
+    listed = [model for model in models(config, offers) if params.include_hidden or not model.hidden]
     start = _offset(params.cursor)
     if start > len(listed):
         raise InvalidCursor(f"cursor {start} exceeds total models {len(listed)}")

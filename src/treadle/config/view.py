@@ -35,6 +35,7 @@ def config_view(config: Config, document: Document, *, include_layers: bool = Fa
         for path in _leaves(layer.config)
     }
     defaults = {**dict.fromkeys(_OFFERED), **{key: getattr(config, key) for key in _SHOWN_DEFAULTS}}
+    defaults["model_provider_reason"] = config.chosen.because  # ours: why it is this provider
     return ConfigReadResponse(
         config=merge(defaults, config.document),
         origins=origins,

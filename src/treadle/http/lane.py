@@ -55,11 +55,11 @@ class ProxyRefused(Exception):
 
 
 class Request(Struct, frozen=True):
-    """A POST. Names of `headers` are in lower case."""
+    """A POST, or without a body a GET. Names of `headers` are in lower case."""
 
     target: Target
     headers: list[tuple[bytes, bytes]]
-    body: bytes
+    body: bytes | None
 
     def encode(self, proxy: Target | None) -> bytes:
         """For a server, or for a proxy that passes it on (with TLS it does not see it)."""
@@ -74,6 +74,8 @@ class Request(Struct, frozen=True):
         headers += [header for header in self.headers if header[0] not in dropped]
         if basic is not None:
             headers.append((b"Authorization", basic))
+        if self.body is None:
+            return encode_request(b"GET", path, headers)
         headers.append((b"Content-Length", b"%d" % len(self.body)))
         return encode_request(b"POST", path, headers, self.body)
 

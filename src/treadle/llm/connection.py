@@ -66,13 +66,14 @@ class Connection:
     async def send(
         self,
         endpoint: Endpoint,
-        body: bytes,
+        body: bytes | None,
         departure: Departure | None = None,
         *,
         fair_key: str | None = None,
         on_wait: OnWait | None = None,
     ) -> Exchange:
-        """A response with status 200, which the caller reads and closes. Raises `ModelError`."""
+        """A response with status 200, which the caller reads and closes; without a body it is a GET. Raises
+        `ModelError`."""
         asker = Asker(fair_key or "", departure, on_wait)
         limit, began = self._config.request_max_retries, time.monotonic()
         attempt = 0
@@ -109,8 +110,8 @@ class Connection:
         self._admission.close()
         await self._lanes.close()
 
-    async def _send_once(self, endpoint: Endpoint, body: bytes, asker: Asker) -> Exchange:
-        place = await self._admission.enter(asker, len(body))
+    async def _send_once(self, endpoint: Endpoint, body: bytes | None, asker: Asker) -> Exchange:
+        place = await self._admission.enter(asker, len(body or b""))
         try:
             lane, head, decoder = await self._exchange(endpoint, body, asker.departure)
         except _Refused as refused:
@@ -129,7 +130,7 @@ class Connection:
         self._admission.refused(asker, place, headers, wait or 0.0)
 
     async def _exchange(
-        self, endpoint: Endpoint, body: bytes, departure: Departure | None
+        self, endpoint: Endpoint, body: bytes | None, departure: Departure | None
     ) -> tuple[Lane, ResponseHead, Decoder | None]:
         try:
             lane = await self._lanes.acquire()
@@ -142,7 +143,7 @@ class Connection:
             raise
 
     async def _ask(
-        self, lane: Lane, endpoint: Endpoint, body: bytes, departure: Departure | None
+        self, lane: Lane, endpoint: Endpoint, body: bytes | None, departure: Departure | None
     ) -> tuple[ResponseHead, Decoder | None]:
         """The head of the response, and what decodes its body, if that is needed."""
         try:
@@ -173,7 +174,7 @@ class Connection:
         # Where the table says that the request will not do better a second time, that holds for a 5xx too.
         return _Again(failure) if head.status >= 500 and failure.retryable else failure
 
-    def _build(self, endpoint: Endpoint, body: bytes) -> Request:
+    def _build(self, endpoint: Endpoint, body: bytes | None) -> Request:
         if self._target is None or self._target[0] != endpoint.url:
             self._target = endpoint.url, read_url(endpoint.url)
         values = endpoint.headers.items()

@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from copy import copy
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from treadle.server.handshake import Identity
     from treadle.server.local import LocalClient
     from treadle.server.models import Models
+    from treadle.server.offers import Offers
     from treadle.server.threads import Threads
     from treadle.store.model import Store
     from treadle.transport import Channel
@@ -291,6 +293,7 @@ class AppServer:
         else:
             self.config_error, self.config_warnings = None, loaded.warnings
             self._config = loaded.config
+            logger.info("model: %s", loaded.config.chosen)
 
     def require_config(self) -> None:
         """Have the settings read, if nobody has."""
@@ -317,6 +320,12 @@ class AppServer:
         from treadle.llm.known_providers import OPENAI_KEY_VARIABLE
 
         return self.login_key() or self._environ.get(OPENAI_KEY_VARIABLE, "").strip() or None
+
+    @cached_property
+    def offers(self) -> Offers:
+        from treadle.server.offers import Offers
+
+        return Offers()
 
     @property
     def login(self) -> Login:

@@ -445,7 +445,12 @@ def test_usage_of_many_kinds(usage: Json, expected: TokenUsage | None) -> None:
     [
         (frames({"error": {"message": "worker died", "code": 502}}), "worker died", "server_failed", True),
         (frames({"error": "worker died"}), "worker died", "server_failed", True),
-        (frames(chunk({"content": ""}, "error", error={"message": "worker died"})), "worker died", "server_failed", True),
+        (
+            frames(chunk({"content": ""}, "error", error={"message": "worker died"})),
+            "worker died",
+            "server_failed",
+            True,
+        ),
         (frames({"object": "error", "message": "bad thing", "code": 400}), "bad thing", "server_failed", False),
         (b"event: error\ndata: worker died\n\n", "worker died", "server_failed", True),
         (b'event: error\ndata: {"message": "worker died"}\n\n', "worker died", "server_failed", True),

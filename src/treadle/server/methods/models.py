@@ -5,13 +5,18 @@ from __future__ import annotations
 from treadle.config import InvalidCursor
 from treadle.config import list_models as catalog
 from treadle.errors import INVALID_REQUEST, RpcError
+from treadle.llm.known_providers import OPENAI
 from treadle.protocol.app.models import ModelListResponse, ModelProviderCapabilitiesReadResponse
 from treadle.server.client import Call
 
 
-def list_models(call: Call) -> ModelListResponse:
+async def list_models(call: Call) -> ModelListResponse:
+    server = call.server
+    config = server.shown_config
+    key = server.openai_key if config.model_provider == OPENAI else server.login_key
+    offers = await server.offers.of(config, key)
     try:
-        return catalog(call.server.shown_config, call.params)
+        return catalog(config, call.params, offers)
     except InvalidCursor as error:
         raise RpcError(INVALID_REQUEST, str(error)) from None
 
