@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from treadle.llm.body_reader import BodyReader
 from treadle.llm.chat import Translator
-from treadle.llm.model import ModelEvent, ModelRequest
+from treadle.llm.model import ModelError, ModelEvent, ModelRequest
 
 Json = dict[str, Any]
 REQUEST = ModelRequest(model="m", input=[{"type": "message", "role": "user", "content": "hi"}])
@@ -52,7 +53,17 @@ def read(*pieces: bytes, request: ModelRequest = REQUEST) -> list[ModelEvent]:
     return list(reading(*pieces, request=request))
 
 
-def reading(*pieces: bytes, request: ModelRequest = REQUEST) -> Any:
+def attempt(*pieces: bytes, request: ModelRequest = REQUEST) -> tuple[list[ModelEvent], ModelError | None]:
+    """What came before the error, and the error, if there was one."""
+    events: list[ModelEvent] = []
+    try:
+        events.extend(reading(*pieces, request=request))  # as far as it goes: `extend` keeps what came
+    except ModelError as error:
+        return events, error
+    return events, None
+
+
+def reading(*pieces: bytes, request: ModelRequest = REQUEST) -> Iterator[ModelEvent]:
     reader, translator = BodyReader(), Translator(request)
     for piece in pieces:
         for event in reader.receive(piece):

@@ -24,6 +24,7 @@ from treadle.llm.wire_apis import UnknownWireApi, find_wire_api
 
 _HEADERS: Final = {"accept": "text/event-stream", "content-type": "application/json"}
 MAX_MODELS: Final = 1024  # whose quirks are known; what is forgotten is learned again
+MAX_QUIRKS: Final = 32  # more than any server has; a wire API that always finds another is stopped
 
 
 class ProviderModel:
@@ -76,29 +77,35 @@ class ProviderModel:
         where = endpoint(
             self.config, wire.path, headers, wire.key_header, login_key=self._login_key, environ=self._environ
         )
+        quirks = self._quirks.get(request.model, frozenset())
         while True:
-            asking = Asking(self.config, self._quirks.get(request.model, frozenset()))
+            body = wire.encode(request, Asking(self.config, quirks))
             try:
-                exchange = await self._connection.send(where, wire.encode(request, asking), request.departure)
+                exchange = await self._connection.send(where, body, request.departure)
             except ModelError as error:
-                if not self._learn(error, request.model, asking.quirks):
+                other = self._other_way(error, quirks)
+                if other is None:
                     raise
+                quirks = other
             else:
+                self._learn(request.model, quirks)
                 self._streams.add(stream)
                 return where, exchange
 
-    def _learn(self, error: ModelError, model: str, asked: frozenset[str]) -> bool:
-        """Whether the refusal of what was `asked` is about something that can be left out: then it is, from now on."""
-        if not isinstance(error.answer, HttpFailure):
-            return False
-        quirks = self._wire.other_way(error.answer, asked)
-        if quirks is None or quirks <= asked:
-            return False
-        if model not in self._quirks and len(self._quirks) >= MAX_MODELS:
-            self._quirks.clear()
-        # Others may have learned of it, or of more, while this request was under way.
-        self._quirks[model] = self._quirks.get(model, frozenset()) | quirks
-        return True
+    def _other_way(self, error: ModelError, quirks: frozenset[str]) -> frozenset[str] | None:
+        """What to leave out as well, if the refusal is about something that can be."""
+        if not isinstance(error.answer, HttpFailure) or len(quirks) >= MAX_QUIRKS:
+            return None
+        other = self._wire.other_way(error.answer, quirks)
+        return other if other is not None and other > quirks else None
+
+    def _learn(self, model: str, quirks: frozenset[str]) -> None:
+        """It worked this way: from now on it is asked so at once."""
+        known = self._quirks.get(model, frozenset())
+        if not quirks <= known:
+            if len(self._quirks) >= MAX_MODELS:
+                self._quirks.clear()
+            self._quirks[model] = known | quirks
 
     def _forget(self, stream: ProviderStream) -> None:
         self._streams.discard(stream)

@@ -141,6 +141,8 @@ async def test_a_patch_as_free_text(stage: Stage) -> None:
         await answer(client, thread, "CALL:apply_patch " + json.dumps({"input": PATCH}))
     assert (stage.workspace / "new.txt").read_text() == "made\n"
     last = stage.bodies()[-1]["messages"]
+    tools = {tool["function"]["name"]: tool["function"] for tool in stage.bodies()[0]["tools"]}
+    assert "lark grammar" in tools["apply_patch"]["description"]
     (called,) = [message for message in last if message.get("tool_calls")]
     assert json.loads(called["tool_calls"][0]["function"]["arguments"]) == {"input": PATCH}
 

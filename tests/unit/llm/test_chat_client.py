@@ -11,7 +11,6 @@ import pytest
 
 from chat_wire import chunk, frames, text_frames
 from model_server import DEADLINE, ModelServer, Reply, chunked, close_delimited, model_server, status
-from treadle.llm.chat import quirks as q
 from treadle.llm.client import ProviderModel
 from treadle.llm.items import MessageItem
 from treadle.llm.model import Completed, ItemDone, ModelError, ModelEvent, ModelRequest
@@ -93,11 +92,13 @@ async def test_two_requests_that_are_refused_at_once_both_find_the_other_way(
     assert len(server.asked) == 4
 
 
-async def test_a_refusal_without_another_way_is_asked_once(server: ModelServer, model: ProviderModel) -> None:
-    server.play(refusal("json_schema no"), refusal("json_schema no"), refusal("json_schema no"))
-    with pytest.raises(ModelError, match="json_schema no"):
+async def test_another_way_that_does_not_help_is_forgotten(server: ModelServer, model: ProviderModel) -> None:
+    server.play(refusal("stream_options no"), refusal("stream_options no"), HELLO)
+    with pytest.raises(ModelError, match="stream_options no"):
         await collect(model)
-    assert len(server.asked) == 3, f"once more with {q.JSON_OBJECT}, and with {q.NO_FORMAT}"
+    assert len(server.asked) == 2
+    await collect(model)
+    assert "stream_options" in server.asked[2].body, "what did not help is not remembered"
 
 
 async def test_an_error_as_a_body_with_status_200(server: ModelServer, model: ProviderModel) -> None:

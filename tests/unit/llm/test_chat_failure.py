@@ -127,7 +127,7 @@ def asked_again(status: int, body: Any, *known: str) -> set[str]:
         (400, "'response_format.type' must be 'json_schema' or 'text'", q.JSON_OBJECT),
         (400, "messages[0].role does not support 'system' with this model.", q.AS_DEVELOPER),
         (400, "System role not supported", q.AS_USER),
-        (422, "unknown variant `developer`, expected one of system, user; invalid role", q.AS_USER),
+        (422, "messages[0].role: unknown variant `developer`, expected one of `system`, `user`", q.AS_USER),
         (400, "System message must be at the beginning.", q.SYSTEM_FIRST),
         (500, "Jinja Exception: Conversation roles must alternate user/assistant/user/assistant/...", q.ALTERNATING),
         (400, "Tool call id was call_1 but must be a-z, A-Z, 0-9, with a length of 9.", q.NINE),
@@ -152,6 +152,7 @@ def test_a_schema_is_asked_for_in_three_ways() -> None:
     [
         (400, {"error": {"message": "bad thing"}}),
         (400, {"error": {"message": "Invalid schema for response_format 'x': 'additionalProperties' is required"}}),
+        (400, {"error": {"message": "Invalid parameter: messages with role 'tool' must follow 'tool_calls'."}}),
         (401, {"error": {"message": "stream_options"}}),
         (429, {"error": {"message": "stream_options"}}),
         (422, {"detail": [{"loc": ["body", "model"], "msg": "field required", "input": {"stream_options": 1}}]}),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chat_wire import DONE, USAGE, call, chunk, frames, read, reading, text_frames
+from chat_wire import DONE, USAGE, attempt, call, chunk, frames, read, text_frames
 from treadle.llm.chat import Translator
 from treadle.llm.chat.translate import MAX_ANSWER
 from treadle.llm.items import CustomToolCallItem, FunctionCallItem, Item, MessageItem, OutputItem, ReasoningItem
@@ -144,7 +145,7 @@ def test_the_item_of_a_thought_is_neutral() -> None:
 def test_a_think_tag_may_be_cut_anywhere(places: list[int]) -> None:
     text = " \n<think>\n a < b </thin> c</think>\n\nso <think>x</think>"
     cuts = sorted({0, len(text), *(place for place in places if place < len(text))})
-    pieces = [chunk({"content": text[start:end]}) for start, end in zip(cuts, cuts[1:], strict=False)]
+    pieces = [chunk({"content": text[start:end]}) for start, end in pairwise(cuts)]
     assert texts(*pieces, chunk({}, "stop")) == [("thought", " a < b </thin> c"), ("text", "so <think>x</think>")]
 
 
@@ -312,12 +313,14 @@ def test_endless_calls_are_not_kept() -> None:
         read(frames(chunk(many)))
 
 
-def test_an_endless_answer_is_not_kept() -> None:
+@pytest.mark.parametrize("delta", [{"content": "x" * (1 << 20)}, call(0, name="run", arguments="x" * (1 << 20))])
+def test_an_endless_answer_is_not_kept(delta: Json) -> None:
     translator = Translator(WITH_TOOLS)
-    event = SseEvent("", json.dumps(chunk({"content": "x" * (1 << 20)})))
+    event = SseEvent("", json.dumps(chunk(delta)))
+    for _ in range(MAX_ANSWER // (1 << 20)):
+        translator.receive(event)
     with pytest.raises(ModelError, match="longer than") as caught:
-        for _ in range(MAX_ANSWER // (1 << 20) + 1):
-            translator.receive(event)
+        translator.receive(event)
     assert not caught.value.retryable
 
 
@@ -348,11 +351,10 @@ def test_without_a_finish_reason_done_is_enough(finish: str | None) -> None:
     ],
 )
 def test_without_either_it_was_cut(chunks: list[Json]) -> None:
-    seen: list[ModelEvent] = []
-    with pytest.raises(ModelError, match="stream disconnected before completion") as caught:
-        for event in reading(frames(*chunks, done=False)):
-            seen.append(event)  # noqa: PERF402 - a copy would lose them at the error
-    assert caught.value.retryable
+    seen, error = attempt(frames(*chunks, done=False))
+    assert error is not None
+    assert "stream disconnected before completion" in error.message
+    assert error.retryable
     assert not [item for item in seen if isinstance(item, ItemDone)]
 
 
@@ -370,11 +372,10 @@ def test_nothing_after_done_is_read() -> None:
 @pytest.mark.parametrize("done", [True, False])
 def test_an_answer_that_was_stopped(reason: str, told: str, done: bool) -> None:
     chunks = [chunk({"content": "hi"}), chunk(call(0, id="a", name="run", arguments="{}")), chunk({}, reason)]
-    seen: list[ModelEvent] = []
-    with pytest.raises(ModelError, match=f"Incomplete response returned, reason: {told}") as caught:
-        for event in reading(frames(*chunks, done=done)):
-            seen.append(event)  # noqa: PERF402
-    assert not caught.value.retryable
+    seen, error = attempt(frames(*chunks, done=done))
+    assert error is not None
+    assert error.message == f"Incomplete response returned, reason: {told}"
+    assert not error.retryable
     assert [type(item) for item in items(seen)] == [MessageItem]
 
 
@@ -496,39 +497,34 @@ def outcome(*pieces: bytes) -> tuple[list[Any], str | None]:
     """Events with their ids numbered, as they are made up anew each time; and the error."""
     numbers: dict[str, str] = {}
     told: list[Any] = []
-    error: str | None = None
 
     def number(name: str) -> str:
         return numbers.setdefault(name, f"#{len(numbers)}")
 
-    try:
-        for event in reading(*pieces, request=WITH_TOOLS):
-            match event:
-                case ItemStarted(item) | ItemDone(item):
-                    told.append((type(event), type(item), number(item.id), content_of(item)))
-                case TextDelta() | ReasoningDelta() | ToolInputDelta():
-                    told.append((type(event), number(event.item_id), event.delta))
-                case _:
-                    told.append(event)
-    except ModelError as failure:
-        error = f"{failure.message} {failure.retryable}"
-    return told, error
+    events, error = attempt(*pieces, request=WITH_TOOLS)
+    for event in events:
+        match event:
+            case ItemStarted(item) | ItemDone(item):
+                told.append((type(event), type(item), number(item.id), content_of(item)))
+            case TextDelta() | ReasoningDelta() | ToolInputDelta():
+                told.append((type(event), number(event.item_id), event.delta))
+            case _:
+                told.append(event)
+    return told, None if error is None else f"{error.message} {error.retryable}"
 
 
 @given(STREAMS, st.lists(st.integers(0, 2000), max_size=10))
 def test_any_cut_of_the_bytes_gives_the_same_events(stream: bytes, places: list[int]) -> None:
     cuts = sorted({0, len(stream), *(place for place in places if place < len(stream))})
-    pieces = [stream[start:end] for start, end in zip(cuts, cuts[1:], strict=False)]
+    pieces = [stream[start:end] for start, end in pairwise(cuts)]
     assert outcome(*pieces) == outcome(stream)
 
 
 @given(STREAMS)
 def test_any_stream_is_in_order(stream: bytes) -> None:
-    try:
-        events = read(stream, request=WITH_TOOLS)
-    except ModelError:
-        return
-    check_order(events)
+    events, error = attempt(stream, request=WITH_TOOLS)
+    if error is None:
+        check_order(events)
 
 
 def test_no_truncation_makes_half_a_call() -> None:
@@ -542,14 +538,8 @@ def test_no_truncation_makes_half_a_call() -> None:
     )
     finished = stream.index(b"\n\n", stream.index(b'"finish_reason": "tool_calls"')) + 2
     for end in range(len(stream)):
-        seen: list[ModelEvent] = []
-        try:
-            for event in reading(stream[:end]):
-                seen.append(event)  # noqa: PERF402
-        except ModelError as error:
-            assert end < finished
-            assert error.retryable
-        else:
-            assert end >= finished
+        seen, error = attempt(stream[:end])
+        assert (error is None) == (end >= finished)
+        assert error is None or error.retryable
         made = [item for item in items(seen) if isinstance(item, FunctionCallItem)]
         assert [item.arguments for item in made] == (['{"cmd": "rm -r x"}'] if end >= finished else [])

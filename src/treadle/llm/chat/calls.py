@@ -19,6 +19,8 @@ from treadle.llm.model import ItemDone, ItemStarted, JsonObject, ModelEvent, Mod
 
 # More than any model makes at once; a server that only ever begins calls must not fill the memory.
 MAX_CALLS: Final = 1024
+# Of all calls together; the same for one that never ends.
+MAX_ARGUMENTS: Final = 32 * 1024 * 1024
 
 
 class _Call(Struct):
@@ -60,10 +62,23 @@ class OpenCalls:
         self._new_id = new_id
         self._names: ToolNames | None = None
         self._calls: list[_Call] = []
+        self._last: _Call | None = None
+        self._size = 0
         self._used: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._calls)
+
+    def grow(self, piece: CallPiece) -> list[ModelEvent] | None:
+        """`receive` for what nearly every piece is: more arguments of the last call. None when it is not that."""
+        call, function = self._last, piece.function
+        if call is None or call.tool is None or function is None or call.index != piece.index:
+            return None
+        text = function.arguments
+        if function.name or piece.id or not text or text.__class__ is not str:
+            return None
+        self._append(call, text)
+        return [] if call.tool.is_custom else [ToolInputDelta(call.item_id, text)]
 
     def receive(self, piece: CallPiece) -> list[ModelEvent]:
         function = piece.function
@@ -75,12 +90,13 @@ class OpenCalls:
         call.given_id = call.given_id or piece.id or ""
         call.name = call.name or name
         if text:
-            call.arguments.append(text)
+            self._append(call, text)
         return self._told(call, text)
 
     def drop(self) -> None:
         """What came is not whole, and never will be."""
         self._calls.clear()
+        self._last = None
 
     def done(self) -> list[ModelEvent]:
         """All of them are whole."""
@@ -96,6 +112,7 @@ class OpenCalls:
                 events.append(ToolInputDelta(call.item_id, arguments))
             events.append(ItemDone(_item(call, call.tool, arguments)))
         self._calls.clear()
+        self._last = None
         return events
 
     def _find(self, piece: CallPiece, name: str) -> _Call | None:
@@ -109,10 +126,18 @@ class OpenCalls:
                     return None if _is_another(call, piece, name) else call
         return None if name or not self._calls else self._calls[-1]
 
+    def _append(self, call: _Call, text: str) -> None:
+        self._size += len(text)
+        if self._size > MAX_ARGUMENTS:
+            failure = cut(f"the arguments of tool calls are longer than {MAX_ARGUMENTS} characters")
+            failure.retryable = False  # they would be as long again
+            raise failure
+        call.arguments.append(text)
+
     def _begin(self, piece: CallPiece) -> _Call:
         if len(self._calls) >= MAX_CALLS:
             raise cut(f"the server began more than {MAX_CALLS} tool calls")
-        call = _Call(self._new_id(), piece.index)
+        call = self._last = _Call(self._new_id(), piece.index)
         self._calls.append(call)
         return call
 
@@ -149,12 +174,14 @@ def _is_another(call: _Call, piece: CallPiece, name: str) -> bool:
         return False
     if piece.id and call.given_id and piece.id != call.given_id:
         return True
-    return not (piece.id and piece.id == call.given_id) and _is_whole("".join(call.arguments))
+    return not (piece.id and piece.id == call.given_id) and _is_whole(call.arguments)
 
 
-def _is_whole(arguments: str) -> bool:
+def _is_whole(arguments: list[str]) -> bool:
+    if not arguments or not arguments[-1].endswith("}"):  # without a look at all of it each time
+        return False
     try:
-        msgspec.json.decode(arguments, type=dict)
+        msgspec.json.decode("".join(arguments), type=dict)
     except (msgspec.DecodeError, RecursionError):
         return False
     return True

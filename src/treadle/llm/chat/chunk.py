@@ -2,23 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from treadle.llm.model import TokenUsage
 
 
-class FunctionPiece(Struct):
+class FunctionPiece(Struct, gc=False):
     name: str | None = None
     arguments: Any = None  # a text, but some servers send the object
 
 
-class CallPiece(Struct):
+class CallPiece(Struct, gc=False):
     index: int | None = None
     id: str | None = None
     function: FunctionPiece | None = None
+
+
+# --- chunks by which an open item grows: nearly all there are, so each is decoded into no more than it means ----------
+
+
+class GrowthDelta(Struct, gc=False):
+    content: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[CallPiece] | None = None
+    reasoning: Any = None
+
+
+class GrowthChoice(Struct, gc=False):
+    delta: GrowthDelta | None = None
+    finish_reason: str | None = None
+    index: int | None = None
+
+
+class Growth(Struct, gc=False):
+    choices: list[GrowthChoice] | None = None
+
+
+# --- all others -------------------------------------------------------------------------------------------------------
 
 
 class Detail(Struct):
@@ -46,23 +70,24 @@ class Choice(Struct):
     finish_reason: str | None = None
     index: int | None = None
     message: Delta | None = None
-    usage: Raw = Raw()
+    usage: Any = None
 
 
 class _Groq(Struct):
-    usage: Raw = Raw()
+    usage: Any = None
     error: Any = None
 
 
 class Chunk(Struct):
     choices: list[Choice] | None = None
     id: str | None = None
-    usage: Raw = Raw()
+    usage: Any = None
     error: Any = None
     x_groq: _Groq | None = None
 
 
-decode_chunk = msgspec.json.Decoder(Chunk).decode
+decode_growth: Callable[[str], Growth] = msgspec.json.Decoder(Growth).decode
+decode_chunk: Callable[[str], Chunk] = msgspec.json.Decoder(Chunk).decode
 
 
 def text_in(value: object) -> str:
@@ -105,24 +130,17 @@ class _Usage(Struct):
     reasoning_tokens: int | None = None
 
 
-_usage = msgspec.json.Decoder(_Usage, strict=False)
-
-
-def usage_in(chunk: Chunk) -> Raw | None:
+def usage_in(chunk: Chunk) -> object:
     """Wherever it is."""
-    places = [chunk.usage, chunk.x_groq.usage if chunk.x_groq is not None else None]
-    places += [choice.usage for choice in chunk.choices or ()]
-    for found in places:
-        if found is not None and bytes(found) not in (b"", b"null", b"{}"):
-            return found.copy()
-    return None
+    in_choices = next((choice.usage for choice in chunk.choices or () if choice.usage), None)
+    return chunk.usage or (chunk.x_groq and chunk.x_groq.usage) or in_choices
 
 
-def read_usage(raw: Raw) -> TokenUsage | None:
+def read_usage(found: object) -> TokenUsage | None:
     """None where the numbers cannot be read: that is no reason to lose an answer."""
     try:
-        usage = _usage.decode(raw)
-    except msgspec.DecodeError:
+        usage = msgspec.convert(found, _Usage, strict=False)
+    except msgspec.ValidationError:
         return None
     read = usage.prompt_tokens_details or _InputDetails()
     written = usage.completion_tokens_details or _OutputDetails()

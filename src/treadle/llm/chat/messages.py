@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from msgspec import Struct
+from msgspec.json import encode
 
 from treadle.llm.chat.call_ids import CallIds
 from treadle.llm.chat.history import (
@@ -135,8 +136,6 @@ class _Writer:
         self._texts, self._thoughts, self._calls = [], [], []
 
     def _call(self, item: HistoryItem) -> ToolCall:
-        from msgspec.json import encode
-
         name = self._names.name_of(item.namespace, item.name)
         arguments = encode({"input": item.input}).decode() if item.type == "custom_tool_call" else item.arguments
         return ToolCall(self._ids.take(item.call_id or ""), CalledFunction(name, arguments.strip() or "{}"))

@@ -40,7 +40,7 @@ _REFUSALS: Final[tuple[tuple[re.Pattern[str], tuple[str, ...]], ...]] = (
     (_words(r"system (message|role|prompt)s? (must|should|can only) be (at|the|first)"), (SYSTEM_FIRST, AS_USER)),
     (_words(r"role.*not support.*'system'|'system'.*use 'developer'"), (AS_DEVELOPER, AS_USER)),
     (_words(r"system role (is )?not supported|not support.*system (role|message|prompt|instruction)"), (AS_USER,)),
-    (_words(r"(unknown|invalid|unsupported|unexpected|incorrect).*role|role.*(invalid|not supported)"), (AS_USER,)),
+    (_words(r"unknown variant `(system|developer)`|role[^.]{0,60}(system|developer)[^.]{0,60}not"), (AS_USER,)),
     (_words(r"roles? must alternate|must alternate|alternate user"), (ALTERNATING,)),
     (_words(r"response_format|json_schema|json_object|json mode|structured outputs?"), (JSON_OBJECT, NO_FORMAT)),
 )

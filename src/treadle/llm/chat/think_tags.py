@@ -22,6 +22,11 @@ class ThinkTags:
         self._close: str | None = None  # the tag that ends the thought we are in
         self._held = ""  # what may be the beginning of a tag
 
+    @property
+    def holds(self) -> bool:
+        """Whether something is held back."""
+        return bool(self._held)
+
     def receive(self, text: str) -> list[Piece]:
         text = self._held + text
         self._held = ""

@@ -13,7 +13,19 @@ import msgspec
 from msgspec import Raw, Struct
 
 from treadle.llm.chat.calls import OpenCalls
-from treadle.llm.chat.chunk import Choice, Chunk, Delta, Detail, decode_chunk, read_usage, text_in, thought_in, usage_in
+from treadle.llm.chat.chunk import (
+    Choice,
+    Chunk,
+    Delta,
+    Detail,
+    GrowthDelta,
+    decode_chunk,
+    decode_growth,
+    read_usage,
+    text_in,
+    thought_in,
+    usage_in,
+)
 from treadle.llm.chat.failure import find_error, read_error, stream_failure
 from treadle.llm.chat.think_tags import Piece, ThinkTags
 from treadle.llm.failure import ErrorDetail, cut, failed, incomplete
@@ -63,26 +75,43 @@ class Translator:
         self._tags: ThinkTags | None = ThinkTags()  # until it is settled that no tag follows
         self._blank = {"text": "", "thought": ""}  # before an item: whether there will be one is not known yet
         self._size = 0
-        self._usage: Raw | None = None
+        self._usage: object = None
         self._finished = False
         self._failure: ModelError | None = None
 
     def receive(self, sse: SseEvent) -> list[ModelEvent]:
+        try:
+            choices = decode_growth(sse.data).choices
+        except (msgspec.DecodeError, RecursionError):
+            return self._rest(sse)
+        if choices and len(choices) == 1:
+            choice = choices[0]
+            delta = choice.delta
+            if delta is not None and not choice.finish_reason and not choice.index and delta.reasoning is None:
+                grown = self._growth(delta)
+                if grown is not None:
+                    return grown
+        return self._rest(sse)
+
+    def _growth(self, delta: GrowthDelta) -> list[ModelEvent] | None:
+        """What is open goes on, and nothing else happens; None when there is more to it."""
+        text, thought, pieces, opened = delta.content, delta.reasoning_content, delta.tool_calls, self._open
+        if pieces is not None:
+            alone = len(pieces) == 1 and opened is None and not (text or thought)
+            return self._calls.grow(pieces[0]) if alone and not (self._tags and self._tags.holds) else None
+        if opened is None or (text and thought):
+            return None
+        if text:
+            return [self._grown(opened, text)] if opened.kind == "text" and self._tags is None else None
+        return [self._grown(opened, thought)] if thought and opened.kind == "thought" else None
+
+    def _rest(self, sse: SseEvent) -> list[ModelEvent]:
         try:
             chunk = decode_chunk(sse.data)
         except (msgspec.DecodeError, RecursionError):
             return self._other(sse)
         if chunk.choices is None and usage_in(chunk) is None:
             return self._other(sse)
-        choices, opened = chunk.choices, self._open
-        if opened is not None and choices and self._tags is None:
-            # Nearly all there are: the message or the thought goes on, and nothing else happens.
-            choice = choices[0]
-            delta = choice.delta
-            if delta is not None and not choice.finish_reason and delta.tool_calls is None and not choice.index:
-                text, thought = delta.content, delta.reasoning_content
-                if text and not thought and opened.kind == "text" and text.__class__ is str and delta.reasoning is None:
-                    return [self._grown(opened, text)]
         return self._chunk(chunk)
 
     def end(self) -> list[ModelEvent]:
