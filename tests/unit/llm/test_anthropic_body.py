@@ -159,6 +159,12 @@ def test_a_call_without_a_result_and_a_result_without_a_call() -> None:
     ]
 
 
+def test_a_result_belongs_to_the_call_before_it() -> None:
+    made = messages(said("x"), output("a", "early"), call("a"), output("a", "late"))
+    assert made[0] == ("user", [text("x"), text("Output of a tool:"), text("early")])
+    assert made[2] == ("user", [result("a", "late")])
+
+
 def test_ids_are_valid_and_different_and_stay_with_their_results() -> None:
     made = messages(said("x"), call("a b/ü"), output("a b/ü", "1"), call("a b/ü"), output("a b/ü", "2"), call(""))
     ids = [block["id"] for role, blocks in made if role == "assistant" for block in blocks]
@@ -284,6 +290,14 @@ def test_a_budget_is_not_given_in_the_middle_of_calls_that_no_thought_led_to() -
     assert "thinking" in body(said("x"), thought(model=model), call("a"), output("a"), **told)
     assert "thinking" not in body(said("x"), call("a"), output("a"), **told)
     assert "thinking" in body(said("x"), call("a"), output("a"), answer("done"), said("y"), **told)
+
+
+def test_an_answer_may_be_limited() -> None:
+    told: Json = {"model": "claude-sonnet-4-5", "reasoning_effort": "high"}
+    assert body(said("x"), **told)["max_tokens"] == 64_000
+    short = body(said("x"), max_output_tokens=3_000, **told)
+    assert (short["max_tokens"], short["thinking"]["budget_tokens"]) == (3_000, 1_976)
+    assert "thinking" not in body(said("x"), max_output_tokens=2_000, **told)
 
 
 def test_a_schema() -> None:

@@ -14,7 +14,7 @@ from anthropic_rules import check_rules
 from model_server import sse
 from treadle.llm.anthropic import translate
 from treadle.llm.anthropic.body import encode_body
-from treadle.llm.anthropic.translate import MAX_OPEN, Translator
+from treadle.llm.anthropic.translate import MAX_BLOCKS, Translator
 from treadle.llm.items import (
     CustomToolCallItem,
     FunctionCallItem,
@@ -329,7 +329,7 @@ def test_what_does_not_fit_is_passed_on(event: Json) -> None:
 
 def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ModelError, match="blocks"):
-        feed(start(), *(begin(index, {"type": "text", "text": ""}) for index in range(MAX_OPEN + 1)))
+        feed(start(), *(begin(index, {"type": "text", "text": ""}) for index in range(MAX_BLOCKS + 1)))
     monkeypatch.setattr(translate, "MAX_CHARS", 10)
     with pytest.raises(ModelError, match="longer than 10") as caught:
         feed(start(), *text(0, "12345678901"))

@@ -6,20 +6,22 @@ cache. The conversation itself is made in `messages`.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
 from treadle.llm.anthropic.blocks import CacheControl, Image, RedactedThought, Text, Thought, ToolResult
 from treadle.llm.anthropic.messages import History, Message, read_history
-from treadle.llm.anthropic.names import Named, ToolNames
+from treadle.llm.anthropic.names import Named, ToolNames, tool_names
 from treadle.llm.anthropic.quirks import AS_BUDGET, NO_CACHE, NO_THINKING, NO_THOUGHTS, SCHEMA_AS_TEXT
 from treadle.llm.anthropic.traits import Thinking, Traits, traits_of
 from treadle.llm.model import JsonObject, ModelRequest
 from treadle.llm.wire_api import Asking
 
 _BUDGETS: Final = {"minimal": 1_024, "low": 4_096, "medium": 10_000, "high": 20_000, "xhigh": 30_000, "max": 30_000}
+_LEAST_BUDGET: Final = 1_024  # the API takes no less
 _ROOM_TO_ANSWER: Final = 1_024
 _ANY_INPUT: Final[dict[str, object]] = {"type": "object", "properties": {}}
 _FREE_TEXT: Final[dict[str, object]] = {
@@ -29,7 +31,7 @@ _FREE_TEXT: Final[dict[str, object]] = {
 }
 
 
-class _Tool(Struct, omit_defaults=True, kw_only=True):
+class _Tool(Struct, frozen=True, omit_defaults=True, kw_only=True):
     name: str
     description: str | None = None
     input_schema: Raw | dict[str, object]
@@ -80,11 +82,11 @@ def encode_body(request: ModelRequest, asking: Asking) -> bytes:
     """JSON for `POST …/messages`."""
     quirks = asking.quirks
     traits = traits_of(request.model)
-    names = ToolNames(request.tools)
+    names = tool_names(request.tools)
     history = read_history(request.input, request.model, names, thoughts=NO_THOUGHTS not in quirks)
     if request.instructions and request.instructions.strip():
         history.system.insert(0, Text(text=request.instructions))
-    tools = [_tool(named) for named in names.all.values()]
+    tools = list(_tools(names))
     schema = request.output_schema
     if schema is not None and (not traits.schemas or SCHEMA_AS_TEXT in quirks):
         history.system.append(Text(text=_schema_as_text(schema)))
@@ -92,7 +94,7 @@ def encode_body(request: ModelRequest, asking: Asking) -> bytes:
     kind = _thinking_kind(traits, request, history, quirks)
     body = _Body(
         model=request.model,
-        max_tokens=traits.max_output,
+        max_tokens=request.max_output_tokens or traits.max_output,
         stream=True,
         system=history.system,
         tools=tools or _tools_of(history),
@@ -107,6 +109,11 @@ def encode_body(request: ModelRequest, asking: Asking) -> bytes:
 
 
 # --- tools -----------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=8)
+def _tools(names: ToolNames) -> tuple[_Tool, ...]:
+    return tuple(_tool(named) for named in names.all.values())
 
 
 def _tool(named: Named) -> _Tool:
@@ -177,7 +184,8 @@ def _may_think(messages: list[Message]) -> bool:
 def _thinking(kind: Thinking, traits: Traits, request: ModelRequest) -> _Thinking | None:
     if kind == "budget":
         budget = _BUDGETS.get(request.reasoning_effort or "", _BUDGETS["medium"])
-        return _Thinking(type="enabled", budget_tokens=min(budget, traits.max_output - _ROOM_TO_ANSWER))
+        most = (request.max_output_tokens or traits.max_output) - _ROOM_TO_ANSWER
+        return _Thinking(type="enabled", budget_tokens=min(budget, most)) if most >= _LEAST_BUDGET else None
     if kind != "adaptive":
         return None
     shown = traits.thinking == "adaptive" and request.reasoning_summary not in (None, "none")
@@ -231,7 +239,7 @@ def _mark_prefix(body: _Body) -> None:
     if body.system:
         body.system[0].cache_control = body.system[-1].cache_control = CacheControl()
     elif body.tools:
-        body.tools[-1].cache_control = CacheControl()
+        body.tools[-1] = structs.replace(body.tools[-1], cache_control=CacheControl())  # others have the same tools
     said = [message for message in body.messages if message.role == "user"]
     for message in said[-2:]:
         block = message.content[-1]

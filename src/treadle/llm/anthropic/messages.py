@@ -34,6 +34,7 @@ OPENING: Final = "(The conversation begins with an answer.)"
 GO_ON: Final = "Go on."
 _CALLS: Final = ("function_call", "custom_tool_call")
 _OUTPUTS: Final = ("function_call_output", "custom_tool_call_output")
+_ANSWERS: Final = frozenset({*_CALLS, "reasoning", "anthropic_block"})
 _OURS: Final = re.compile(r"(?:fc|ctc)_(.+)_\d+")
 
 
@@ -64,9 +65,7 @@ class Item(Struct):
     @property
     def is_answer(self) -> bool:
         """Whether the model wrote it."""
-        return self.type in (*_CALLS, "reasoning", "anthropic_block") or (
-            self.type == "message" and self.role == "assistant"
-        )
+        return self.role == "assistant" if self.type == "message" else self.type in _ANSWERS
 
 
 class Message(Struct):
@@ -102,7 +101,9 @@ def read_history(items: Sequence[JsonObject], model: str, names: ToolNames, *, t
 
 def _grouped(items: list[Item]) -> list[Item]:
     """With the calls of one response together: the output of a quick one may have come before the next call did."""
-    responses = [_response_of(item) for item in items]
+    responses = [None if item.id is None else _response_of(item) for item in items]
+    if not any(responses):
+        return items
     last = {response: index for index, response in enumerate(responses)}
     ordered: list[Item] = []
     held: list[Item] = []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -15,6 +16,7 @@ from msgspec import Raw, Struct
 from treadle.llm.model import JsonObject
 
 MAX_NAME: Final = 64
+_VALID: Final = re.compile(r"[a-zA-Z0-9_-]+")
 _OTHER: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _HASH: Final = 8
 
@@ -43,7 +45,7 @@ _tool = msgspec.json.Decoder(Tool)
 
 def valid(text: str, limit: int = MAX_NAME) -> str:
     """The same if it is valid; else one that stays different from others, and is the same every time."""
-    if text and len(text) <= limit and not _OTHER.search(text):
+    if len(text) <= limit and _VALID.fullmatch(text):
         return text
     return _OTHER.sub("_", text)[: limit - _HASH - 1] + "_" + _short_hash(text)
 
@@ -53,9 +55,9 @@ def wire_name(namespace: str | None, name: str) -> str:
 
 
 class ToolNames:
-    """The tools of a request that can be offered over this API, in order."""
+    """The tools of a request that can be offered over this API, in order. Use `tool_names` to make one."""
 
-    def __init__(self, specs: Sequence[JsonObject]) -> None:
+    def __init__(self, specs: Sequence[bytes]) -> None:
         self.all: dict[str, Named] = {}
         for spec in specs:
             tool = _read(spec)
@@ -101,8 +103,16 @@ def _short_hash(text: str) -> str:
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH]
 
 
-def _read(spec: JsonObject) -> Tool:
+def _read(spec: bytes) -> Tool:
     try:
-        return _tool.decode(spec if isinstance(spec, Raw) else msgspec.json.encode(spec))
+        return _tool.decode(spec)
     except (msgspec.DecodeError, RecursionError):
         return Tool()
+
+
+def tool_names(specs: Sequence[JsonObject]) -> ToolNames:
+    """They are the same for many requests, so they are read once."""
+    return _tool_names(tuple(bytes(spec) if isinstance(spec, Raw) else msgspec.json.encode(spec) for spec in specs))
+
+
+_tool_names = lru_cache(maxsize=8)(ToolNames)

@@ -13,8 +13,25 @@ import msgspec
 from msgspec import Raw, Struct
 
 from treadle.llm.anthropic.failure import ApiError, stopped, stream_failure
+from treadle.llm.anthropic.incoming import (
+    BlockStart,
+    Delta,
+    Event,
+    InputGrowth,
+    Message,
+    OutputDetails,
+    SignatureGrowth,
+    StopDetails,
+    TextGrowth,
+    ThinkingGrowth,
+    Usage,
+    read_block_start,
+    read_delta,
+    read_event,
+    read_growth,
+)
 from treadle.llm.anthropic.messages import call_item_id
-from treadle.llm.anthropic.names import ToolNames
+from treadle.llm.anthropic.names import ToolNames, tool_names
 from treadle.llm.anthropic.seal import Seal
 from treadle.llm.failure import cut
 from treadle.llm.items import CustomToolCallItem, FunctionCallItem, MessageItem, OtherItem, OutputItem, ReasoningItem
@@ -35,93 +52,12 @@ from treadle.llm.model import (
 from treadle.llm.sse import SseEvent
 
 # More than any response has, of blocks and of text in them; a server that never ends must not fill the memory.
-MAX_OPEN: Final = 4096
+MAX_BLOCKS: Final = 4096
 MAX_CHARS: Final = 64 * 1024 * 1024
 
 Kind: TypeAlias = Literal["text", "thinking", "redacted", "call", "other"]
 
 
-# --- deltas: nearly all there are ------------------------------------------------------------------------------------
-
-
-class _TextGrowth(Struct, gc=False, tag_field="type", tag="text_delta"):
-    text: str
-
-
-class _InputGrowth(Struct, gc=False, tag_field="type", tag="input_json_delta"):
-    partial_json: str
-
-
-class _ThinkingGrowth(Struct, gc=False, tag_field="type", tag="thinking_delta"):
-    thinking: str
-
-
-class _SignatureGrowth(Struct, gc=False, tag_field="type", tag="signature_delta"):
-    signature: str
-
-
-class _Growth(Struct, tag_field="type", tag="content_block_delta"):
-    index: int
-    delta: _TextGrowth | _InputGrowth | _ThinkingGrowth | _SignatureGrowth
-
-
-# --- all others ------------------------------------------------------------------------------------------------------
-
-
-class _OutputDetails(Struct):
-    thinking_tokens: int | None = None
-
-
-class _Usage(Struct):
-    """All of it is counted from the beginning of the response, wherever it is told."""
-
-    input_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    output_tokens: int | None = None
-    output_tokens_details: _OutputDetails | None = None
-
-
-class _Message(Struct):
-    id: str = ""
-    usage: _Usage | None = None
-
-
-class _StopDetails(Struct):
-    category: str | None = None
-    explanation: str | None = None
-
-
-class _Delta(Struct):
-    stop_reason: str | None = None
-    stop_details: _StopDetails | None = None
-
-
-class _Event(Struct):
-    type: str
-    index: int = -1
-    message: _Message | None = None
-    content_block: Raw = Raw()
-    delta: Raw = Raw()
-    usage: _Usage | None = None
-    error: ApiError | None = None
-
-
-class _BlockStart(Struct):
-    type: str = ""
-    text: str = ""
-    thinking: str = ""
-    signature: str = ""
-    data: str = ""
-    id: str = ""
-    name: str = ""
-    input: Raw = Raw()
-
-
-_growth = msgspec.json.Decoder(_Growth)
-_event = msgspec.json.Decoder(_Event)
-_delta = msgspec.json.Decoder(_Delta)
-_block_start = msgspec.json.Decoder(_BlockStart)
 _object = msgspec.json.Decoder(dict[str, Raw])
 
 
@@ -130,7 +66,7 @@ class _Open(Struct):
 
     kind: Kind
     item_id: str
-    start: _BlockStart
+    start: BlockStart
     raw: Raw
     texts: list[str] = []
     signature: str = ""
@@ -147,16 +83,17 @@ class Translator:
         self._names: ToolNames | None = None
         self._id = ""
         self._open: dict[int, _Open] = {}
-        self._held: list[tuple[int, _Open]] = []  # calls that have ended, and may not be whole
+        self._seen: set[int] = set()  # indexes of all blocks so far: each is an item of its own
+        self._held: list[_Open] = []  # calls that have ended, and may not be whole
         self._reason: str | None = None
-        self._usage: _Usage | None = None
+        self._usage: Usage | None = None
         self._chars = 0
         self._done = 0
 
     def receive(self, sse: SseEvent) -> list[ModelEvent]:
         data = sse.data
         try:
-            event = _growth.decode(data)
+            event = read_growth(data)
         except (msgspec.DecodeError, RecursionError):
             return self._other(sse)
         block = self._open.get(event.index)
@@ -171,13 +108,13 @@ class Translator:
     # --- growth ---
 
     def _grow(
-        self, block: _Open, delta: _TextGrowth | _InputGrowth | _ThinkingGrowth | _SignatureGrowth
+        self, block: _Open, delta: TextGrowth | InputGrowth | ThinkingGrowth | SignatureGrowth
     ) -> list[ModelEvent] | None:
         """None for a delta of another kind than the block's."""
         kind = block.kind
-        if isinstance(delta, _TextGrowth):
+        if isinstance(delta, TextGrowth):
             return self._text(block, delta.text) if kind == "text" else None
-        if isinstance(delta, _InputGrowth):
+        if isinstance(delta, InputGrowth):
             if kind not in ("call", "other"):
                 return None
             self._keep(block, delta.partial_json)
@@ -185,7 +122,7 @@ class Translator:
             return [ToolInputDelta(block.item_id, delta.partial_json)] if streamed else []
         if kind != "thinking":
             return None
-        if isinstance(delta, _ThinkingGrowth):
+        if isinstance(delta, ThinkingGrowth):
             return self._thought(block, delta.thinking)
         block.signature += delta.signature
         return []
@@ -219,7 +156,7 @@ class Translator:
         if sse.data == "[DONE]":
             return []
         try:
-            event = _event.decode(sse.data)
+            event = read_event(sse.data)
             told = self._translate(event)
         except (msgspec.DecodeError, RecursionError):
             if sse.event == "error":
@@ -227,7 +164,7 @@ class Translator:
             return [UnknownEvent(sse.event, sse.data)]
         return [UnknownEvent(event.type, sse.data)] if told is None else told
 
-    def _translate(self, event: _Event) -> list[ModelEvent] | None:
+    def _translate(self, event: Event) -> list[ModelEvent] | None:
         """None for an event that is not known, or belongs to nothing."""
         match event.type:
             case "content_block_start":
@@ -235,10 +172,10 @@ class Translator:
             case "content_block_stop":
                 return self._block_stop(event.index)
             case "message_start":
-                return self._message_start(event.message or _Message())
+                return self._message_start(event.message or Message())
             case "message_delta":
                 self._count(event.usage)
-                return self._message_delta(_delta.decode(event.delta) if bytes(event.delta) else _Delta())
+                return self._message_delta(read_delta(event.delta) if bytes(event.delta) else Delta())
             case "message_stop":
                 return self._message_stop()
             case "ping":
@@ -247,20 +184,21 @@ class Translator:
                 raise stream_failure(event.error or ApiError())
         return None
 
-    def _message_start(self, message: _Message) -> list[ModelEvent] | None:
+    def _message_start(self, message: Message) -> list[ModelEvent] | None:
         if self._id:
             return None
         self._id = message.id or f"msg_{os.urandom(12).hex()}"
         self._count(message.usage)
         return [Created(self._id)]
 
-    def _block_start(self, event: _Event) -> list[ModelEvent] | None:
+    def _block_start(self, event: Event) -> list[ModelEvent] | None:
         index = event.index
-        if index in self._open or not bytes(event.content_block):
+        if index in self._seen or not bytes(event.content_block):
             return None
-        if len(self._open) >= MAX_OPEN:
-            raise cut(f"the server opened more than {MAX_OPEN} blocks")
-        start = _block_start.decode(event.content_block)
+        if len(self._seen) >= MAX_BLOCKS:
+            raise cut(f"the response has more than {MAX_BLOCKS} blocks")
+        self._seen.add(index)
+        start = read_block_start(event.content_block)
         block = self._opened(index, start, event.content_block.copy())
         self._open[index] = block
         if block.kind == "text":
@@ -268,7 +206,7 @@ class Translator:
         begun: list[ModelEvent] = [self._start(block)]
         return begun + self._thought(block, start.thinking) if block.kind == "thinking" else begun
 
-    def _opened(self, index: int, start: _BlockStart, raw: Raw) -> _Open:
+    def _opened(self, index: int, start: BlockStart, raw: Raw) -> _Open:
         kind = _KINDS.get(start.type, "other")
         if kind != "call":
             return _Open(kind, f"{self._id or 'msg'}_{index}", start, raw, signature=start.signature)
@@ -278,7 +216,7 @@ class Translator:
 
     def _tool(self, wire: str) -> tuple[str | None, str, bool]:
         if self._names is None:
-            self._names = ToolNames(self._request.tools)
+            self._names = tool_names(self._request.tools)
         named = self._names.all.get(wire)
         return (None, wire, False) if named is None else (named.namespace, named.tool.name, named.tool.type == "custom")
 
@@ -291,24 +229,24 @@ class Translator:
         if block is None:
             return None
         if block.kind == "call" and not _is_whole(block):
-            self._held.append((index, block))
+            self._held.append(block)
             return []
         if not block.started:  # a text without a word
             return []
         self._done += 1
         return [ItemDone(self._item(block))]
 
-    def _message_delta(self, delta: _Delta) -> list[ModelEvent]:
+    def _message_delta(self, delta: Delta) -> list[ModelEvent]:
         if delta.stop_reason is None:
             return []
         self._reason = delta.stop_reason
-        details = delta.stop_details or _StopDetails()
+        details = delta.stop_details or StopDetails()
         failure = stopped(delta.stop_reason, details.explanation or details.category)
         if failure is not None:
             raise failure
         held, self._held = self._held, []
         self._done += len(held)
-        return [ItemDone(self._item(block)) for _, block in held]
+        return [ItemDone(self._item(block)) for block in held]
 
     def _message_stop(self) -> list[ModelEvent]:
         if self._held:
@@ -317,11 +255,11 @@ class Translator:
         paused = self._reason == "pause_turn" and self._done > 0  # else it would be asked the same for ever
         return [Completed(self._id, None if self._usage is None else _counted(self._usage), paused)]
 
-    def _count(self, usage: _Usage | None) -> None:
+    def _count(self, usage: Usage | None) -> None:
         if usage is None:
             return
-        known = self._usage or _Usage()
-        for name in _Usage.__struct_fields__:
+        known = self._usage or Usage()
+        for name in Usage.__struct_fields__:
             value = getattr(usage, name)
             if value is not None:
                 setattr(known, name, value)
@@ -406,25 +344,22 @@ def _with_input(block: _Open, text: str) -> Raw:
     if not text:
         return block.raw
     try:
-        return Raw(msgspec.json.encode({**_object.decode(block.raw), "input": Raw(msgspec.json.encode(_plain(text)))}))
+        msgspec.json.decode(text)
+        return _raw({**_object.decode(block.raw), "input": Raw(text.encode())})
     except (msgspec.DecodeError, RecursionError):
         return block.raw
-
-
-def _plain(text: str) -> object:
-    return msgspec.json.decode(text)
 
 
 def _raw(value: object) -> Raw:
     return Raw(msgspec.json.encode(value))
 
 
-def _counted(usage: _Usage) -> TokenUsage:
+def _counted(usage: Usage) -> TokenUsage:
     """`input_tokens` of this API is without what was read from the cache or written to it."""
     read, written = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
     tokens = (usage.input_tokens or 0) + read + written
     output = usage.output_tokens or 0
-    details = usage.output_tokens_details or _OutputDetails()
+    details = usage.output_tokens_details or OutputDetails()
     return TokenUsage(
         input_tokens=tokens,
         cached_input_tokens=read,
