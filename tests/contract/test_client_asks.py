@@ -205,6 +205,7 @@ class City:
     people: int
 
 
+@pytest.mark.responses_wire
 async def test_an_answer_of_a_type(stage: Stage) -> None:
     stage.model.enqueue_assistant_message(json.dumps({"name": "Oslo", "people": 700_000}))
     async with stage.codex() as codex:

@@ -159,6 +159,7 @@ def test_a_resumed_run_has_the_same_thread_and_the_usage_of_both(stage: Stage) -
     assert [part["type"] for part in last.input[-1]["content"]].count("input_image") == 1
 
 
+@pytest.mark.responses_wire
 def test_a_resumed_run_goes_by_what_holds_now(stage: Stage) -> None:
     """And not by the permissions that the thread once had."""
     for _ in range(2):
