@@ -442,18 +442,23 @@ def test_usage_of_many_kinds(usage: Json, expected: TokenUsage | None) -> None:
 @pytest.mark.parametrize(
     ("body", "message", "kind", "retryable"),
     [
-        (frames({"error": {"message": "worker died", "code": 502}}), "worker died", "other", True),
-        (frames({"error": "worker died"}), "worker died", "other", True),
-        (frames(chunk({"content": ""}, "error", error={"message": "worker died"})), "worker died", "other", True),
-        (frames({"object": "error", "message": "bad thing", "code": 400}), "bad thing", "other", False),
-        (b"event: error\ndata: worker died\n\n", "worker died", "other", True),
-        (b'event: error\ndata: {"message": "worker died"}\n\n', "worker died", "other", True),
+        (frames({"error": {"message": "worker died", "code": 502}}), "worker died", "server_failed", True),
+        (frames({"error": "worker died"}), "worker died", "server_failed", True),
+        (
+            frames(chunk({"content": ""}, "error", error={"message": "worker died"})),
+            "worker died",
+            "server_failed",
+            True,
+        ),
+        (frames({"object": "error", "message": "bad thing", "code": 400}), "bad thing", "refused", False),
+        (b"event: error\ndata: worker died\n\n", "worker died", "server_failed", True),
+        (b'event: error\ndata: {"message": "worker died"}\n\n', "worker died", "server_failed", True),
         (frames({"error": {"code": "context_length_exceeded"}}), "context window", "context_too_long", False),
         (frames({"error": {"message": "prompt is too long"}}), "context window", "context_too_long", False),
-        (b'{"error": {"message": "worker died"}}', "worker died", "other", True),
-        (b'\n {\n "detail": "worker died"\n}', "worker died", "other", True),
-        (b'{"error": {"message": "no such key", "code": 401}}', "no such key", "other", False),
-        (b"<html>hello</html>", "stream disconnected", "other", True),
+        (b'{"error": {"message": "worker died"}}', "worker died", "server_failed", True),
+        (b'\n {\n "detail": "worker died"\n}', "worker died", "server_failed", True),
+        (b'{"error": {"message": "no such key", "code": 401}}', "no such key", "unauthorized", False),
+        (b"<html>hello</html>", "stream disconnected", "cut", True),
     ],
 )
 def test_an_error_with_status_200(body: bytes, message: str, kind: str, retryable: bool) -> None:
