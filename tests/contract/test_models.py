@@ -1,16 +1,18 @@
-"""What every model does: one suite over the Responses API and the offline model."""
+"""What every model does: one suite over every provider that has a name, and the offline model."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
 from typing import Any
 
 import pytest
 
+from contract.wire_plays import DIALECTS, Answer
 from model_server import DEADLINE, ModelServer, chunked, model_server, sse, text_events
 from treadle.llm.client import ProviderModel
+from treadle.llm.known_providers import KNOWN
 from treadle.llm.model import (
     Completed,
     Created,
@@ -34,7 +36,6 @@ REQUEST = ModelRequest(model="m", input=[{"type": "message", "role": "user", "co
 @pytest.fixture
 async def server() -> AsyncIterator[ModelServer]:
     async with asyncio.timeout(DEADLINE), model_server() as running:
-        running.play(*(chunked(sse(*text_events("hello"))) for _ in range(20)))
         yield running
 
 
@@ -42,14 +43,20 @@ def _responses(server: ModelServer) -> Model:
     return ProviderModel(read_provider("mock", {"base_url": server.base_url, "request_max_retries": 0}))
 
 
-def _offline(server: ModelServer) -> Model:
-    return OfflineModel()
+def _provided(name: str, server: ModelServer) -> Model:
+    """The provider of this name, with all its own settings but for where it is; the server speaks as it does."""
+    table = {**KNOWN[name].table, "base_url": server.base_url, "request_max_retries": 0}
+    config = read_provider(name, table)
+    (dialect,) = (dialect for dialect in DIALECTS if dialect.wire_api == config.wire_api)
+    server.play(*(chunked(dialect.frames(Answer("hello"))) for _ in range(20)))
+    keys = {} if config.env_key is None else {config.env_key: "a-key-for-the-test"}
+    return ProviderModel(config, login_key=lambda: "a-key-for-the-test", environ=keys)
 
 
-@pytest.fixture(params=[_responses, _offline], ids=["responses", "offline"])
+@pytest.fixture(params=[*KNOWN, "offline"])
 async def model(request: pytest.FixtureRequest, server: ModelServer) -> AsyncIterator[Model]:
-    make: Callable[[ModelServer], Model] = request.param
-    made = make(server)
+    name: str = request.param
+    made = OfflineModel() if name == "offline" else _provided(name, server)
     yield made
     await made.close()
 
@@ -175,7 +182,6 @@ async def test_cancellation_ends_a_stream(model: Model) -> None:
 @pytest.fixture
 async def hanging(server: ModelServer) -> AsyncIterator[ModelStream]:
     """A stream whose server has sent three events and then waits for the client to go."""
-    server.replies.clear()
     server.play(chunked(sse(*text_events("hello"))[:3], ended=False, then="hang"))
     model = _responses(server)
     stream = model.stream(REQUEST)
@@ -202,7 +208,6 @@ async def test_cancellation_releases_the_connection(hanging: ModelStream, server
 
 
 async def test_closing_the_model_wakes_a_reader(server: ModelServer) -> None:
-    server.replies.clear()
     server.play(chunked(sse(*text_events("hello"))[:3], ended=False, then="hang"))
     model = _responses(server)
     stream, seen, third = model.stream(REQUEST), 0, asyncio.Event()

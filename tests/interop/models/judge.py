@@ -32,17 +32,17 @@ def main() -> None:
 
 
 def _adapters(judge: Judge) -> dict[str, Any]:
-    from pydantic import TypeAdapter
+    type_adapter = import_module("pydantic").TypeAdapter
 
     # Pydantic looks into an `Iterable` only when it is read, and so would find nothing wrong in it.
     lazy = typing.Iterable
-    typing.Iterable = typing.List  # type: ignore[assignment, misc]  # noqa: UP006
+    typing.Iterable = typing.List  # type: ignore[misc]  # noqa: UP006
     try:
         types = {api: find() for api, find in judge.types.items()}
     finally:
         typing.Iterable = lazy  # type: ignore[misc]
     _forbid_strangers()
-    return {api: TypeAdapter(wanted) for api, wanted in types.items()}
+    return {api: type_adapter(wanted) for api, wanted in types.items()}
 
 
 def _forbid_strangers() -> None:
@@ -58,11 +58,9 @@ def _forbid_strangers() -> None:
 
 def _problems(adapter: Any, body: Json) -> list[str]:
     """At most a few: where a union does not fit, each of its thirty members says why."""
-    from pydantic import ValidationError
-
     try:
         adapter.validate_python(body)
-    except ValidationError as error:
+    except import_module("pydantic").ValidationError as error:
         problems = [(_place(problem["loc"]), problem["msg"]) for problem in error.errors()]
         return [f"{place}: {why}" for place, why in problems][:40]
     return []

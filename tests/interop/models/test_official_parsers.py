@@ -86,7 +86,7 @@ def _queue(mock: MockModel, what: str) -> None:
             mock.enqueue_calls(*CALLS, text="I look.", reasoning="hm", usage=USAGE)
 
 
-EXPECTED = {
+EXPECTED: dict[str, dict[str, Any]] = {
     "text": {"text": "hello, wörld", "thought": "", "calls": []},
     "thought": {"text": "so it is", "thought": "let me think", "calls": []},
     "call": {"text": "", "thought": "", "calls": [["call_1", "look", {"at": 1}]]},

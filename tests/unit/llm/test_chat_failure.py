@@ -91,7 +91,7 @@ def test_a_conversation_that_is_too_long(status: int, said: str) -> None:
         (
             413,
             {"error": {"message": "too large: Limit 6000 tokens per minute (TPM)"}},
-            "context_too_long",
+            "rate_limited",
             False,
             "TPM",
         ),

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from treadle.llm.failure import CONTEXT, MAX_TEXT, ErrorDetail, failed, http_failure
-from treadle.llm.model import ModelError
+from treadle.llm.model import ErrorKind, ModelError
 from treadle.llm.wire_api import HttpFailure
 
 _TOO_LONG: Final = re.compile(
@@ -143,9 +143,14 @@ def chat_failure(failure: HttpFailure) -> ModelError:
         return ModelError(words, kind="refused", http_status=status)
     body = msgspec.json.encode({"error": error.detail}) if error.detail.message else b""
     result = http_failure(msgspec.structs.replace(failure, body=body))
+    if status == 413:  # it would fit into the window, but not into what the account may send in a minute
+        result.kind = "rate_limited"
     if _TEMPLATE.search(error.words):  # a template that cannot be filled today cannot be filled tomorrow
         result.retryable = False
     return result
+
+
+_KINDS: Final[dict[int, ErrorKind]] = {401: "unauthorized", 403: "forbidden", 404: "not_found"}
 
 
 def stream_failure(error: ChatError) -> ModelError:
@@ -158,6 +163,7 @@ def stream_failure(error: ChatError) -> ModelError:
     result = failed(error.detail)
     if status is not None and 400 <= status < 500 and status not in (408, 409, 425, 429):
         result.retryable = False
+        result.kind = _KINDS.get(status, "refused")
     return result
 
 
