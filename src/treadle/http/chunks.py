@@ -6,6 +6,7 @@ It owns the framing of chunks, and its limits. Where a chunked body begins is `h
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from httptools import HttpParserError, HttpResponseParser
@@ -54,7 +55,7 @@ class ParsedChunks:
         self.followed: bool = False
         self._body = body
         self._lines = 0
-        self.on_body = body.__iadd__
+        self.on_body: Callable[[bytes], object] = body.__iadd__
         parser = HttpResponseParser(self)
         parser.set_dangerous_leniencies(lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True)
         parser.feed_data(_HEAD)  # ours is read already
