@@ -37,7 +37,7 @@ class Scale:
     rounds: int
     runs: int
     short: int = 5
-    long: int = 5_000
+    long: int = 2_000
 
     def __str__(self) -> str:
         return (
@@ -46,7 +46,7 @@ class Scale:
         )
 
 
-FULL: Final = Scale(rounds=7, runs=20)
+FULL: Final = Scale(rounds=7, runs=10)
 QUICK: Final = Scale(rounds=2, runs=5, long=1_000)
 ROWS: Final = (
     Row("request", "CPU time of a request", "µs", "less"),
