@@ -1,6 +1,7 @@
 """From a `ModelError` to `codexErrorInfo`, the word by which clients of the app-server tell failures apart.
 
-It owns the table; each line of it was recorded from the real server.
+It owns the table. What it says was recorded from the real server, but for the statuses 402, 413 and 529, which no
+server of that API gives.
 """
 
 from __future__ import annotations

@@ -158,7 +158,9 @@ async def test_a_compaction_is_asked_for_without_tools_and_gone_on_from(tmp_path
 
 async def test_failures_are_what_they_are(tmp_path: Path, engine: EngineModel) -> None:
     async with stage_on(tmp_path, engine.base_url) as stage:
-        for status, info in ((400, "badRequest"), (401, "unauthorized"), (529, "serverOverloaded")):
+        # The same words as for the same failures over the Responses API.
+        refused = {"httpConnectionFailed": {"httpStatusCode": 401}}
+        for status, info in ((400, "other"), (401, refused), (529, "serverOverloaded")):
             thread = await stage.start(config={"model_providers.claude.stream_max_retries": 0})
             turn = await stage.run(thread, f"HTTP:{status}")
             assert (turn["status"], turn["error"]["codexErrorInfo"]) == ("failed", info)
