@@ -272,7 +272,6 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backoff, "FIRST_PAUSE_S", 0.0)
 
 
-@pytest.mark.responses_wire  # it fails on Messages, perhaps because texts of nothing but spaces are left out there
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(plans=st.lists(plans_of_threads, min_size=1, max_size=2))
 def test_order_holds_whatever_happens(plans: list[Plan]) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from anthropic_rules import check_rules
 from model_server import sse
-from treadle.llm.anthropic import translate
+from treadle.llm.anthropic import WIRE_API, translate
 from treadle.llm.anthropic.body import encode_body
 from treadle.llm.anthropic.translate import MAX_BLOCKS, Translator
 from treadle.llm.items import (
@@ -384,3 +384,17 @@ def test_any_events_in_any_order_keep_the_promise(events: list[Json]) -> None:
         if translator.completed:
             break
     in_order(told)
+
+
+def test_responses_of_the_same_id_have_items_of_their_own() -> None:
+    """Gateways give the same id again and again, or none."""
+    start = {"type": "message_start", "message": {"id": "msg_1", "usage": {}}}
+    block = {"type": "content_block_start", "index": 0, "content_block": {"type": "tool_use", "id": "t", "name": "x"}}
+    ids = []
+    for _ in range(2):
+        translator = WIRE_API.translator(REQUEST)
+        translator.receive(SseEvent("message_start", json.dumps(start)))
+        (begun,) = translator.receive(SseEvent("content_block_start", json.dumps(block)))
+        assert isinstance(begun, ItemStarted)
+        ids.append(begun.item.id)
+    assert len(set(ids)) == 2

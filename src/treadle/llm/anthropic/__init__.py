@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Final
 
 from treadle.llm.anthropic.body import encode_body
@@ -23,7 +24,7 @@ WIRE_API: Final = WireApi(
     name="anthropic",
     path="/messages",
     encode=encode_body,
-    translator=Translator,
+    translator=lambda request: Translator(request, os.urandom(4).hex()),
     failure=http_failure,
     headers={"anthropic-version": "2023-06-01"},
     key_header=key_header,

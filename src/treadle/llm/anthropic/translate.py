@@ -75,13 +75,17 @@ class _Open(Struct):
 
 
 class Translator:
-    """One response to `request`. `receive` raises the `ModelError` that the server reports; `end` when it was cut."""
+    """One response to `request`. `receive` raises the `ModelError` that the server reports; `end` when it was cut.
 
-    def __init__(self, request: ModelRequest) -> None:
+    `mark` keeps its items apart from those of another response that a server gave the same id.
+    """
+
+    def __init__(self, request: ModelRequest, mark: str = "") -> None:
         self.completed: bool = False
         self._request = request
         self._names: ToolNames | None = None
         self._id = ""
+        self._mark = f"_{mark}" if mark else ""
         self._open: dict[int, _Open] = {}
         self._seen: set[int] = set()  # indexes of all blocks so far: each is an item of its own
         self._held: list[_Open] = []  # calls that have ended, and may not be whole
@@ -209,9 +213,9 @@ class Translator:
     def _opened(self, index: int, start: BlockStart, raw: Raw) -> _Open:
         kind = _KINDS.get(start.type, "other")
         if kind != "call":
-            return _Open(kind, f"{self._id or 'msg'}_{index}", start, raw, signature=start.signature)
+            return _Open(kind, f"{self._id or 'msg'}{self._mark}_{index}", start, raw, signature=start.signature)
         tool = self._tool(start.name)
-        item_id = call_item_id("custom_tool_call" if tool[2] else "function_call", self._id, index)
+        item_id = call_item_id("custom_tool_call" if tool[2] else "function_call", self._id + self._mark, index)
         return _Open(kind, item_id, start, raw, tool=tool)
 
     def _tool(self, wire: str) -> tuple[str | None, str, bool]:
