@@ -74,6 +74,7 @@ def types(events: list[Any]) -> list[str]:
 TURN = ["thread.started", "turn.started", "item.completed", "turn.completed"]
 
 
+@pytest.mark.responses_wire  # it looks at the request, or compares words of that API
 def test_a_run_as_the_typescript_sdk_makes_it(stage: Stage) -> None:
     stage.model.enqueue_assistant_message('{"title": "x"}', usage=Usage(input_tokens=11, output_tokens=7))
     more, schema = stage.home / "more", stage.home / "schema.json"
@@ -124,6 +125,7 @@ def test_folders_that_are_added_can_be_written(stage: Stage, tmp_path: Path) -> 
     assert [f"wrote {folder.name}" in output for folder in folders] == [True, True, False]
 
 
+@pytest.mark.responses_wire  # it looks at the request, or compares words of that API
 def test_options_before_the_command(stage: Stage) -> None:
     stage.model.enqueue_assistant_message("ok")
     events = stage.events("-c", 'model_reasoning_effort="low"', "-m", "gpt-5.5", *JSON, "-", stdin="hi")
@@ -203,6 +205,7 @@ def test_an_unknown_thread_fails_on_standard_error_alone(stage: Stage, name: str
     assert stage.model.requests() == []
 
 
+@pytest.mark.responses_wire  # it looks at the request, or compares words of that API
 def test_a_failed_turn_ends_with_1_and_says_the_same_twice(stage: Stage, tmp_path: Path) -> None:
     stage.model.enqueue_error(400, "bad thing")
     answer = tmp_path / "answer.txt"
@@ -240,6 +243,7 @@ def test_a_wait_for_the_provider_is_told(tmp_path: Path) -> None:
     assert events[2]["message"].endswith(" s (1 waiting)")
 
 
+@pytest.mark.responses_wire  # it looks at the request, or compares words of that API
 def test_the_key_of_the_run_is_used_and_not_inherited(tmp_path: Path) -> None:
     key = "sk-of-this-run"
     with Stage(tmp_path, provider={"requires_openai_auth": True}) as stage:
