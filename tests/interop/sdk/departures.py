@@ -65,10 +65,12 @@ def _anonymous(value: Any) -> Any:
 
 
 def _without_news(value: Any) -> Any:
-    """Items without their times, and metadata without what the official SDK does not keep of it."""
+    """Items without their times, usage without its cost, and metadata without what the official SDK does not keep."""
     if not isinstance(value, dict):
         return value
-    ours = ("started_at_ms", "completed_at_ms") if "type" in value else ("codexHome", "extensions")
+    ours = {"started_at_ms", "completed_at_ms"} if "type" in value else {"codexHome", "extensions"}
+    if "last" in value and "total" in value:
+        ours.add("cost")
     return {name: member for name, member in value.items() if name not in ours}
 
 
