@@ -121,7 +121,8 @@ def test_folders_that_are_added_can_be_written(stage: Stage, tmp_path: Path) -> 
     settings.append(f"{table}.exclude_tmpdir_env_var=true")
     given = [word for setting in settings for word in ("-c", setting)]
     events = stage.events(*JSON, "-s", "workspace-write", *given, "--add-dir", str(folders[1]), stdin="go")
-    output = next(event["item"]["aggregated_output"] for event in events if event["type"] == "item.completed")
+    items = [event["item"] for event in events if event["type"] == "item.completed"]
+    output = next(item["aggregated_output"] for item in items if item["type"] == "command_execution")
     assert [f"wrote {folder.name}" in output for folder in folders] == [True, True, False]
 
 
