@@ -227,6 +227,9 @@ async def test_a_detached_session_expires_with_its_processes(tmp_path: Path, mar
             assert len(server.sessions) == 1
         left = await asyncio.to_thread(processes_left, marker)
         assert left == []
+        async with asyncio.timeout(60):
+            while server.sessions:  # its processes go first
+                await asyncio.sleep(0.01)
         async with async_connect(listener.url, proxy=None) as socket:
             resume = {"clientName": "x", "resumeSessionId": session_id}
             assert error_of(await _ask(socket, 1, "initialize", resume)) == (
