@@ -44,6 +44,8 @@ DEFAULTS: Final = Timeouts(total=4 * 3600, idle=1800, linger=2, grace=3)
 CANCELLED: Final = "cancelled"
 # How long what a program that died had started may take to be gone.
 LEFTOVER_S: Final = 10.0
+# How long a callback that was cancelled may take to end.
+CALLBACK_S: Final = 5.0
 MAX_ASKS: Final = 64
 """Questions that wait for their answers at once; more are refused."""
 
@@ -325,9 +327,13 @@ class EngineProcess:
         if process is not None and not process.exited and self._stopped is None:
             # It lingers after its last word, or somebody stopped reading in the middle: it gets a signal and a moment.
             await self._ask_to_end(process)
-        await asyncio.gather(*self._tasks, return_exceptions=True)
         # Its tools may be in sessions of their own, and outlive it.
         await backend.close(grace_s=0.0)
+        # Last, and not for ever: a callback of the caller's may not want to end.
+        if self._tasks:
+            _, unended = await asyncio.wait(self._tasks, timeout=CALLBACK_S)
+            if unended:
+                logger.warning("an approval callback for %s did not end when it was cancelled", self._engine.name)
 
     async def _ask_to_end(self, process: LocalProcess) -> None:
         await process.signal("terminate" if self._reading.said_all else self._engine.first_signal)

@@ -14,6 +14,7 @@ import pytest
 
 from system.runners.fake_engine import fake
 from treadle.runners import ApprovalAnswer, ApprovalAsk, ClaudeRunner, CodexRunner, Event, Timeouts
+from treadle.runners.session_lock import birth_of
 
 pytestmark = pytest.mark.anyio
 DEADLINE_S = 60.0
@@ -220,3 +221,31 @@ async def test_the_first_signal_is_the_one_that_claude_understands(tmp_path: Pat
     run.cancel()
     (completed,) = await drain(run)
     assert (completed.ok, completed.error) == (False, "cancelled")
+
+
+async def test_a_callback_that_does_not_want_to_end_keeps_nothing_alive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("treadle.runners.engine_process.CALLBACK_S", 0.1)
+    asked, let_go = asyncio.Event(), asyncio.Event()
+
+    async def approve(ask: ApprovalAsk) -> bool:
+        asked.set()
+        while not let_go.is_set():
+            try:
+                await let_go.wait()
+            except asyncio.CancelledError:
+                continue
+        return True
+
+    run = claude(tmp_path, "mark('me', str(os.getpid())); begin(); ask(); time.sleep(1000)", approve=approve).run("x")
+    reading = asyncio.ensure_future(drain(run))
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            await asked.wait()
+        pid = int((tmp_path / "me").read_text())
+        run.cancel()
+        assert (await reading)[-1].error == "cancelled"
+        assert birth_of(pid) == 0
+    finally:
+        let_go.set()
