@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from treadle.errors import ExecError
 from treadle.execution.local import LocalBackend, LocalProcess
+from treadle.execution.looking import look
 from treadle.execution.model import Evicted, ExecParams, Exited, Failed, Output, OutputStream, ProcessEvent
 from treadle.runners.engine import (
     ApprovalAnswer,
@@ -132,7 +133,11 @@ class EngineProcess:
             return f"{token.value!r} is no session of {name}: pass the full id, as in {self._engine.resume.written}"
         if self._request.options.approve is not None and self._engine.answer is None:
             return f"{name} cannot ask for approval when it runs headless: leave `approve` out"
-        if not await asyncio.to_thread(os.path.isdir, self._request.cwd):
+        try:
+            is_there = await look(lambda: os.path.isdir(self._request.cwd))
+        except TimeoutError:
+            return f"{name} cannot work in {self._request.cwd}: its file system does not answer"
+        if not is_there:
             return f"{name} cannot work in {self._request.cwd}: there is no such folder"
         if token is not None:
             return await self._wait_for_leftover(SessionRecord.load(token))

@@ -117,6 +117,15 @@ async def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     assert str(tmp_path / "gone") in completed.error
 
 
+async def test_a_folder_whose_file_system_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(function: object) -> bool:
+        raise TimeoutError
+
+    monkeypatch.setattr("treadle.runners.engine_process.look", never)
+    (completed,) = await drain(runner(tmp_path, "start()", cwd=tmp_path).run("x"))
+    assert "does not answer" in completed.error
+
+
 @pytest.mark.parametrize("value", ["--last", "-", "", "sid", f"{SESSION} --full-auto", "../x", f"{SESSION}\n"])
 async def test_what_is_no_session_never_reaches_a_command_line(tmp_path: Path, value: str) -> None:
     made = runner(tmp_path, "mark('ran'); start(); done()")
