@@ -3,37 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from interop.peers import installed
+from interop.runners.driving import DEADLINE_S, appears, drain, ends, staged
 from treadle.runners import (
     ActionEvent,
     ApprovalAnswer,
     ApprovalAsk,
     ClaudeRunner,
     CompletedEvent,
-    Event,
     ResumeToken,
     StartedEvent,
     TextDelta,
     Timeouts,
 )
 from treadle.runners.session_lock import birth_of
-from treadle.testing import EngineHome, EngineModel
+from treadle.testing import EngineHome
 
 pytestmark = [pytest.mark.interop, pytest.mark.anyio]
-DEADLINE_S = 100.0
 
 
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineHome]:
-    monkeypatch.setenv("TREADLE_HOME", str(tmp_path / "treadle"))
-    with EngineModel() as model:
-        yield EngineHome(tmp_path / "stage", model)
+    with staged(tmp_path, monkeypatch) as home:
+        yield home
 
 
 def claude(stage: EngineHome, **choices: Any) -> ClaudeRunner:
@@ -41,24 +39,6 @@ def claude(stage: EngineHome, **choices: Any) -> ClaudeRunner:
     # On a busy machine its end takes its time; no test here is about an end that does not come.
     patient = Timeouts(linger=DEADLINE_S, grace=DEADLINE_S)
     return ClaudeRunner(str(installed("claude")), env=env, cwd=stage.project, **{"timeouts": patient, **choices})
-
-
-async def drain(run: AsyncIterator[Event]) -> list[Any]:
-    async with asyncio.timeout(DEADLINE_S):
-        return [event async for event in run]
-
-
-async def appears(path: Path) -> str:
-    async with asyncio.timeout(DEADLINE_S):
-        while not (path.exists() and path.read_text()):
-            await asyncio.sleep(0.02)
-    return path.read_text()
-
-
-def ends(events: list[Any]) -> list[tuple[str, str, bool | None]]:
-    """What was done: kind, title and success of each action that has ended."""
-    actions = [event for event in events if isinstance(event, ActionEvent) and event.phase == "completed"]
-    return [(event.action.kind, event.action.title, event.ok) for event in actions]
 
 
 async def test_an_answer_and_the_same_session_again(stage: EngineHome) -> None:
