@@ -1,0 +1,64 @@
+"""An assistant that stays: sessions that survive their runtimes, and an agent with memory, skills and review.
+
+from treadle.host import HostAgent
+
+agent = HostAgent()
+print(agent.run_conversation("hello").final_response)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from treadle.host.asking import Ask
+    from treadle.host.clock import Clock
+    from treadle.host.faults import Fault, ResumeFailed, RuntimeFault
+    from treadle.host.projection import Projection, project
+    from treadle.host.runtime import Runtime
+    from treadle.host.session import Session
+    from treadle.host.timeouts import Timeouts
+    from treadle.host.turn_result import TurnResult
+    from treadle.host.usage import Usage
+
+_HOME = {
+    "Ask": "asking",
+    "Clock": "clock",
+    "Fault": "faults",
+    "Projection": "projection",
+    "ResumeFailed": "faults",
+    "Runtime": "runtime",
+    "RuntimeFault": "faults",
+    "Session": "session",
+    "Timeouts": "timeouts",
+    "TurnResult": "turn_result",
+    "Usage": "usage",
+    "project": "projection",
+}
+
+__all__ = [
+    "Ask",
+    "Clock",
+    "Fault",
+    "Projection",
+    "ResumeFailed",
+    "Runtime",
+    "RuntimeFault",
+    "Session",
+    "Timeouts",
+    "TurnResult",
+    "Usage",
+    "project",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,1 @@
+"""What the agent remembers: `MEMORY.md` and `USER.md`."""

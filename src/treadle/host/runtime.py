@@ -1,0 +1,141 @@
+"""`Runtime`: the door for what runs the turns of a session, and the events that it tells, on one screen.
+
+    open ─▶ start_turn ─▶ next_event … TurnEnded ─▶ start_turn ─▶ … ─▶ close
+
+A runtime has one thread and at most one turn at a time, and is used on one event loop. It has no timers and no policy:
+when to give up is the session's matter. What is not understood is passed on or left out, and never ends a turn.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeAlias
+
+from msgspec import Struct
+
+from treadle.client.tools import Tool
+from treadle.host.asking import AskPerson
+from treadle.host.faults import Fault
+from treadle.host.usage import Usage
+from treadle.protocol.app.items import ThreadItem
+
+Message: TypeAlias = dict[str, Any]
+"""A chat message: `role`, `content`, and as it needs `tool_calls`, `tool_call_id`, `name`, `reasoning`."""
+UserInput: TypeAlias = str | Sequence[Mapping[str, Any]]
+"""A text, or the parts of a message: `{"type": "text", "text": …}`, `{"type": "image_url", "image_url": {"url": …}}`,
+`{"type": "local_image", "path": …}`."""
+
+
+class Opening(Struct, frozen=True, kw_only=True):
+    """How a thread begins.
+
+    Args:
+        resume: The thread to go on with; a new one without it.
+        history: What was said before, for a new thread: the runtime makes it part of what the model knows. It is not
+            used with `resume`.
+        instructions: What the host tells the model: memory, skills, who it is.
+        tools: The host's own tools, which run in this process.
+        cwd: Where commands run.
+        model: The model to ask; the runtime's own choice without it.
+        sandbox: What commands may do with files: `read-only`, `workspace-write` or `danger-full-access`.
+    """
+
+    resume: str | None = None
+    history: tuple[Message, ...] = ()
+    instructions: str | None = None
+    tools: tuple[Tool, ...] = ()
+    cwd: str | os.PathLike[str] | None = None
+    model: str | None = None
+    sandbox: str | None = None
+
+
+class Opened(Struct, frozen=True, kw_only=True):
+    """A thread that is open. `usage` is its total so far, when that is known."""
+
+    thread_id: str
+    model: str | None = None
+    usage: Usage | None = None
+
+
+# --- events ----------------------------------------------------------------------------------------------------------
+
+
+class ItemStarted(Struct, frozen=True):
+    """Something begins."""
+
+    item: ThreadItem
+
+
+class ItemCompleted(Struct, frozen=True):
+    """Something has ended, and will not change any more. It may come without an `ItemStarted`."""
+
+    item: ThreadItem
+
+
+class Delta(Struct, frozen=True):
+    """A piece of something that grows: of an answer (`text`), of thoughts, or of what a command prints."""
+
+    item_id: str
+    text: str
+    kind: Literal["text", "reasoning", "output"] = "text"
+
+
+class UsageTold(Struct, frozen=True):
+    """The tokens of the whole thread so far."""
+
+    total: Usage
+
+
+class Told(Struct, frozen=True):
+    """Something that people may want to know, such as that the provider is asked once more. It is a sign of life."""
+
+    message: str
+    fault: Fault | None = None
+
+
+class Compacted(Struct, frozen=True):
+    """The runtime has summed up its thread."""
+
+
+class TurnEnded(Struct, frozen=True):
+    """The last event of a turn. `fault` says why it failed; `interrupted` that it was told to end, or gave up."""
+
+    status: Literal["completed", "interrupted", "failed"]
+    fault: Fault | None = None
+
+
+RuntimeEvent: TypeAlias = ItemStarted | ItemCompleted | Delta | UsageTold | Told | Compacted | TurnEnded
+
+
+class Runtime(Protocol):
+    """What runs the turns of one thread. Everything may raise `RuntimeFault`, and may be cancelled."""
+
+    @property
+    def name(self) -> str:
+        """What it is called: `app_server`, `responses`, `chat_completions`, `anthropic`, or an engine."""
+
+    async def open(self, opening: Opening, ask: AskPerson) -> Opened:
+        """Start what is to be started, and open the thread. Raises `ResumeFailed`, after which it can be called again
+        without `resume`; what was started already is used then."""
+
+    async def start_turn(self, user_input: UserInput, options: Mapping[str, Any]) -> str:
+        """Start a turn and give its id. When it raises, the runtime has not taken the input, unless it is dead."""
+
+    async def next_event(self) -> RuntimeEvent:
+        """The next event of the turn that was started last; waits for it. Cancelling the wait loses nothing."""
+
+    async def interrupt(self) -> None:
+        """Tell the turn to end; its `TurnEnded` follows. Nothing happens when none runs."""
+
+    async def steer(self, text: str) -> bool:
+        """Say something to the model in the middle of the turn. False when that is not possible any more, or never."""
+
+    async def probe(self) -> None:
+        """Come back when the runtime is alive. Whoever waits in vain draws conclusions."""
+
+    async def compact(self) -> bool:
+        """Begin to sum up the thread, as a turn whose events follow. False where the runtime cannot."""
+
+    async def close(self) -> None:
+        """End it with all that it started. It may be called at any time, and again; it does not raise."""
