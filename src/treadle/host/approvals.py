@@ -36,8 +36,7 @@ class Approver:
         callback: Whom to ask; without it the answer is no.
         limit_s: How long to wait for the answer; None has no limit.
         clock: Where to look for the time.
-        asked: Called when somebody is asked.
-        answered: Called when that is over.
+        asked: Called when somebody is asked; gives what is called when that is over.
     """
 
     def __init__(
@@ -46,14 +45,12 @@ class Approver:
         *,
         limit_s: float | None,
         clock: Clock,
-        asked: Callable[[], None],
-        answered: Callable[[], None],
+        asked: Callable[[], Callable[[], None]],
     ) -> None:
         self._callback = callback
         self._limit_s = limit_s
         self._clock = clock
         self._asked = asked
-        self._answered = answered
         self._withdrawn: set[asyncio.Future[None]] = set()
         self._slots = threading.Semaphore(MAX_AT_ONCE)
 
@@ -66,12 +63,12 @@ class Approver:
             return "deny"
         withdrawn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._withdrawn.add(withdrawn)
-        self._asked()
+        answered = self._asked()
         try:
             return await self._decision(self._callback, shown(ask), withdrawn)
         finally:
             self._withdrawn.discard(withdrawn)
-            self._answered()
+            answered()
 
     def withdraw(self) -> None:
         """Nobody needs to answer any more: what is being asked is declined."""

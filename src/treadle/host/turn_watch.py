@@ -39,6 +39,12 @@ class TurnWatch:
         self._asked = 0
         self._asked_at = now
 
+    def begin(self, now: float) -> None:
+        """The turn begins only now. Who has been asked already still is."""
+        self._began = self._alive = self._looked = self._asked_at = now
+        self._tool_ended = False
+        self._open.clear()
+
     @property
     def working(self) -> bool:
         """Whether an item is open or a person is asked: something is under way that takes its own time."""

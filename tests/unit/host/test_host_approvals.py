@@ -26,9 +26,12 @@ class Desk:
             callback,
             limit_s=limit_s,
             clock=self.clock,
-            asked=lambda: self.told.append("asked"),
-            answered=lambda: self.told.append("answered"),
+            asked=self.asked,
         )
+
+    def asked(self) -> Callable[[], None]:
+        self.told.append("asked")
+        return lambda: self.told.append("answered")
 
 
 def plainly(answer: object) -> Callable[[Ask], object]:
