@@ -264,8 +264,8 @@ class Session:
         fault = turn.fault
         if fault is not None and turn.used_tools:
             fault = replace(fault, advice=f"{fault.advice} {_MAYBE_DONE}".strip())
-        if fault is not None and fault.retire:
-            self._retired = fault
+        if turn.retire:
+            self._retired = fault or failures.aborted("The runtime has not ended its last turn.", retire=True)
         notices, self.notices = self.notices + turn.notices, []
         return TurnResult(
             final_text=projection.final_text,

@@ -100,11 +100,12 @@ class WatchedTurn:
         self._alarm: asyncio.Task[None] | None = None
         self._alarm_at = math.inf
         self._told_quiet = False
+        self._unended = False
 
     @property
     def retire(self) -> bool:
         """Whether the runtime is of no use any more."""
-        return self.fault is not None and self.fault.retire
+        return self._unended or (self.fault is not None and self.fault.retire)
 
     # --- what others do to it ---
 
@@ -278,9 +279,7 @@ class WatchedTurn:
             if self.stop == "closed":
                 return False
             self.notice("The runtime did not say that the turn was over; its answer was taken as it stood.")
-            if not ended:
-                self.fail(failures.stuck(self._runtime.name, self._timeouts.interrupt or 0.0, "end the turn"))
-            self.interrupted = False
+            self.interrupted, self._unended = False, not ended
         return False
 
     async def _end_early(self, fault: Fault | None) -> bool:
