@@ -345,7 +345,7 @@ class WatchedTurn:
             case ItemCompleted(item):
                 self._watch.item_closed(_item_id(item), now, tool=item.type not in _WORDS)
                 self._saw(item)
-                self.answered = _is_answer(item) or (self.answered and item.type in _WORDS)
+                self.answered = self.answered or _is_answer(item)
                 self.items.append(item)
             case Delta(kind=kind):
                 self.began_work = self.began_work or kind != "reasoning"

@@ -3,8 +3,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from session_bench import DEAD, Bench, failed, fault
 
+from session_bench import DEAD, Bench, failed, fault
 from treadle.host.asking import Ask
 from treadle.host.faults import Fault, RuntimeFault
 from treadle.host.runtime import Delta, ItemStarted
@@ -88,15 +88,15 @@ async def test_an_answer_whose_turn_cannot_be_ended_is_taken_and_the_runtime_ret
     await bench.close()
 
 
-@pytest.mark.parametrize("after", [ran("make"), ItemStarted(running("make"))])
-async def test_what_was_said_before_a_tool_is_no_answer(after: object) -> None:
+@pytest.mark.parametrize("after", [ran("make"), ItemStarted(running("make")), ItemStarted(said("and").item)])
+async def test_what_was_said_before_more_is_no_answer(after: object) -> None:
     bench = Bench([[said("I look"), after, SILENCE]], timeouts=Timeouts(idle=60.0))
     turn = await bench.begun()
     await bench.clock.advance(60.0)
     result = await turn
     assert result.fault is not None
     assert result.fault.kind == "deadline"
-    assert "may have been done already" in str(result.error)
+    assert ("may have been done already" in str(result.error)) == ("CommandExecution" in repr(after))
     await bench.close()
 
 
@@ -267,6 +267,16 @@ async def test_an_interrupt_while_a_person_is_asked_takes_the_question_back(with
     await bench.close()
 
 
+async def test_nobody_is_asked_for_a_turn_that_is_being_ended() -> None:
+    asked: list[Ask] = []
+    bench = Bench([[SILENCE]], approvals=asked.append, on_interrupt=(ASK, STOPPED))
+    turn = await bench.begun()
+    bench.session.request_interrupt()
+    assert (await turn).interrupted
+    assert (asked, bench.runtime.answers) == ([], ["deny"])
+    await bench.close()
+
+
 async def test_a_runtime_that_dies_takes_its_questions_with_it() -> None:
     asked, over = asyncio.Event(), asyncio.Event()
 
@@ -390,6 +400,7 @@ async def test_an_interrupt_that_comes_when_the_turn_is_over_does_not_hit_the_ne
     turn = bench.start()
     await gate.reached()
     bench.session._interrupt(late)
+    await bench.clock.settle()
     gate.open()
     assert (await turn).final_text == "two"
     await bench.close()

@@ -3,8 +3,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from session_bench import BUSY, DEAD, FULL, Bench, failed, fault
 
+from session_bench import BUSY, DEAD, FULL, Bench, failed, fault
 from treadle.host.faults import ResumeFailed, RuntimeFault, SessionBusy, SessionClosed
 from treadle.host.runtime import Delta, Opened, Opening, UsageTold
 from treadle.host.timeouts import Timeouts
@@ -39,7 +39,11 @@ async def test_a_text_about_an_aborted_turn_ends_nothing() -> None:
 
 async def test_a_sink_that_fails_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench([[said("hi"), DONE]])
-    bench.session.sink = lambda event: 1 / 0  # type: ignore[assignment,return-value]
+
+    def sink(event: object) -> None:
+        raise ValueError("no display")
+
+    bench.session.sink = sink
     assert (await bench.session.run_turn("hello")).final_text == "hi"
     assert "sink" in caplog.text
     await bench.close()
@@ -326,6 +330,13 @@ async def test_a_dead_runtime_is_told_with_its_fault_and_retired() -> None:
     assert result.tool_iterations >= 0
     assert (await bench.session.run_turn("again")).should_retire
     assert len(bench.runtime.inputs) == 1
+    await bench.close()
+
+
+async def test_events_that_fail_leave_a_turn_of_which_nobody_knows_anything() -> None:
+    bench = Bench([[fault("other")], [DONE]])
+    result = await bench.session.run_turn("hello")
+    assert (str(result.error), result.should_retire) == ("It is other.", True)
     await bench.close()
 
 

@@ -62,7 +62,7 @@ class Bench:
     async def close(self) -> None:
         """Close it, and see that nothing is left."""
         closing = asyncio.create_task(self.session.close())
-        await self.clock.advance(60.0)
+        await self.clock.advance(20.0)
         await closing
         assert asyncio.all_tasks() - self.others == set()
         assert self.clock.due == []
