@@ -117,7 +117,8 @@ class Runtime(Protocol):
 
     async def open(self, opening: Opening, ask: AskPerson) -> Opened:
         """Start what is to be started, and open the thread. Raises `ResumeFailed`, after which it can be called again
-        without `resume`; what was started already is used then."""
+        without `resume`; what was started already is used then. It can be called again too after a fault that is
+        `retryable` and does not `retire`."""
 
     async def start_turn(self, user_input: UserInput, options: Mapping[str, Any]) -> str:
         """Start a turn and give its id. When it raises, the runtime has not taken the input, unless it is dead."""

@@ -255,8 +255,7 @@ async def test_an_interrupt_while_a_person_is_asked_takes_the_question_back(with
         finally:
             over.set()
 
-    script = {"on_interrupt": (STOPPED,) if withdraws else ()}
-    bench = Bench([[ASK, STOPPED]], approvals=approvals, **script)
+    bench = Bench([[ASK, STOPPED]], approvals=approvals, on_interrupt=(STOPPED,) if withdraws else ())
     turn = bench.start()
     await asked.wait()
     bench.session.request_interrupt()
