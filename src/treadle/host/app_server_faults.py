@@ -38,6 +38,7 @@ _WORDS: Final[Mapping[str, FaultKind]] = {
     "sessionbudgetexceeded": "usage_limit",
     "ratelimitexceeded": "rate_limited",
     "serveroverloaded": "overloaded",
+    "internalservererror": "overloaded",
     "flexunavailable": "overloaded",
     "policycapacityunavailable": "overloaded",
     "contextwindowexceeded": "context_window",

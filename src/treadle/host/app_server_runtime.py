@@ -75,7 +75,8 @@ class AppServerRuntime:
     ) -> None:
         check_config(config)
         self._config = server_config(config, provider=provider, api_key=api_key, base_url=base_url)
-        self._secrets = tuple(secrets_in(self._config.env or {}, self._config.config_overrides))
+        overrides = () if config is None else config.config_overrides
+        self._secrets = tuple(secrets_in(self._config.env or {}, overrides))
         self._tool_timeout = seconds_or_none(tool_timeout)
         self._client = HostClient(self._config)
         self._shaken = False
