@@ -50,15 +50,20 @@ def _settings(named: Mapping[str, str], *, is_ours: bool) -> tuple[str, ...]:
     table = {"base_url": named["base_url"]} if "base_url" in named else {}
     if "api_key" in named:
         table["env_key"] = KEY_VARIABLE
+    hidden: tuple[str, ...] = ()
     if not is_ours and table:
-        # The real codex does not let its own providers be changed, and does not know all that we know.
-        table = {"name": provider, **laid_over(provider, table)}
+        # The real codex does not let its own providers be changed, and does not know all that we know. By the name
+        # `OpenAI` it would take any server for one that can do what OpenAI's can.
+        called = {"name": provider} if "base_url" in table else {}
+        hidden = (f'shell_environment_policy.set.{KEY_VARIABLE}=""',) if "api_key" in named else ()
+        table = {"name": provider, **laid_over(provider, table), **called}
         provider = f"treadle_{provider}"
     elif provider not in KNOWN and table:
         table = {"name": provider, **table}
     return (
         f"model_provider={_toml(provider)}",
         *(f"model_providers.{provider}.{key}={_toml(value)}" for key, value in table.items()),
+        *hidden,  # from commands; ours hides it by itself
     )
 
 

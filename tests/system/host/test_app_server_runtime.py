@@ -1,4 +1,7 @@
-"""`AppServerRuntime` over the wire: our server as a child and in process; `interop/host` runs the same on the real codex."""
+"""`AppServerRuntime` over the wire: our server as a child and in process.
+
+`interop/host` runs the same on the real codex.
+"""
 
 from __future__ import annotations
 
@@ -189,7 +192,9 @@ async def test_an_interrupt_withdraws_the_question(stage: HostStage) -> None:
 
 
 async def test_an_interrupt_in_the_middle_of_a_command(stage: HostStage) -> None:
-    stage.model.enqueue_function_call("exec_command", {"cmd": "echo begun; sleep 600", "yield_time_ms": 60000}, call_id="c1")
+    stage.model.enqueue_function_call(
+        "exec_command", {"cmd": "echo begun; sleep 600", "yield_time_ms": 60000}, call_id="c1"
+    )
     runtime, _ = await stage.opened()
     turn = await begin(runtime, "wait")
     await turn.until(lambda event: isinstance(event, ItemStarted) and event.item.type == "commandExecution")
@@ -206,6 +211,7 @@ async def test_the_end_of_a_turn_that_was_given_up_does_not_end_the_next(stage: 
     runtime, _ = await stage.opened()
     given_up = await begin(runtime, "one")
     await given_up.until(lambda event: isinstance(event, ItemCompleted))
+    await stage.model.arrived(1)
     await runtime.interrupt()  # its end is never read here
     stage.model.enqueue_assistant_message("second")
     turn = await run(runtime, "two")
@@ -221,6 +227,7 @@ async def test_steering(stage: HostStage) -> None:
     assert await runtime.steer("nothing runs") is False
     turn = await begin(runtime, "one")
     await turn.until(lambda event: isinstance(event, ItemCompleted))
+    await stage.model.arrived(1)
     assert await runtime.steer("and this") is True
     gate.set()
     await turn.end()
@@ -283,7 +290,6 @@ async def test_a_thread_that_is_gone_is_begun_anew_on_the_same_server(stage: Hos
 
 FAILURES: list[tuple[int, dict[str, Any], str, bool]] = [
     (401, {"error": {"message": "Incorrect API key provided: " + KEY, "code": "invalid_api_key"}}, "auth", True),
-    (400, {"error": {"message": "too long", "code": "context_length_exceeded"}}, "context_window", False),
     (500, {"error": {"message": "broken"}}, "overloaded", False),
 ]
 
@@ -300,9 +306,20 @@ async def test_a_provider_that_refuses(
     assert ended.fault is not None
     assert (ended.fault.kind, ended.fault.retire) == (kind, retire)
     assert KEY not in str(ended.fault)
-    if kind != "context_window":  # then the thread is summed up first
-        stage.model.enqueue_assistant_message("fine")
-        assert (await run(runtime, "again")).text() == "fine"
+    stage.model.enqueue_assistant_message("fine")
+    assert (await run(runtime, "again")).text() == "fine"
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [("context_length_exceeded", "context_window"), ("insufficient_quota", "usage_limit")]
+)
+async def test_a_response_that_fails(stage: HostStage, code: str, kind: str) -> None:
+    failed = {"id": "r1", "object": "response", "status": "failed", "error": {"code": code, "message": "it is over"}}
+    stage.model.enqueue_sse([{"type": "response.failed", "response": failed}])
+    runtime, _ = await stage.opened()
+    ended = await (await begin(runtime, "hi")).end()
+    assert ended.fault is not None
+    assert (ended.status, ended.fault.kind, ended.fault.retire) == ("failed", kind, False)
 
 
 async def test_another_attempt_is_told(stage: HostStage) -> None:
