@@ -1,0 +1,91 @@
+"""What an app-server says, as a fault."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from treadle.client.errors import RequestTimeout, TransportClosedError, rpc_error
+from treadle.host.app_server_faults import Telling, error_fault, turn_fault
+from treadle.protocol.app.accounts import RateLimitSnapshot
+from treadle.protocol.app.base import convert
+from treadle.protocol.app.turn_errors import TurnError
+
+
+def failed(info: Any, message: str = "no") -> TurnError:
+    return convert({"message": message, "codexErrorInfo": info}, TurnError)
+
+
+@pytest.mark.parametrize(
+    ("info", "kind", "retire", "retryable"),
+    [
+        ("unauthorized", "auth", True, False),
+        ({"httpConnectionFailed": {"httpStatusCode": 401}}, "auth", True, False),
+        ("usageLimitExceeded", "usage_limit", False, False),
+        ("rateLimitExceeded", "rate_limited", False, True),
+        ({"responseTooManyFailedAttempts": {"httpStatusCode": 429}}, "rate_limited", False, True),
+        ("serverOverloaded", "overloaded", False, True),
+        ("internalServerError", "overloaded", False, True),
+        ({"responseStreamConnectionFailed": {"httpStatusCode": 503}}, "overloaded", False, True),
+        ({"responseStreamDisconnected": {"httpStatusCode": None}}, "network", False, True),
+        ({"httpConnectionFailed": {"httpStatusCode": 404}}, "refused", False, False),
+        ("contextWindowExceeded", "context_window", False, False),
+        ("modelNotFound", "model_not_found", False, False),
+        ("cyberPolicy", "policy", False, False),
+        ("sandboxError", "sandbox", False, False),
+        ("somethingNew", "other", False, False),
+        ({"somethingNew": {}}, "other", False, False),
+        (None, "other", False, False),
+    ],
+)
+def test_a_turn_by_its_structure(info: Any, kind: str, retire: bool, retryable: bool) -> None:
+    fault = turn_fault(failed(info))
+    assert (fault.kind, fault.retire, fault.retryable) == (kind, retire, retryable)
+
+
+def test_words_are_the_last_resort() -> None:
+    assert turn_fault(failed("other", "Your refresh token was already used.")).kind == "auth"
+    assert turn_fault(failed(None, "unexpected status 401 Unauthorized")).kind == "auth"
+    # The structure knows better.
+    assert turn_fault(failed("contextWindowExceeded", "unauthorized")).kind == "context_window"
+    assert turn_fault(None).kind == "other"
+
+
+def test_when_a_limit_ends() -> None:
+    primary = {"usedPercent": 100, "resetsAt": 1_800_000_000}
+    secondary = {"usedPercent": 40, "resetsAt": 1_900_000_000}
+    limits = convert({"primary": primary, "secondary": secondary}, RateLimitSnapshot)
+    fault = turn_fault(failed("usageLimitExceeded"), Telling(limits=limits))
+    assert fault.resets_at == 1_800_000_000
+    assert "2027-01-15 08:00 UTC" in fault.advice
+    assert turn_fault(failed("usageLimitExceeded")).resets_at is None
+
+
+def test_errors_of_requests() -> None:
+    relogin = rpc_error(-32603, "x", {"action": "relogin", "detail": "the login is over"})
+    assert (error_fault(relogin).kind, error_fault(relogin).message) == ("auth", "the login is over")
+    busy = error_fault(rpc_error(-32001, "busy"))
+    assert (busy.kind, busy.retryable, busy.retire) == ("overloaded", True, False)
+    by_data = rpc_error(-32600, "no", {"codexErrorInfo": {"httpConnectionFailed": {"httpStatusCode": 401}}})
+    assert error_fault(by_data).kind == "auth"
+    refused = error_fault(rpc_error(-32600, "no rollout found for thread id x"))
+    assert (refused.kind, refused.retire) == ("refused", False)
+    assert error_fault(rpc_error(-32600, "bad"), starting=True).kind == "startup"
+    assert error_fault(RequestTimeout("slow")).kind == "stuck"
+    assert error_fault(FileNotFoundError("there is no program x")).kind == "missing"
+
+
+def test_a_process_that_has_ended() -> None:
+    # What a plug-in complains about in the log is no reason to log in again; a login that is over is.
+    tail = "\x1b[33mWARN\x1b[0m plugin: 401 Unauthorized\nkey hunter2-hunter2 \x1b]0;title\x07end"
+    told = Telling(secrets=("hunter2-hunter2",))
+    error = TransportClosedError("the server x was killed; its last words:\n" + tail, exit_code=-9, stderr_tail=tail)
+    fault = error_fault(error, told)
+    assert (fault.kind, fault.exit_code, fault.retire) == ("dead", -9, True)
+    assert fault.message == "the server x was killed"
+    assert fault.stderr_tail == "WARN plugin: 401 Unauthorized\nkey [redacted] end"
+    assert str(fault).count("WARN") == 1
+    expired = TransportClosedError("gone", exit_code=1, stderr_tail="ERROR token_expired")
+    assert error_fault(expired).kind == "auth"
+    assert error_fault(TransportClosedError("gone", exit_code=2), starting=True).kind == "startup"
