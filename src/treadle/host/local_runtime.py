@@ -115,7 +115,7 @@ class LocalRuntime:
         chosen = _options(options)
         items = await input_items(user_input, thread.cwd)
         self._ready()  # reading an image takes a moment
-        thread.remember(items)
+        thread.hear(items)
         return self._start(thread, chosen, compacts=False)
 
     async def compact(self) -> bool:

@@ -36,8 +36,9 @@ logger: Final = logging.getLogger(__name__)
 
 MAX_STEERS: Final = 64
 """Things said in the middle of a turn that wait for the next request; more are refused."""
-INTERRUPTED: Final = "The user interrupted this turn before it was done."
+INTERRUPTED: Final = "(The user interrupted this turn before it was done.)"
 NO_MORE_TOOLS: Final = "You have used all the rounds of tool calls that this turn has. Answer now, with what you have."
+_REFUSED: Final = frozenset({"refused", "context_window", "policy"})
 NOT_RUN: Final = "not run: the limit of tool calls in this turn is reached"
 
 
@@ -61,6 +62,19 @@ class LocalThread(Struct, kw_only=True):
     tools: Mapping[str, Tool] = {}
     history: History = msgspec.field(default_factory=History)
     total: Usage | None = None
+    unanswered: tuple[Raw, ...] = ()
+    """What the user said last, when nothing came of it."""
+
+    def hear(self, said: Sequence[Raw]) -> None:
+        """Add what the user says. Who says the same again after a failure has said it once."""
+        if not self.unanswered or self.unanswered != tuple(said):
+            self.remember(said)
+        self.unanswered = tuple(said)
+
+    def forget_unanswered(self) -> None:
+        """What the user said last was refused: it would be refused with everything that is said after it, too."""
+        self.history.replace(self.history.items[: len(self.history) - len(self.unanswered)])
+        self.unanswered = ()
 
     def remember(self, items: Sequence[Raw]) -> None:
         """Add to what the model knows."""
@@ -140,11 +154,20 @@ class LocalTurn:
         self._begun = True
         ended = await self._outcome(work)
         self._deaf = True
-        history = self._thread.history
-        history.replace(repaired(history.items))
-        if ended.status == "interrupted":
-            self._thread.remember([_message("developer", INTERRUPTED)])
+        self._leave(ended)
         self._events.note(ended)
+
+    def _leave(self, ended: TurnEnded) -> None:
+        """Leave a history that the next request can begin with."""
+        thread = self._thread
+        thread.history.replace(repaired(thread.history.items))
+        if ended.status == "interrupted":
+            thread.unanswered = ()
+            # In the model's place: some servers want that it and the user take turns, and others make one message of
+            # two, so that it would answer to what it was told to leave.
+            thread.remember([_message("assistant", INTERRUPTED)])
+        elif ended.fault is not None and ended.fault.kind in _REFUSED and thread.unanswered:
+            thread.forget_unanswered()
 
     async def _outcome(self, work: Callable[[], Awaitable[None]]) -> TurnEnded:
         if self._interrupted:
@@ -170,6 +193,7 @@ class LocalTurn:
         while True:
             await self._take_steers()
             response = await self._ask(self._request(), LocalResponse(self._events))
+            self._thread.unanswered = ()
             self._thread.remember(response.raw)
             for event in response.completed():
                 self._events.note(event)
@@ -211,6 +235,7 @@ class LocalTurn:
     async def _take_steers(self) -> None:
         while self._steers:
             text = self._steers.popleft()
+            self._thread.unanswered = ()
             self._thread.remember([_message("user", text)])
             said = UserMessageThreadItem(id=new_id(), content=(TextUserInput(text=text),))
             await self._events.tell(ItemCompleted(said))
@@ -291,7 +316,8 @@ class LocalTurn:
 
 
 def _message(role: str, text: str) -> Raw:
-    return _raw({"type": "message", "role": role, "content": [{"type": "input_text", "text": text}]})
+    kind = "output_text" if role == "assistant" else "input_text"
+    return _raw({"type": "message", "role": role, "content": [{"type": kind, "text": text}]})
 
 
 def _raw(item: object) -> Raw:

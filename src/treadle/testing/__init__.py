@@ -4,7 +4,8 @@
 `AppServerHarness` puts a home, a workspace and a mock model together and runs a server on them.
 `EngineModel` is a model server that does what the prompt says, and speaks the APIs of codex, claude, opencode and pi;
 `EngineHome` sets all of these programs up to use it.
-`check_engine` and `check_wire_api` say what must hold for an engine or a wire API of your own.
+`check_engine`, `check_runtime` and `check_wire_api` say what must hold for an engine, a runtime of the host or a wire
+API of your own.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from treadle.testing.engines.home import EngineHome
     from treadle.testing.engines.model import EngineModel
     from treadle.testing.harness import AppServerHarness, HarnessClient
+    from treadle.testing.runtime_suite import RuntimePlay, check_runtime
     from treadle.testing.wire_suite import check_wire_api
 
 __all__ = [
@@ -30,9 +32,11 @@ __all__ = [
     "MockModel",
     "RecordedRequest",
     "Reply",
+    "RuntimePlay",
     "ToolCall",
     "Usage",
     "check_engine",
+    "check_runtime",
     "check_wire_api",
 ]
 
@@ -41,7 +45,9 @@ _LAZY = {
     "HarnessClient": "treadle.testing.harness",
     "EngineHome": "treadle.testing.engines.home",
     "EngineModel": "treadle.testing.engines.model",
+    "RuntimePlay": "treadle.testing.runtime_suite",
     "check_engine": "treadle.testing.engine_suite",
+    "check_runtime": "treadle.testing.runtime_suite",
     "check_wire_api": "treadle.testing.wire_suite",
 }
 
