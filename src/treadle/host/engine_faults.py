@@ -63,20 +63,21 @@ def engine_fault(
     if ending is not None and ending.stopped is not None:
         return Fault(kind="deadline", message=message, exit_code=code, stderr_tail=tail)
     kind = _kind(f"{error}\n{stderr}" if code not in (0, None) else error)
-    if kind is None and no_login and ending is not None:
-        kind = "auth"
     if kind is not None:
         advice = f"Log in: {log_in}" if kind == "auth" and log_in else _ADVICE.get(kind, "")
         return Fault(
             kind=kind, message=message, advice=advice, retryable=kind in _RETRYABLE, exit_code=code, stderr_tail=tail
         )
+    killed = code is not None and code > 128
+    # A guess, so it does not decide what happened; and a program that was killed did not ask for a login.
+    advice = f"There seems to be no login; log in: {log_in}" if no_login and log_in and not killed else ""
     if code in (0, None):
-        return Fault(kind="other" if ending is not None else "startup", message=message, stderr_tail=tail)
-    signal = f" It was killed by signal {code - 128}." if code is not None and code > 128 else ""
-    advice = f"The session of {engine} cannot be continued; the next turn begins a new one." if lost_session else ""
-    return Fault(
-        kind="dead", message=message + signal, advice=advice, retire=lost_session, exit_code=code, stderr_tail=tail
-    )
+        return Fault(kind="startup" if ending is None else "other", message=message, advice=advice, stderr_tail=tail)
+    if lost_session:
+        advice = f"The session of {engine} cannot be continued; the next turn begins a new one."
+    if killed and code is not None:
+        message = f"{message} It was killed by signal {code - 128}."
+    return Fault(kind="dead", message=message, advice=advice, retire=lost_session, exit_code=code, stderr_tail=tail)
 
 
 def _kind(text: str) -> FaultKind | None:
