@@ -221,7 +221,9 @@ def test_07_the_counter_is_kept_when_the_review_could_not_start(agent: HostAgent
 
 
 @pytest.mark.parametrize(
-    "turn", [a_turn(final_text=""), a_turn(interrupted=True), a_turn(error="it broke")], ids=["no text", "stop", "error"]
+    "turn",
+    [a_turn(final_text=""), a_turn(interrupted=True), a_turn(error="it broke")],
+    ids=["no text", "stop", "error"],
 )
 def test_07_only_with_a_final_text_and_no_interrupt(agent: HostAgent, stage: Stage, turn: TurnResult) -> None:
     recorder = Recorder()
@@ -256,7 +258,7 @@ def test_08_the_review_is_called_by_keyword(agent: HostAgent) -> None:
     assert args == ()
     assert set(given) == {"messages_snapshot", "review_memory", "review_skills"}
     with pytest.raises(TypeError):
-        HostAgent().spawn_background_review([], True, True)  # type: ignore[misc]
+        HostAgent().spawn_background_review([], True, True)  # type: ignore[call-arg]
 
 
 def test_09_the_app_server_path_never_touches_the_chat_client(
