@@ -69,3 +69,11 @@ class RuntimeFault(TreadleError):
 
 class ResumeFailed(RuntimeFault):
     """The thread that was to be resumed cannot be: a new one may be opened on the same runtime."""
+
+
+class SessionClosed(TreadleError):
+    """A session was used after its `close`."""
+
+
+class SessionBusy(TreadleError):
+    """A session was to run a turn while another one runs."""

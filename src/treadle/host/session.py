@@ -1,36 +1,41 @@
 """`Session`: one thread on one runtime, turn after turn, until the runtime is of no use any more.
 
-It owns the turn loop, the timers, the questions to people, and the verdict that a runtime is to be retired. What its
-turns mean to the conversation is `HostAgent`'s matter.
+It owns the turns, the questions to people, and the verdict that a runtime is to be retired. What its turns mean to the
+conversation is `HostAgent`'s matter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeAlias
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
 
 from msgspec.structs import replace
 
+from treadle.host import failures
+from treadle.host.approvals import Approver
 from treadle.host.asking import Approvals, Ask, Choice
-from treadle.host.clock import Clock, SystemClock
-from treadle.host.faults import Fault, ResumeFailed, RuntimeFault
+from treadle.host.clock import Clock, OutOfTime, SystemClock, end_tasks, within
+from treadle.host.faults import Fault, ResumeFailed, RuntimeFault, SessionBusy, SessionClosed
 from treadle.host.projection import project
-from treadle.host.runtime import (
-    Compacted,
-    ItemCompleted,
-    Opened,
-    Opening,
-    Runtime,
-    RuntimeEvent,
-    TurnEnded,
-    UsageTold,
-    UserInput,
-)
+from treadle.host.runtime import Opened, Opening, Runtime, Told, UserInput
 from treadle.host.timeouts import Timeouts
 from treadle.host.turn_result import TurnResult
-from treadle.host.usage import Usage
+from treadle.host.usage import Usage, UsageMeter
+from treadle.host.watched_turn import Sink, Stopped, WatchedTurn
+from treadle.llm.backoff import pause
 
-Sink: TypeAlias = Callable[[RuntimeEvent], None]
+logger: logging.Logger = logging.getLogger(__name__)
+
+START_TRIES: Final = 4
+"""Of a turn that the runtime does not take because it has too much to do."""
+TURN_TRIES: Final = 3
+"""Of a turn that failed before anything was said or done."""
+LONGEST_PAUSE_S: Final = 60.0
+"""A provider that wants a longer pause is left alone: a person decides."""
+_MAYBE_DONE: Final = "Some work may have been done already: look before you send it again."
 
 
 class Session:
@@ -63,80 +68,303 @@ class Session:
         self.sink: Sink | None = sink
         self.opened: Opened | None = None
         self.notices: list[str] = []
-        self._total: Usage | None = None
-        self._closed = False
+        self._approver = Approver(
+            approvals,
+            limit_s=self.timeouts.approval,
+            clock=self.clock,
+            asked=self._person_asked,
+        )
+        self._meter = UsageMeter()
+        self._turns = 0
+        self._turn: WatchedTurn | None = None
+        self._running: asyncio.Task[TurnResult] | None = None
+        self._starting: asyncio.Task[Opened] | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._retired: Fault | None = None
 
     @property
     def thread_id(self) -> str | None:
         """The runtime's id of the thread; None before it is open."""
         return None if self.opened is None else self.opened.thread_id
 
+    # --- starting ---
+
     async def ensure_started(self) -> str:
-        """Open the thread, unless it is, and give its id. Raises `RuntimeFault`."""
+        """Open the thread, unless it is, and give its id. Raises `RuntimeFault`.
+
+        Whoever comes meanwhile waits for the same start. It goes on when those who wait for it are cancelled.
+        """
+        self._check_open()
+        if self._retired is not None:
+            raise RuntimeFault(self._retired)
         if self.opened is None:
-            try:
-                self.opened = await self.runtime.open(self.opening, self._ask)
-            except ResumeFailed as error:
-                self.notices.append(f"The thread could not be resumed; a new one is started. ({error.fault.message})")
-                self.opened = await self.runtime.open(replace(self.opening, resume=None), self._ask)
-            self._total = self.opened.usage
+            if self._starting is None or self._starting.done():
+                self._starting = asyncio.create_task(self._start(), name="treadle session start")
+            starting = self._starting
+            await asyncio.wait({starting})
+            self._check_open()
+            self.opened = starting.result()
         return self.opened.thread_id
 
+    async def _start(self) -> Opened:
+        opening, retried, limit_s = self.opening, False, self.timeouts.startup
+        while True:
+            try:
+                opened = await within(self.clock, limit_s, self.runtime.open(opening, self._ask))
+                break
+            except OutOfTime:
+                reason = f"it was not ready within {failures.duration(limit_s or 0.0)}."
+                raise self._start_failed(failures.startup(self.runtime.name, reason)) from None
+            except ResumeFailed as error:
+                if opening.resume is None:
+                    raise self._start_failed(error.fault) from None
+                self.notices.append(f"The thread could not be resumed; a new one is started. ({error.fault.message})")
+                opening = replace(opening, resume=None)
+            except RuntimeFault as error:
+                wait = _pause(error.fault, 0)
+                if retried or wait is None:
+                    raise self._start_failed(error.fault) from None
+                retried = True
+                await self.clock.sleep(wait)
+        # Nobody knows what a thread of earlier has used unless the runtime does; a new one has used nothing.
+        self._meter.open(opened.usage or (None if opening.resume is not None else Usage()))
+        return opened
+
+    def _start_failed(self, fault: Fault) -> RuntimeFault:
+        if fault.retire:
+            self._retired = fault
+        return RuntimeFault(fault)
+
+    # --- turns ---
+
     async def run_turn(self, user_input: UserInput, **options: Any) -> TurnResult:
-        """Run a turn to its end. What goes wrong with the runtime is in the result; it is not raised."""
-        items: list[Any] = []
-        result = TurnResult()
-        before = self._total
-        try:
-            result.thread_id = await self.ensure_started()
-            result.turn_id = await self.runtime.start_turn(user_input, options)
-            while True:
-                event = await self.runtime.next_event()
-                if self.sink is not None:
-                    self.sink(event)
-                match event:
-                    case ItemCompleted():
-                        items.append(event.item)
-                    case UsageTold():
-                        self._total = event.total
-                    case Compacted():
-                        result.compacted = True
-                    case TurnEnded():
-                        result.interrupted = event.status == "interrupted"
-                        self._fail(result, event.fault)
-                        break
-        except RuntimeFault as error:
-            self._fail(result, error.fault)
-        projection = project(items, submitted=user_input if isinstance(user_input, str) else None)
-        result.projected_messages = projection.messages
-        result.final_text = projection.final_text
-        result.tool_iterations = projection.tool_iterations
-        if self._total is not None and self._total is not before:
-            result.usage = self._total.since(before)
-        result.notices, self.notices = self.notices, []
-        return result
+        """Run a turn to its end. What goes wrong with the runtime is in the result; it is not raised.
 
-    def _fail(self, result: TurnResult, fault: Fault | None) -> None:
-        if fault is not None:
-            result.fault, result.error, result.should_retire = fault, str(fault), fault.retire
+        Args:
+            user_input: What the user says.
+            options: For the runtime, for this turn.
 
-    async def _ask(self, ask: Ask) -> Choice:
-        return "deny"
-
-    def request_interrupt(self) -> None:
-        """End the turn that runs, or the start of it. From any thread."""
-        raise NotImplementedError
-
-    async def steer(self, text: str) -> bool:
-        """Say something in the middle of the turn; False when there is none, or the runtime cannot."""
-        return await self.runtime.steer(text)
+        Raises:
+            SessionClosed: `close` was called before.
+            SessionBusy: Another turn runs.
+        """
+        return await self._run(self._converse(user_input, options), user_input)
 
     async def compact(self) -> TurnResult:
-        """Have the thread summed up."""
-        raise NotImplementedError
+        """Have the thread summed up, as a turn of its own. Raises what `run_turn` does."""
+        return await self._run(self._sum_up(), "")
+
+    async def _run(self, work: Coroutine[Any, Any, None], user_input: UserInput) -> TurnResult:
+        try:
+            self._check_open()
+            if self._turn is not None:
+                raise SessionBusy("A turn of this session runs already: wait for its result, steer it or interrupt it.")
+        except Exception:
+            work.close()
+            raise
+        self._turn = self._new_turn()
+        self._turns += 1
+        self._meter.begin()
+        # A task of its own: when the caller is cancelled, the turn is ended in order all the same.
+        self._running = running = asyncio.create_task(self._carry_out(work, user_input), name="treadle turn")
+        try:
+            await asyncio.wait({running})
+        except asyncio.CancelledError:
+            self._turn.request_stop("interrupt")
+            await self._end_running(running)
+            raise
+        return running.result()
+
+    async def _end_running(self, running: asyncio.Task[TurnResult]) -> None:
+        try:
+            await asyncio.wait({running})
+        except asyncio.CancelledError:
+            self._retired = failures.aborted("The turn was cut off before the runtime had ended it.", retire=True)
+            await end_tasks({running})
+            raise
+        if not running.cancelled():
+            running.exception()
+
+    async def _carry_out(self, work: Coroutine[Any, Any, None], user_input: UserInput) -> TurnResult:
+        turn = self._turn
+        assert turn is not None
+        try:
+            await work
+        except RuntimeFault as error:
+            turn.fail(error.fault)
+        except Stopped:
+            turn.interrupted = True
+            if turn.stop == "closed":
+                turn.fail(failures.aborted("The session was closed while the turn was in flight.", retire=True))
+        except BaseException:
+            # Where this leaves the runtime, nobody knows.
+            self._retired = failures.aborted("A turn ended with an error of the program.", retire=True)
+            raise
+        finally:
+            self._approver.withdraw()
+            self._turn = None
+        return self._result(turn, user_input)
+
+    async def _converse(self, user_input: UserInput, options: Mapping[str, Any]) -> None:
+        turn = self._current()
+        await turn.unless_stopped(self.ensure_started())
+        self._meter.begin()
+        for tried in itertools.count(1):
+            await self._start_turn(turn, user_input, options)
+            await turn.follow()
+            fault = turn.fault
+            wait = None if fault is None or turn.began_work or turn.stop else _pause(fault, tried - 1)
+            if fault is None or wait is None or tried == TURN_TRIES:
+                break
+            turn.fault, turn.items = None, []
+            await self._pause(turn, wait, fault)
+        if turn.fault is not None and turn.fault.kind == "context_window" and not turn.stop:
+            await self._make_room(turn, turn.fault)
+
+    async def _start_turn(self, turn: WatchedTurn, user_input: UserInput, options: Mapping[str, Any]) -> None:
+        for tried in itertools.count(1):
+            try:
+                turn.turn_id = await turn.begin(self.runtime.start_turn(user_input, options), "start the turn")
+                return
+            except RuntimeFault as error:
+                wait = _pause(error.fault, tried - 1)
+                if wait is None or tried == START_TRIES or turn.stop:
+                    raise
+                await self._pause(turn, wait, error.fault)
+
+    async def _pause(self, turn: WatchedTurn, wait: float, fault: Fault) -> None:
+        turn.tell(Told(f"{fault.message} It is tried again in {failures.duration(wait)}.", fault))
+        await turn.unless_stopped(self.clock.sleep(wait))
+
+    async def _sum_up(self) -> None:
+        turn = self._current()
+        await turn.unless_stopped(self.ensure_started())
+        self._meter.begin()
+        if not await turn.begin(self.runtime.compact(), "sum up the thread"):
+            raise RuntimeFault(failures.refused(self.runtime.name, "sum up threads"))
+        await turn.follow()
+
+    async def _make_room(self, turn: WatchedTurn, full: Fault) -> None:
+        """The thread is full: have it summed up. The message is not sent again: that is for the user to decide."""
+        room = self._turn = self._new_turn()
+        try:
+            if await room.begin(self.runtime.compact(), "sum up the thread"):
+                await room.follow()
+        except RuntimeFault as error:
+            room.fail(error.fault)
+        finally:
+            self._turn, turn.stop = turn, room.stop
+        turn.interrupted = room.interrupted
+        turn.compacted = room.ended is not None and room.ended.status == "completed"
+        advice = "It has been summed up: send the message again." if turn.compacted else "Start a new conversation."
+        turn.fault = replace(full, advice=advice, retire=full.retire or room.retire)
+
+    def _result(self, turn: WatchedTurn, user_input: UserInput) -> TurnResult:
+        projection = project(turn.items, submitted=user_input if isinstance(user_input, str) else None)
+        fault = turn.fault
+        if fault is not None and turn.used_tools:
+            fault = replace(fault, advice=f"{fault.advice} {_MAYBE_DONE}".strip())
+        if turn.retire:
+            self._retired = fault or failures.aborted("The runtime has not ended its last turn.", retire=True)
+        notices, self.notices = self.notices + turn.notices, []
+        return TurnResult(
+            final_text=projection.final_text,
+            projected_messages=projection.messages,
+            tool_iterations=projection.tool_iterations,
+            interrupted=turn.interrupted,
+            error=None if fault is None else str(fault),
+            turn_id=turn.turn_id,
+            thread_id=self.thread_id,
+            usage=self._meter.spent(),
+            should_retire=turn.retire,
+            fault=fault,
+            notices=notices,
+            compacted=turn.compacted,
+        )
+
+    def _new_turn(self) -> WatchedTurn:
+        return WatchedTurn(
+            self.runtime,
+            timeouts=self.timeouts,
+            clock=self.clock,
+            sink=self.sink,
+            withdraw=self._approver.withdraw,
+            meter=self._meter,
+        )
+
+    def _current(self) -> WatchedTurn:
+        assert self._turn is not None
+        return self._turn
+
+    # --- what others do to a turn ---
+
+    async def _ask(self, ask: Ask) -> Choice:
+        turn = self._turn
+        return "deny" if turn is None or turn.stop is not None else await self._approver.ask(ask)
+
+    def _person_asked(self) -> Callable[[], None]:
+        turn = self._current()
+        turn.person_asked()
+        return turn.person_answered
+
+    def request_interrupt(self) -> None:
+        """End the turn that runs, or that is being started. From any thread; when there is none, nothing happens."""
+        turn, number = self._turn, self._turns
+        if turn is not None:
+            try:
+                turn.loop.call_soon_threadsafe(self._interrupt, number)
+            except RuntimeError:
+                logger.debug("the event loop of the session has ended")
+
+    def _interrupt(self, number: int) -> None:
+        # It may come when the turn is over and the next one runs.
+        if self._turn is not None and self._turns == number:
+            self._turn.request_stop("interrupt")
+
+    async def steer(self, text: str) -> bool:
+        """Say something in the middle of the turn; False when there is none, or the runtime cannot.
+
+        Args:
+            text: What to say.
+        """
+        turn = self._turn
+        if turn is None or turn.turn_id is None or turn.ended is not None or turn.stop is not None:
+            return False
+        turn.began_work = True
+        try:
+            return await within(self.clock, self.timeouts.request, self.runtime.steer(text))
+        except (RuntimeFault, OutOfTime) as error:
+            logger.warning("the turn could not be steered: %s", error)
+            return False
+
+    # --- the end ---
 
     async def close(self) -> None:
-        """End the session with its runtime. It may be called at any time, and again."""
-        if not self._closed:
-            self._closed = True
-            await self.runtime.close()
+        """End the session with its runtime, in the middle of a turn too. It may be called at any time, and again."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close(), name="treadle session close")
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        if self._turn is not None:
+            self._turn.request_stop("closed")
+        self._approver.withdraw()
+        if self._running is not None and not self._running.done():
+            await asyncio.wait({self._running}, timeout=self.timeouts.close)
+        if self._starting is not None:
+            await end_tasks({self._starting})
+        try:
+            await within(self.clock, self.timeouts.close, self.runtime.close())
+        except OutOfTime:
+            logger.error("%s did not end within %s s", self.runtime.name, self.timeouts.close)
+
+    def _check_open(self) -> None:
+        if self._closing is not None:
+            raise SessionClosed("This session is closed: make a new one.")
+
+
+def _pause(fault: Fault, tried: int) -> float | None:
+    """How long to wait before it is tried again; None when it is not."""
+    if fault.retire or not fault.retryable:
+        return None
+    return pause(tried, fault.retry_after_s, LONGEST_PAUSE_S)

@@ -51,3 +51,48 @@ class Usage(Struct, frozen=True, kw_only=True):
             context_tokens=self.context_tokens,
             context_window=self.context_window,
         )
+
+
+class UsageMeter:
+    """The tokens of a thread, turn by turn.
+
+    The total at the beginning of a turn is the last one told. Of a resumed thread it may not be known: then a total
+    told before the model has said or done anything counts as that, and otherwise the first turn has no usage. It is
+    known from then on.
+    """
+
+    def __init__(self) -> None:
+        self._total: Usage | None = None
+        self._before: Usage | None = None
+        self._told = False
+
+    def open(self, total: Usage | None) -> None:
+        """A thread is opened.
+
+        Args:
+            total: What it has used so far; None when that is not known.
+        """
+        self._total = total
+
+    def begin(self) -> None:
+        """A turn begins."""
+        self._before, self._told = self._total, False
+
+    def tell(self, total: Usage, *, before_work: bool) -> None:
+        """A total was told.
+
+        Args:
+            total: Of the whole thread.
+            before_work: Whether nothing has been said or done in this turn yet.
+        """
+        if self._before is None and before_work:
+            self._before = total
+        else:
+            self._told = True
+        self._total = total
+
+    def spent(self) -> Usage | None:
+        """What the turn has used; None when nothing was told of it, or nobody knows what was there before."""
+        if not self._told or self._before is None or self._total is None:
+            return None
+        return self._total.since(self._before)

@@ -1,0 +1,158 @@
+"""`Approver`: asks the person behind a session, and decides in time. Whatever goes wrong is a no.
+
+A plain callback runs on a thread of its own, an async one as a task. Neither can hold a turn up: when the time is over,
+the turn is told to end or the runtime takes its question back, the answer is no, and what the callback says later
+counts for nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from treadle.client.apart import on_thread
+from treadle.client.secrets import redact, secrets_in
+from treadle.host.asking import Approvals, Ask, Choice
+from treadle.host.clock import Clock
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+CHOICES: Final[tuple[Choice, ...]] = ("once", "session", "deny")
+MAX_AT_ONCE: Final = 16
+"""Nobody reads more questions than this at a time; threads of callbacks that never end count too."""
+
+
+class Approver:
+    """What decides for a session. It lives on one event loop.
+
+    Args:
+        callback: Whom to ask; without it the answer is no.
+        limit_s: How long to wait for the answer; None has no limit.
+        clock: Where to look for the time.
+        asked: Called when somebody is asked; gives what is called when that is over.
+    """
+
+    def __init__(
+        self,
+        callback: Approvals | None,
+        *,
+        limit_s: float | None,
+        clock: Clock,
+        asked: Callable[[], Callable[[], None]],
+    ) -> None:
+        self._callback = callback
+        self._limit_s = limit_s
+        self._clock = clock
+        self._asked = asked
+        self._withdrawn: set[asyncio.Future[None]] = set()
+        self._slots = threading.Semaphore(MAX_AT_ONCE)
+
+    async def ask(self, ask: Ask) -> Choice:
+        """The person's decision, or no. It raises only when it is cancelled."""
+        if self._callback is None:
+            return "deny"
+        if not self._slots.acquire(blocking=False):
+            logger.warning("a request for approval is declined: %d are waiting for an answer already", MAX_AT_ONCE)
+            return "deny"
+        withdrawn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._withdrawn.add(withdrawn)
+        answered = self._asked()
+        try:
+            return await self._decision(self._callback, shown(ask), withdrawn)
+        finally:
+            self._withdrawn.discard(withdrawn)
+            answered()
+
+    def withdraw(self) -> None:
+        """Nobody needs to answer any more: what is being asked is declined."""
+        for withdrawn in self._withdrawn:
+            if not withdrawn.done():
+                withdrawn.set_result(None)
+
+    async def _decision(self, callback: Approvals, ask: Ask, withdrawn: asyncio.Future[None]) -> Choice:
+        deciding = asyncio.create_task(self._decide(callback, ask), name="treadle approval")
+        waits: set[asyncio.Future[Any]] = {deciding, withdrawn}
+        if self._limit_s is not None:
+            waits.add(asyncio.ensure_future(self._clock.sleep(self._limit_s)))
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            if deciding.done() and not deciding.cancelled():
+                return deciding.result()
+            if not withdrawn.done():
+                logger.warning("a request for approval was not answered in time, and is declined: %s", ask.title)
+            return "deny"
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def _decide(self, callback: Approvals, ask: Ask) -> Choice:
+        try:
+            return _choice(await self._answer(callback, ask))
+        except Exception as error:
+            why = redact(f"{type(error).__name__}: {error}", secrets_in(os.environ))
+            logger.warning("a request for approval is declined, because the callback raised %s", why)
+            return "deny"
+
+    async def _answer(self, callback: Approvals, ask: Ask) -> Any:
+        if inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(type(callback).__call__):
+            try:
+                return await callback(ask)  # type: ignore[misc]
+            finally:
+                self._slots.release()
+
+        def call() -> Any:
+            try:
+                return callback(ask)
+            except (SystemExit, KeyboardInterrupt) as error:
+                # On the event loop it would end that.
+                raise RuntimeError(repr(error)) from error
+            finally:
+                # Not before: a thread cannot be ended, and one that hangs is one less.
+                self._slots.release()
+
+        answer = await on_thread(call)
+        return await answer if inspect.isawaitable(answer) else answer
+
+
+def _choice(answer: object) -> Choice:
+    if answer is None or isinstance(answer, bool):
+        return "once" if answer else "deny"
+    for choice in CHOICES:
+        if answer == choice:
+            return choice
+    raise TypeError(f"{type(answer).__name__!r} where one of {', '.join(CHOICES)}, True, False or None was expected")
+
+
+def shown(ask: Ask) -> Ask:
+    """What is asked, as people may see it: without secrets.
+
+    Args:
+        ask: What the runtime asks.
+    """
+    secrets = secrets_in(os.environ)
+    return replace(
+        ask,
+        title=redact(ask.title, secrets),
+        description=redact(ask.description, secrets),
+        command=None if ask.command is None else redact(ask.command, secrets),
+        paths=tuple(redact(path, secrets) for path in ask.paths),
+        detail=_without(ask.detail, secrets),
+    )
+
+
+def _without(value: Any, secrets: list[str]) -> Any:
+    """The texts in plain data without the secrets; other values as they are."""
+    if isinstance(value, str):
+        return redact(value, secrets)
+    if isinstance(value, Mapping):
+        return {name: _without(member, secrets) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without(member, secrets) for member in value]
+    return value

@@ -1,0 +1,416 @@
+"""`WatchedTurn`: one turn on a runtime, from its start to its end, with a limit to every wait.
+
+It waits for the next event, for somebody who wants it to stop, and for the time at which a limit is reached, all at
+once. Only the runtime says that a turn has ended: whoever wants it to end early tells the runtime, and waits for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Literal, TypeAlias, TypeVar, assert_never
+
+from msgspec.structs import replace
+
+from treadle.host import failures
+from treadle.host.clock import Clock, OutOfTime, end_tasks, within
+from treadle.host.faults import Fault, RuntimeFault
+from treadle.host.runtime import (
+    Compacted,
+    Delta,
+    ItemCompleted,
+    ItemStarted,
+    Runtime,
+    RuntimeEvent,
+    Told,
+    TurnEnded,
+    UsageTold,
+)
+from treadle.host.timeouts import Timeouts
+from treadle.host.turn_watch import Limit, TurnWatch
+from treadle.host.usage import UsageMeter
+from treadle.protocol.app.items import ThreadItem
+
+T = TypeVar("T")
+Sink: TypeAlias = Callable[[RuntimeEvent], None]
+Stop: TypeAlias = Literal["interrupt", "closed"]
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+SETTLE_S: Final = 2.0
+"""For the end of a turn whose answer is there when its time is up."""
+# Items of a runtime that has done nothing yet; those that are only words; all others are tools, also unknown ones.
+_NOTHING_YET: Final = frozenset({"userMessage", "reasoning", "contextCompaction"})
+_WORDS: Final = _NOTHING_YET | {"agentMessage", "plan", "hookPrompt", "enteredReviewMode", "exitedReviewMode"}
+_NOT_THE_ANSWER: Final = frozenset({"commentary", "partial_answer"})
+
+
+class Stopped(Exception):
+    """The turn was told to end while there was nothing to interrupt yet."""
+
+
+class WatchedTurn:
+    """One turn.
+
+    Args:
+        runtime: What runs it.
+        timeouts: How long to wait for what.
+        clock: Where to look for the time.
+        sink: Called with every event.
+        withdraw: Takes back what people are being asked.
+        meter: Told what the runtime tells of tokens.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        timeouts: Timeouts,
+        clock: Clock,
+        sink: Sink | None,
+        withdraw: Callable[[], None],
+        meter: UsageMeter,
+    ) -> None:
+        self._runtime = runtime
+        self._timeouts = timeouts
+        self._clock = clock
+        self._sink = sink
+        self._withdraw = withdraw
+        self._meter = meter
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self.stop: Stop | None = None
+        self.turn_id: str | None = None
+        self.items: list[ThreadItem] = []
+        self.notices: list[str] = []
+        self.compacted = False
+        self.interrupted = False
+        self.fault: Fault | None = None
+        self.answered = False
+        """Whether the last thing that the model did was to give its answer."""
+        self.began_work = False
+        """Whether something was said or done that would be said or done twice if the turn were run again."""
+        self.used_tools = False
+        self.ended: TurnEnded | None = None
+        self._watch = TurnWatch(timeouts, clock.monotonic())
+        self._stirred: asyncio.Future[None] = self.loop.create_future()
+        self._event: asyncio.Task[RuntimeEvent] | None = None
+        self._probe: asyncio.Task[None] | None = None
+        self._alarm: asyncio.Task[None] | None = None
+        self._alarm_at = math.inf
+        self._told_quiet = False
+        self._unended = False
+
+    @property
+    def retire(self) -> bool:
+        """Whether the runtime is of no use any more."""
+        return self._unended or (self.fault is not None and self.fault.retire)
+
+    # --- what others do to it ---
+
+    def request_stop(self, why: Stop) -> None:
+        """End it soon. That the session is closed weighs more than an interrupt."""
+        if self.stop != "closed":
+            self.stop = why
+        self._stir()
+
+    def person_asked(self) -> None:
+        self.began_work = True
+        self._watch.person_asked(self._clock.monotonic())
+        self._stir()
+
+    def person_answered(self) -> None:
+        self._watch.person_answered(self._clock.monotonic())
+        self._stir()
+
+    def tell(self, event: RuntimeEvent) -> None:
+        """Show an event. A display that fails is no reason to end a turn."""
+        if self._sink is not None:
+            try:
+                self._sink(event)
+            except Exception:
+                logger.exception("the sink of a session failed at %s", type(event).__name__)
+
+    def notice(self, text: str) -> None:
+        """Something that people should know, now and in the result."""
+        self.notices.append(text)
+        self.tell(Told(text))
+
+    # --- before it runs ---
+
+    async def unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
+        """What the work gives; `Stopped` as soon as the turn is to end, and the work is cancelled."""
+        doing = self.loop.create_task(work)
+        try:
+            while self.stop is None and not doing.done():
+                await self._wait(math.inf, {doing})
+            if self.stop is not None:
+                raise Stopped
+            return doing.result()
+        finally:
+            await end_tasks({doing})
+
+    async def begin(self, starting: Coroutine[Any, Any, T], doing: str) -> T:
+        """What the runtime gives when it has started something. When the turn is to end meanwhile, it has a moment left
+        to say so: what it has started is to be interrupted.
+
+        Args:
+            starting: The call.
+            doing: What it is, in words: `start the turn`.
+        """
+        limit_s = self._timeouts.request
+        start = self.loop.create_task(within(self._clock, limit_s, starting))
+        try:
+            while self.stop is None and not start.done():
+                await self._wait(math.inf, {start})
+            if not start.done() and self.stop == "interrupt":
+                limit_s = self._timeouts.interrupt
+                await self._until(lambda: start.done() or self.stop == "closed", limit_s, start)
+            if self.stop == "closed":
+                raise Stopped
+            if not start.done():
+                raise OutOfTime
+            return start.result()
+        except OutOfTime:
+            self.interrupted = self.stop is not None
+            raise RuntimeFault(failures.stuck(self._runtime.name, limit_s or 0.0, doing)) from None
+        finally:
+            await end_tasks({start})
+
+    async def _until(self, condition: Callable[[], bool], limit_s: float | None, task: asyncio.Task[Any]) -> None:
+        until = math.inf if limit_s is None else self._clock.monotonic() + limit_s
+        while not condition() and self._clock.monotonic() < until:
+            await self._wait(until, {task})
+
+    # --- while it runs ---
+
+    async def follow(self) -> None:
+        """Take its events until it has ended, or is given up."""
+        self.ended = None
+        self._watch.begin(self._clock.monotonic())
+        try:
+            while self.ended is None and self.stop != "closed":
+                if not await self._step():
+                    break
+        except RuntimeFault as error:
+            # What a turn does whose events have failed, nobody knows.
+            self.fail(replace(error.fault, retire=True))
+        finally:
+            tasks = {task for task in (self._event, self._probe, self._alarm) if task is not None}
+            self._event = self._probe = self._alarm = None
+            await end_tasks(tasks)
+        if self.stop == "closed" and self.ended is None:
+            raise Stopped
+
+    async def _step(self) -> bool:
+        """Wait for something and see to it; False when the turn is given up."""
+        if self.stop is not None:
+            return await self._end_early(None)
+        look = self._watch.next_look()
+        waits: set[asyncio.Future[Any]] = {self._next_event()}
+        if self._probe is not None:
+            waits.add(self._probe)
+        await self._wait(math.inf if look is None else look.at, waits)
+        if self._take_event() and self._probe is not None:
+            # That something came is a better answer than the one that was asked for.
+            probe, self._probe = self._probe, None
+            await end_tasks({probe})
+        if self.ended is not None or self.stop is not None:
+            return True
+        if self._probe is not None and self._probe.done():
+            return await self._judge_probe(self._probe)
+        due = self._watch.due(self._clock.monotonic())
+        return due is None or await self._overdue(due)
+
+    def fail(self, fault: Fault) -> None:
+        """It has gone wrong. The first fault is the reason of those that follow from it."""
+        if self.fault is None:
+            self.fault = fault
+        elif fault.retire:
+            self.fault = replace(self.fault, retire=True)
+
+    async def _overdue(self, limit: Limit) -> bool:
+        timeouts = self._timeouts
+        match limit:
+            case "turn" | "idle":
+                if self.answered and not self._watch.working:
+                    return await self._accept_answer()
+                span = timeouts.turn if limit == "turn" else timeouts.idle
+                return await self._end_early(failures.deadline(span or 0.0, limit))
+            case "quiet":
+                self._watch.quiet_handled(self._clock.monotonic())
+                if timeouts.quiet_action == "retire":
+                    return await self._end_early(failures.quiet(self._runtime.name, timeouts.quiet or 0.0))
+                if timeouts.quiet_action == "warn":
+                    self._tell_quiet("nothing is known of it")
+                elif self._probe is None:
+                    probing = within(self._clock, timeouts.probe, self._runtime.probe())
+                    self._probe = self.loop.create_task(probing, name="treadle probe")
+                return True
+            case _:
+                assert_never(limit)
+
+    async def _judge_probe(self, probe: asyncio.Task[None]) -> bool:
+        self._probe = None
+        self._watch.quiet_handled(self._clock.monotonic())
+        try:
+            probe.result()
+        except OutOfTime:
+            silence = (self._timeouts.quiet or 0.0) + (self._timeouts.probe or 0.0)
+            return await self._end_early(failures.stuck(self._runtime.name, silence))
+        except RuntimeFault as error:
+            if error.fault.retire or error.fault.kind in ("dead", "stuck"):
+                return await self._end_early(replace(error.fault, retire=True))
+            # A no is a sign of life as well.
+        self._tell_quiet("it is alive")
+        return True
+
+    def _tell_quiet(self, known: str) -> None:
+        if not self._told_quiet:
+            self._told_quiet = True
+            quiet = failures.duration(self._timeouts.quiet or 0.0)
+            self.notice(f"{self._runtime.name} has been quiet for {quiet} since a tool ended; {known}, and waited for.")
+
+    async def _accept_answer(self) -> bool:
+        """The time is up, and the answer is there: what is missing is only the word that it was the last."""
+        if not await self._drain(SETTLE_S):
+            ended = await self._interrupt()
+            if self.stop == "closed":
+                return False
+            self.notice("The runtime did not say that the turn was over; its answer was taken as it stood.")
+            self.interrupted, self._unended = False, not ended
+        return False
+
+    async def _end_early(self, fault: Fault | None) -> bool:
+        """End the turn on the runtime. It may be faster, and complete it: then nothing went wrong."""
+        ended = await self._interrupt()
+        if self.stop == "closed" or (self.ended is not None and self.ended.status == "completed"):
+            return False
+        self.interrupted = True
+        if fault is not None:
+            self.fault = fault
+        elif not ended:
+            self.fail(failures.stuck(self._runtime.name, self._timeouts.interrupt or 0.0, "end the turn"))
+        return False
+
+    async def _interrupt(self) -> bool:
+        """Tell the runtime, and take what it still says until the turn has ended; whether it has, in time."""
+        began = self._clock.monotonic()
+        telling = self.loop.create_task(within(self._clock, self._timeouts.interrupt, self._runtime.interrupt()))
+        # First the runtime hears that it is over: with a no alone, the model would go on.
+        await asyncio.sleep(0)
+        self._withdraw()
+        try:
+            while not telling.done() and self.stop != "closed" and self.ended is None:
+                await self._wait(math.inf, {telling, self._next_event()})
+                self._take_event()
+            if telling.done():
+                telling.result()
+            limit_s = self._timeouts.interrupt
+            return await self._drain(None if limit_s is None else limit_s - (self._clock.monotonic() - began))
+        except (OutOfTime, RuntimeFault) as error:
+            if isinstance(error, RuntimeFault):
+                self.fail(replace(error.fault, retire=True))
+            return self.ended is not None
+        finally:
+            await end_tasks({telling})
+
+    async def _drain(self, limit_s: float | None) -> bool:
+        """Take events until the turn has ended; whether it has, in time."""
+        until = math.inf if limit_s is None else self._clock.monotonic() + limit_s
+        while self.ended is None and self.stop != "closed" and self._clock.monotonic() < until:
+            await self._wait(until, {self._next_event()})
+            self._take_event()
+        return self.ended is not None
+
+    # --- events ---
+
+    def _take_event(self) -> bool:
+        """Take the event that has come, if one has."""
+        if self._event is None or not self._event.done():
+            return False
+        task, self._event = self._event, None
+        event = task.result()
+        self.tell(event)
+        self._take(event)
+        return True
+
+    def _take(self, event: RuntimeEvent) -> None:
+        now = self._clock.monotonic()
+        match event:
+            case ItemStarted(item):
+                self._watch.item_opened(_item_id(item), now)
+                self._saw(item)
+            case ItemCompleted(item):
+                self._watch.item_closed(_item_id(item), now, tool=item.type not in _WORDS)
+                self._saw(item)
+                self.answered = self.answered or _is_answer(item)
+                self.items.append(item)
+            case Delta(kind=kind):
+                self.began_work = self.began_work or kind != "reasoning"
+                self._watch.activity(now)
+            case UsageTold(total):
+                self._meter.tell(total, before_work=not self.began_work)
+                self._watch.activity(now)
+            case Compacted():
+                self.compacted = True
+                self._watch.activity(now)
+            case Told():
+                self._watch.activity(now)
+            case TurnEnded():
+                self._end(event)
+            case _:
+                assert_never(event)
+
+    def _saw(self, item: ThreadItem) -> None:
+        if item.type not in _NOTHING_YET:
+            self.began_work = True
+        if item.type not in _WORDS:
+            self.used_tools, self.answered = True, False
+
+    def _end(self, event: TurnEnded) -> None:
+        self.ended = event
+        self.interrupted = event.status == "interrupted"
+        if event.fault is not None:
+            self.fail(event.fault)
+        elif event.status == "failed":
+            self.fail(failures.other(""))
+
+    # --- waiting ---
+
+    def _next_event(self) -> asyncio.Task[RuntimeEvent]:
+        if self._event is None:
+            self._event = self.loop.create_task(self._runtime.next_event(), name="treadle next event")
+        return self._event
+
+    async def _wait(self, until: float, waits: set[Any]) -> None:
+        """Come back when one of these is done, somebody stirred, or the time has come."""
+        if until < math.inf:
+            waits = waits | {await self._alarm_for(until)}
+        await asyncio.wait({*waits, self._stirred}, return_when=asyncio.FIRST_COMPLETED)
+        if self._stirred.done():
+            self._stirred = self.loop.create_future()
+
+    async def _alarm_for(self, until: float) -> asyncio.Task[None]:
+        """A task that ends at that time or before: one that rings too early is cheaper than one for each event."""
+        if self._alarm is None or self._alarm.done() or self._alarm_at > until:
+            if self._alarm is not None:
+                await end_tasks({self._alarm})
+            self._alarm_at = until
+            self._alarm = self.loop.create_task(self._clock.sleep(max(0.0, until - self._clock.monotonic())))
+        return self._alarm
+
+    def _stir(self) -> None:
+        if not self._stirred.done():
+            self._stirred.set_result(None)
+
+
+def _item_id(item: ThreadItem) -> str:
+    found = item.get("id") if isinstance(item, dict) else getattr(item, "id", None)
+    return str(found)
+
+
+def _is_answer(item: ThreadItem) -> bool:
+    root: Any = item.root
+    return item.type == "agentMessage" and bool(root.text) and root.phase not in _NOT_THE_ANSWER
