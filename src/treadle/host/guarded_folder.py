@@ -11,8 +11,8 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
 from treadle.host.refusals import Refused, said_clearly
@@ -55,6 +55,16 @@ class GuardedFolder:
             yield GuardedFolder(path, descriptor)
         finally:
             os.close(descriptor)
+
+    @contextmanager
+    def below(self, parts: Sequence[str], *, create: bool = False) -> Iterator[GuardedFolder | None]:
+        """A folder some levels down; None when there is none."""
+        with ExitStack() as stack:
+            folder: GuardedFolder | None = self
+            for part in parts:
+                if folder is not None:
+                    folder = stack.enter_context(folder.inner(part, create=create))
+            yield folder
 
     def names(self) -> list[str]:
         with said_clearly(self.path, "unreadable"):
