@@ -4,6 +4,7 @@
 `AppServerHarness` puts a home, a workspace and a mock model together and runs a server on them.
 `EngineModel` is a model server that does what the prompt says, and speaks the APIs of codex, claude, opencode and pi;
 `EngineHome` sets all of these programs up to use it.
+`ScriptedRuntime` is a runtime of `treadle.host` that plays what the test wrote down, and `ManualClock` its clock.
 `check_engine` and `check_wire_api` say what must hold for an engine or a wire API of your own.
 """
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from treadle.testing.engines.home import EngineHome
     from treadle.testing.engines.model import EngineModel
     from treadle.testing.harness import AppServerHarness, HarnessClient
+    from treadle.testing.manual_clock import ManualClock
+    from treadle.testing.scripted_runtime import ScriptedRuntime
     from treadle.testing.wire_suite import check_wire_api
 
 __all__ = [
@@ -27,9 +30,11 @@ __all__ = [
     "EngineHome",
     "EngineModel",
     "HarnessClient",
+    "ManualClock",
     "MockModel",
     "RecordedRequest",
     "Reply",
+    "ScriptedRuntime",
     "ToolCall",
     "Usage",
     "check_engine",
@@ -41,6 +46,8 @@ _LAZY = {
     "HarnessClient": "treadle.testing.harness",
     "EngineHome": "treadle.testing.engines.home",
     "EngineModel": "treadle.testing.engines.model",
+    "ManualClock": "treadle.testing.manual_clock",
+    "ScriptedRuntime": "treadle.testing.scripted_runtime",
     "check_engine": "treadle.testing.engine_suite",
     "check_wire_api": "treadle.testing.wire_suite",
 }
