@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -225,13 +225,14 @@ def test_a_marked_skill_is_not_changed(editor: SkillEditor, folder: Path, marker
     before = everything(folder)
     editor.view("deploy")
     editor.view("deploy", "references/a.md")
-    for change in (
+    changes: tuple[Callable[[], object], ...] = (
         lambda: editor.edit("deploy", document(body="x")),
         lambda: editor.patch("deploy", "Build", "x"),
         lambda: editor.write_file("deploy", "references/b.md", "x"),
         lambda: editor.remove_file("deploy", "references/a.md"),
         lambda: editor.delete("deploy"),
-    ):
+    )
+    for change in changes:
         with refused("protected", marker):
             change()
     assert everything(folder) == before
@@ -260,12 +261,13 @@ def test_a_marked_skill_is_not_changed(editor: SkillEditor, folder: Path, marker
 )
 def test_files_stay_in_their_places(editor: SkillEditor, folder: Path, file: str) -> None:
     put(folder / "deploy/SKILL.md", document())
-    for call in (
+    calls: tuple[Callable[[], object], ...] = (
         lambda: editor.view("deploy", file),
         lambda: editor.write_file("deploy", file, "x"),
         lambda: editor.patch("deploy", "a", "b", file),
         lambda: editor.remove_file("deploy", file),
-    ):
+    )
+    for call in calls:
         with refused("invalid", "cannot be a file of a skill"):
             call()
     assert everything(folder) == {"deploy/SKILL.md": document().encode()}
@@ -282,14 +284,15 @@ def test_links_lead_nowhere(editor: SkillEditor, store: SkillStore, folder: Path
     (folder / "deploy/scripts/run.sh").symlink_to(outside / "references/a.md")
     before = everything(outside)
     assert [skill.name for skill in store.skills()] == ["deploy"]
-    for call in (
+    calls: tuple[Callable[[], object], ...] = (
         lambda: editor.view("deploy", "references/a.md"),
         lambda: editor.write_file("deploy", "references/a.md", "x"),
         lambda: editor.write_file("deploy", "references/new.md", "x"),
         lambda: editor.remove_file("deploy", "references/a.md"),
         lambda: editor.view("deploy", "scripts/run.sh"),
         lambda: editor.write_file("deploy", "scripts/run.sh", "x"),
-    ):
+    )
+    for call in calls:
         with refused("unreadable", "symbolic link"):
             call()
     with refused("not_found"):
@@ -335,13 +338,14 @@ def test_what_somebody_else_changed_is_not_overwritten(editor: SkillEditor, fold
     editor.view("deploy", "references/a.md")
     put(path, document(body="A person's words. Build.\n"))
     put(folder / "deploy/references/a.md", "b")
-    for change in (
+    changes: tuple[Callable[[], object], ...] = (
         lambda: editor.edit("deploy", document(body="x")),
         lambda: editor.patch("deploy", "Build", "x"),
         lambda: editor.write_file("deploy", "references/a.md", "x"),
         lambda: editor.remove_file("deploy", "references/a.md"),
         lambda: editor.delete("deploy"),
-    ):
+    )
+    for change in changes:
         with refused("changed", "read it again"):
             change()
     editor.view("deploy")
@@ -364,12 +368,13 @@ def test_a_review_reads_before_it_changes_anything(store: SkillStore, folder: Pa
     put(folder / "deploy/references/a.md", "a")
     store.editor().view("deploy")  # somebody else's reading does not count
     editor = store.editor(must_read=True)
-    for change in (
+    changes: tuple[Callable[[], object], ...] = (
         lambda: editor.patch("deploy", "Build", "x"),
         lambda: editor.write_file("deploy", "references/new.md", "x"),
         lambda: editor.remove_file("deploy", "references/a.md"),
         lambda: editor.delete("deploy"),
-    ):
+    )
+    for change in changes:
         with refused("unread"):
             change()
     editor.view("deploy")

@@ -97,7 +97,7 @@ class MemoryStore:
             after = changed(before, operations, limit)
             if after != before:
                 _write(folder, name, old, render(after).encode())
-        tally = [operation.action for operation in operations]
+        tally = [operation.action for operation in operations] if after != before else []
         return MemoryChange(
             target=target,
             added=tally.count("add"),

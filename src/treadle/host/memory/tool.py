@@ -39,7 +39,7 @@ def memory_tool(store: MemoryStore, on_change: OnChange | None) -> Tool:
             change = store.change(_operations(action, content, old_text, operations), target)
         except Refused as error:
             raise ToolCallError(str(error)) from error
-        if on_change is not None:
+        if on_change is not None and change.added + change.replaced + change.removed:
             on_change(change)
         return _told(change)
 
@@ -64,9 +64,9 @@ def _told(change: MemoryChange) -> str:
         for number, word in ((change.added, "added"), (change.replaced, "replaced"), (change.removed, "removed"))
         if number
     ]
-    number = len(change.entries)
+    number = f"{len(change.entries)} {'entry' if len(change.entries) == 1 else 'entries'}"
     return (
-        f"Kept: {', '.join(done)}. {number} {'entry' if number == 1 else 'entries'} in `{change.target}`, "
+        f"Kept: {', '.join(done) or 'nothing new'}. {number} in `{change.target}`, "
         f"{change.used:,} of {change.limit:,} characters ({100 * change.used // change.limit} %). "
         "The next session will see it."
     )
