@@ -37,6 +37,7 @@ from treadle.client.metadata import InitializeResponse, introduction
 from treadle.client.notification import Notification
 from treadle.client.retry import async_retry_on_overload
 from treadle.client.router import Asked, News, Router, Stream
+from treadle.rpc import RequestId
 from treadle.transport.owner import LoopOwner, needs_loop
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class AsyncAppServerClient(AsyncCalls):
         self._news: asyncio.Event | None = None
         self._opening: asyncio.Lock | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._handling = 0
+        self._handling: dict[asyncio.Task[None], RequestId] = {}
         self._owner: LoopOwner | None = None
 
     async def __aenter__(self) -> Self:
@@ -131,6 +132,7 @@ class AsyncAppServerClient(AsyncCalls):
             return
         if owner.gone:
             self._tasks.clear()
+            self._handling.clear()
             if connection is not None:
                 await connection.abandon()
             return
@@ -153,10 +155,11 @@ class AsyncAppServerClient(AsyncCalls):
         if problem is not None:
             raise CodexError(problem)
 
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     # --- asking ---
 
@@ -426,6 +429,10 @@ class AsyncAppServerClient(AsyncCalls):
                 stream.waiter.set()
         for asked in news.asks:
             self._asked(asked)
+        if news.resolved:
+            for task, request_id in self._handling.items():
+                if request_id in news.resolved:
+                    task.cancel()
 
     def connection_ended(self, failure: TransportClosedError) -> None:
         """The connection is over: everyone who waits is told. Called by the connection."""
@@ -445,20 +452,21 @@ class AsyncAppServerClient(AsyncCalls):
     def _asked(self, asked: Asked) -> None:
         from treadle.client import asks
 
-        if self._handling >= MAX_HANDLERS:
+        if len(self._handling) >= MAX_HANDLERS:
             self._reply(asked, asks.busy(MAX_HANDLERS))
             return
-        self._handling += 1
-        self._spawn(self._answer(asked), f"treadle {asked.method}")
+        task = self._spawn(self._answer(asked), f"treadle {asked.method}")
+        self._handling[task] = asked.id
+        task.add_done_callback(self._handled)
+
+    def _handled(self, task: asyncio.Task[None]) -> None:
+        self._handling.pop(task, None)
 
     async def _answer(self, asked: Asked) -> None:
         from treadle.client.asks import work_for
 
-        try:
-            work = work_for(asked, self.handlers, self._router.changes)
-            self._reply(asked, await _result_of(work))
-        finally:
-            self._handling -= 1
+        work = work_for(asked, self.handlers, self._router.changes)
+        self._reply(asked, await _result_of(work))
 
     def _reply(self, asked: Asked, result: Any) -> None:
         from treadle.client.asks import frame_of

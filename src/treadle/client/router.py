@@ -102,6 +102,8 @@ class News(Struct):
     streams: set[Stream | Ending]
     """They have something new for whoever waits."""
     backlog: bool = False
+    resolved: list[RequestId] = []
+    """Requests of the server that need no answer any more."""
     malformed: MalformedMessage | None = None
     """What came after is not to be trusted."""
 
@@ -192,6 +194,8 @@ class Router:
         if turn_id is None:
             if notification.method == "account/login/completed":
                 self._login_completed(notification, news)
+            elif notification.method == "serverRequest/resolved":
+                self._request_resolved(notification.payload, news)
             return
         stream = self._streams.get(turn_id)
         if stream is None:
@@ -258,6 +262,11 @@ class Router:
             stream = self.login(login_id)
             stream.events.append(notification)
             news.streams.add(stream)
+
+    def _request_resolved(self, payload: Any, news: News) -> None:
+        request_id = getattr(payload, "request_id", None)
+        if isinstance(request_id, int | str):
+            news.resolved.append(request_id)
 
     def _answer(self, message: Reply | Failure, news: News) -> None:
         token = self._pending.pop(message.id, None) if isinstance(message.id, int) else None

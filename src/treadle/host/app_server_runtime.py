@@ -1,16 +1,69 @@
-"""`AppServerRuntime`: turns on an app-server: ours as a child or elsewhere, or the real codex."""
+"""`AppServerRuntime`: turns on an app-server: ours as a child or elsewhere, or the real codex.
+
+It owns the connection, the thread and the turn that is read. What the server's words mean is in `app_server_events`,
+`app_server_asks` and `app_server_faults`; how it is started is in `app_server_config`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
 
+from treadle.arguments import limit as seconds_or_none
+from treadle.arguments import one_of
+from treadle.client.approvals import ApprovalDecision, ApprovalRequest
+from treadle.client.checks import check_config, folder_of
 from treadle.client.config import CodexConfig
+from treadle.client.errors import CodexError, JsonRpcError, TransportClosedError
+from treadle.client.inputs import ImageInput, Input, InputItem, LocalImageInput, TextInput, wire_input
+from treadle.client.metadata import check_metadata
+from treadle.client.modes import Sandbox, sandbox_mode
+from treadle.client.params import turn_params
+from treadle.client.retry import async_retry_on_overload
+from treadle.client.router import Stream
+from treadle.client.secrets import secrets_in
+from treadle.client.tools import tools_by_name
+from treadle.errors import ArgumentValueError
+from treadle.host.app_server_asks import ask_of, decision_of
+from treadle.host.app_server_client import HostClient
+from treadle.host.app_server_config import server_config
+from treadle.host.app_server_events import events_of
+from treadle.host.app_server_faults import Telling, error_fault
 from treadle.host.asking import AskPerson
-from treadle.host.runtime import Opened, Opening, RuntimeEvent, UserInput
+from treadle.host.faults import Fault, ResumeFailed, RuntimeFault
+from treadle.host.limited_tools import limited
+from treadle.host.runtime import Opened, Opening, RuntimeEvent, TurnEnded, UserInput
+from treadle.host.seed import seed_text
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+CLOSE_S: Final = 10.0
+"""A server that is stuck is killed long before that."""
+START_S: Final = 30.0
+"""For a turn that was accepted to begin."""
+USAGE_S: Final = 1.0
+"""The tokens of a resumed thread are told right after it, if at all."""
+TOOL_S: Final = 90.0
+_NO_TURN: Final = Fault(kind="refused", message="No turn was started, so there is nothing to wait for.")
+_SANDBOXES: Final = {sandbox_mode(sandbox): sandbox for sandbox in Sandbox}
 
 
 class AppServerRuntime:
+    """A thread on an app-server.
+
+    Args:
+        config: Which server to use; without it Treadle's own, as a process of its own. `CodexConfig()` is the same
+            server in this process, one with `codex_bin` the real codex, one with `url` a server that runs already.
+        provider: The provider of the model; else what the server's settings say.
+        api_key: The key for it. It is handed to the server in its environment.
+        base_url: Where the provider answers, if not at its usual place.
+        tool_timeout: Seconds that one of the host's own tools may take; None has no limit.
+    """
+
     def __init__(
         self,
         config: CodexConfig | None = None,
@@ -18,33 +71,248 @@ class AppServerRuntime:
         provider: str | None = None,
         api_key: str | None = None,
         base_url: str | None = None,
+        tool_timeout: float | None = TOOL_S,
     ) -> None:
-        raise NotImplementedError
+        check_config(config)
+        self._config = server_config(config, provider=provider, api_key=api_key, base_url=base_url)
+        overrides = () if config is None else config.config_overrides
+        self._secrets = tuple(secrets_in(self._config.env or {}, overrides))
+        self._tool_timeout = seconds_or_none(tool_timeout)
+        self._client = HostClient(self._config)
+        self._shaken = False
+        self._dead: Fault | None = None
+        self._thread_id = ""
+        self._turn: Stream | None = None
+        self._turns: deque[str] = deque(maxlen=64)
+        self._events: deque[RuntimeEvent] = deque()
 
     @property
     def name(self) -> str:
-        raise NotImplementedError
+        return "app_server"
+
+    # --- the thread ---
 
     async def open(self, opening: Opening, ask: AskPerson) -> Opened:
-        raise NotImplementedError
+        """Start the server, unless it is there, and open the thread."""
+        tools = tools_by_name(opening.tools)
+        members = {"developer_instructions": _instructions(opening), "cwd": folder_of(self._client, opening.cwd)}
+        params = {**members, "model": opening.model, **_permissions(opening)}
+
+        async def approve(request: ApprovalRequest) -> ApprovalDecision:
+            return decision_of(await ask(ask_of(request)))
+
+        self._client.handlers.approval = approve
+        async with self._faults(starting=True):
+            await self._connect()
+            opened = await (self._start(opening, params) if opening.resume is None else self._resume(opening, params))
+        limited_tools = {name: limited(tool, self._tool_timeout) for name, tool in tools.items()}
+        self._client.handlers.add_tools(opened.thread_id, limited_tools)
+        self._thread_id = self._client.thread_id = opened.thread_id
+        return opened
+
+    async def _connect(self) -> None:
+        """Once for a connection, however often a thread is opened."""
+        if self._shaken:
+            return
+        try:
+            await self._client.start()
+            check_metadata(await self._client.initialize())
+        except asyncio.CancelledError:
+            await self._end()
+            raise
+        self._shaken = True
+
+    async def _start(self, opening: Opening, members: Mapping[str, Any]) -> Opened:
+        from treadle.protocol.app.thread_methods import ThreadStartParams
+
+        specs = tuple(tool.spec() for tool in opening.tools) or None
+        params = ThreadStartParams(**members, dynamic_tools=specs)
+        answer = await async_retry_on_overload(lambda: self._client.thread_start(params))
+        return Opened(thread_id=answer.thread.id, model=answer.model)
+
+    async def _resume(self, opening: Opening, members: Mapping[str, Any]) -> Opened:
+        from treadle.protocol.app.thread_methods import ThreadResumeParams
+
+        wanted = opening.resume or ""
+        params = ThreadResumeParams(thread_id=wanted, exclude_turns=True, **members)
+        client = self._client
+        client.thread_id, client.usage = wanted, None
+        try:
+            answer = await async_retry_on_overload(lambda: client.thread_resume(wanted, params))
+        except JsonRpcError as error:
+            fault = error_fault(error, self._telling())
+            if fault.kind in ("overloaded", "auth"):  # the thread is there, and may be had later
+                raise
+            raise ResumeFailed(fault) from None
+        if answer.thread.id != wanted:
+            message = f"The server was asked for the thread {wanted} and opened {answer.thread.id}."
+            raise ResumeFailed(Fault(kind="refused", message=message))
+        usage = await client.hear(lambda: client.usage, USAGE_S)
+        return Opened(thread_id=wanted, model=answer.model, usage=usage)
+
+    # --- turns ---
 
     async def start_turn(self, user_input: UserInput, options: Mapping[str, Any]) -> str:
-        raise NotImplementedError
+        """Start a turn. The options are those of the SDK's `thread.turn`, such as `model` and `effort`."""
+        given = dict(options)
+        limit = given.pop("timeout", None)
+        sandbox = given.pop("sandbox", None)
+        if isinstance(sandbox, str) and not isinstance(sandbox, Sandbox):
+            sandbox = _SANDBOXES[one_of("sandbox", sandbox, [name for name in _SANDBOXES if name])]
+        said = _sdk_input(user_input)
+        named = {name: given.pop(name, None) for name in ("approval_mode", "source", "turn_service_tier")}
+        params = turn_params(self._thread_id, said, sandbox=sandbox, asks_us=True, **named, **given)
+        self._give_turn_up()
+        async with self._faults():
+            answer = await self._client.turn_start(self._thread_id, wire_input(said), params=params, timeout=limit)
+            self._read(answer.turn.id)
+        return answer.turn.id
+
+    def _read(self, turn_id: str) -> None:
+        self._events.clear()
+        self._turns.append(turn_id)
+        self._turn = self._client.open_turn(turn_id)
+
+    def _give_turn_up(self) -> None:
+        """Nobody reads the turn before any more; if it still runs, it is told to end."""
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            self._client.close_turn(turn)
+            self._client.abandon_turn(self._thread_id, turn.key)
 
     async def next_event(self) -> RuntimeEvent:
-        raise NotImplementedError
+        """The next event of the turn. What is told of other turns and other threads is not among them."""
+        if not self._events:
+            turn = self._turn
+            if turn is None:
+                raise RuntimeFault(self._dead or _NO_TURN)
+            async with self._faults():
+                told = await self._client.next_turn_notification(self._thread_id, turn.key)
+            self._events.extend(events_of(told, self._telling()))
+        event = self._events.popleft()
+        if isinstance(event, TurnEnded) and self._turn is not None:
+            turn, self._turn = self._turn, None
+            self._client.close_turn(turn)
+        return event
 
     async def interrupt(self) -> None:
-        raise NotImplementedError
+        """Tell the turn to end."""
+        turn = self._turn
+        if turn is None or turn.completed:
+            return
+        async with self._faults():
+            try:
+                await self._client.turn_interrupt(self._thread_id, turn.key)
+            except JsonRpcError:
+                # It has ended; or it was accepted and has not begun, and is told again when it has.
+                if turn.completed or turn.key in self._client.begun:
+                    return
+                await self._client.hear(lambda: turn.key if turn.key in self._client.begun else None, START_S)
+                if not turn.completed:
+                    await self._interrupt_again(turn.key)
+
+    async def _interrupt_again(self, turn_id: str) -> None:
+        try:
+            await self._client.turn_interrupt(self._thread_id, turn_id)
+        except JsonRpcError as error:
+            logger.debug("turn %s is not interrupted: %s", turn_id, error)
 
     async def steer(self, text: str) -> bool:
-        raise NotImplementedError
+        """Say something in the middle of the turn; False when it has ended, or cannot be steered."""
+        turn = self._turn
+        if turn is None or turn.completed:
+            return False
+        async with self._faults():
+            try:
+                answer = await self._client.turn_steer(self._thread_id, turn.key, text)
+            except JsonRpcError as error:
+                logger.debug("turn %s is not steered: %s", turn.key, error)
+                return False
+        return answer.turn_id == turn.key
 
     async def probe(self) -> None:
-        raise NotImplementedError
+        """Ask for the thread without its turns: every answer is one, a refusal too."""
+        async with self._faults():
+            try:
+                await self._client.thread_read(self._thread_id)
+            except JsonRpcError as error:
+                logger.debug("the server is there and says: %s", error)
 
     async def compact(self) -> bool:
-        raise NotImplementedError
+        """Begin to sum up the thread. Its turn has an id that is learned when it begins."""
+        self._give_turn_up()
+        client = self._client
+        before = {*client.begun, *self._turns}
+        async with self._faults():
+            await client.thread_compact(self._thread_id)
+            turn_id = await client.hear(lambda: next((it for it in client.begun if it not in before), None), START_S)
+            if turn_id is None and self._client.is_over:
+                await self.probe()  # which says how it ended
+            if turn_id is None:
+                message = f"The server was to sum up the thread and has not begun within {START_S:g} s."
+                raise RuntimeFault(Fault(kind="stuck", message=message, retire=True))
+            self._read(turn_id)
+        return True
+
+    # --- the end ---
 
     async def close(self) -> None:
-        raise NotImplementedError
+        """End the server with all that it started, if it is ours; else the connection."""
+        self._turn = None
+        await self._end()
+
+    async def _end(self) -> None:
+        self._shaken = False
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await self._client.close()
+        except (CodexError, OSError, TimeoutError) as error:
+            logger.warning("the app-server could not be ended in order: %s", error or "it takes too long")
+
+    def _telling(self) -> Telling:
+        return Telling(self._secrets, self._client.limits)
+
+    @asynccontextmanager
+    async def _faults(self, *, starting: bool = False) -> AsyncIterator[None]:
+        """Errors of the SDK become faults here. What a server that is gone leaves behind is ended at once."""
+        if self._dead is not None:
+            raise RuntimeFault(self._dead)
+        try:
+            yield
+        except (CodexError, OSError) as error:
+            fault = error_fault(error, self._telling(), starting=starting)
+            if isinstance(error, TransportClosedError) or (starting and not self._shaken):
+                self._dead = fault
+                self._turn = None
+                await self._end()
+            raise RuntimeFault(fault) from None  # what the error says may be more than may be shown
+
+
+def _instructions(opening: Opening) -> str | None:
+    seed = "" if opening.resume is not None else seed_text(opening.history)
+    return "\n\n".join(filter(None, [opening.instructions, seed])) or None
+
+
+def _permissions(opening: Opening) -> dict[str, Any]:
+    """Said explicitly: what the server's settings say may be meant for somebody who sits in front of it."""
+    sandbox = "workspace-write" if opening.sandbox is None else opening.sandbox
+    one_of("sandbox", sandbox, [name for name in _SANDBOXES if name])
+    return {"sandbox": sandbox, "approval_policy": "on-request", "approvals_reviewer": "user"}
+
+
+def _sdk_input(user_input: UserInput) -> Input:
+    if isinstance(user_input, str):
+        return TextInput(user_input)
+    return [_sdk_item(part) for part in user_input]
+
+
+def _sdk_item(part: Mapping[str, Any]) -> InputItem:
+    match part:
+        case {"type": "text", "text": str(text)}:
+            return TextInput(text)
+        case {"type": "image_url", "image_url": {"url": str(url)}} | {"type": "image_url", "image_url": str(url)}:
+            return ImageInput(url)
+        case {"type": "local_image", "path": path}:
+            return LocalImageInput(path)
+    kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+    raise ArgumentValueError("user_input", f"{kind!r} is no part of a message: use text, image_url or local_image")

@@ -1,13 +1,36 @@
-"""`project`: the items of a turn as chat messages. Pure: the same items give the same messages, live and on resume."""
+"""`project`: the items of a turn as chat messages. Pure: the same items give the same messages, live and on resume.
+
+Every tool that was used is two messages, the call and its result, next to each other; so whatever happened to a turn,
+no call is without an answer. What is of no use to a later reader of the conversation is left out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from hashlib import sha256
+from typing import Any, Final, NamedTuple
 
-from treadle.host.runtime import Message
+from treadle.client.result import final_response
+from treadle.host.patch_summary import change_kind, patch_summary
+from treadle.host.runtime import Message, UserInput
+from treadle.host.seed import content_text
+from treadle.protocol.app.base import Unknown
 from treadle.protocol.app.items import ThreadItem
+from treadle.tools.command.shell import asked
+
+MAX_OUTPUT: Final = 16_000
+"""Of what a command printed: half of it from the beginning, half from the end."""
+MAX_RESULT: Final = 4_000
+MAX_ERROR: Final = 1_000
+
+DECLINED: Final = "[declined] The user did not allow it, so it was not done."
+UNFINISHED: Final = "[interrupted] The turn ended before this was done: it may be half done."
+
+_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
 @dataclass(slots=True)
@@ -19,12 +42,172 @@ class Projection:
     tool_iterations: int = 0
 
 
-def project(items: Sequence[ThreadItem], *, submitted: str | None = None) -> Projection:
-    """The messages of completed items, in their order. A user message that only echoes `submitted` is left out."""
-    found = Projection()
+class Used(NamedTuple):
+    """A tool that was used."""
+
+    kind: str
+    name: str
+    arguments: Any
+    result: str
+
+
+def project(items: Sequence[ThreadItem], *, submitted: UserInput | None = None) -> Projection:
+    """The messages of items, in their order. The first user message that only echoes `submitted` is left out.
+
+    An item that was begun and never ended is projected with a result that says so.
+    """
+    found = _Projecting(submitted)
     for item in items:
-        root: Any = item.root
-        if item.type == "agentMessage":
-            found.messages.append({"role": "assistant", "content": root.text})
-            found.final_text = root.text
-    return found
+        found.add(item.root)
+    found.projection.final_text = final_response(list(items)) or ""
+    return found.projection
+
+
+class _Projecting:
+    def __init__(self, submitted: UserInput | None) -> None:
+        self.projection = Projection()
+        self._echo = None if submitted is None else _squeezed(content_text(submitted))
+        self._thoughts: list[str] = []
+        self._ids: set[str] = set()
+
+    def add(self, item: Any) -> None:
+        if isinstance(item, Unknown):
+            return
+        read = _TOOLS.get(item.type or "")
+        if read is not None:
+            self._add_tool(item, read(item))
+        elif item.type == "userMessage":
+            self._add_user(_said(item))
+        elif item.type == "agentMessage" and item.text:
+            self._add_assistant({"content": item.text})
+        elif item.type == "reasoning":
+            self._thoughts += [text for text in (*item.summary, *item.content) if text]
+
+    def _add_user(self, text: str) -> None:
+        if self._echo is not None and _squeezed(text) == self._echo:
+            self._echo = None  # said once more, it is said anew
+        elif text:
+            self.projection.messages.append({"role": "user", "content": text})
+
+    def _add_assistant(self, members: Message) -> None:
+        message: Message = {"role": "assistant", **members}
+        if self._thoughts:
+            message["reasoning"] = "\n".join(self._thoughts)
+            self._thoughts = []
+        self.projection.messages.append(message)
+
+    def _add_tool(self, item: Any, used: Used) -> None:
+        call_id = self._call_id(used.kind, item.id)
+        name = _NOT_IN_NAMES.sub("_", used.name)[:64] or "tool"
+        arguments = used.arguments if isinstance(used.arguments, dict) else {"arguments": used.arguments}
+        function = {"name": name, "arguments": json.dumps(arguments, sort_keys=True, ensure_ascii=False)}
+        self._add_assistant({"content": "", "tool_calls": [{"id": call_id, "type": "function", "function": function}]})
+        result = UNFINISHED if getattr(item, "status", None) == "inProgress" else used.result
+        self.projection.messages.append({"role": "tool", "tool_call_id": call_id, "name": name, "content": result})
+        self.projection.tool_iterations += 1
+
+    def _call_id(self, kind: str, item_id: str) -> str:
+        """From the item's own, so that it is the same whenever it is read; in a form that every provider takes."""
+        made, number = _fitting(f"{kind}_{item_id}"), 2
+        while made in self._ids:
+            made, number = _fitting(f"{kind}_{item_id}_{number}"), number + 1
+        self._ids.add(made)
+        return made
+
+
+def _fitting(call_id: str) -> str:
+    if _ID.fullmatch(call_id):
+        return call_id
+    return f"call_{sha256(call_id.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
+
+
+def _squeezed(text: str) -> str:
+    """A server may join the parts of an input in its own way."""
+    return " ".join(text.split())
+
+
+def _said(item: Any) -> str:
+    parts = [{"type": str(part.type), "text": getattr(part, "text", None)} for part in item.content]
+    return content_text(parts)
+
+
+# --- tools -----------------------------------------------------------------------------------------------------------
+
+
+def _command(item: Any) -> Used:
+    printed = _middle_cut(item.aggregated_output or "", MAX_OUTPUT)
+    if item.status == "declined":
+        result = DECLINED
+    elif item.exit_code is None and item.status == "failed":
+        result = f"[failed]\n{printed}"
+    else:
+        result = printed if not item.exit_code else f"[exit {item.exit_code}]\n{printed}"
+    return Used("exec", "exec_command", {"command": asked(item.command), "cwd": item.cwd}, result)
+
+
+def _patch(item: Any) -> Used:
+    changes = [{"kind": change_kind(change), "path": change.path} for change in item.changes]
+    told = f"{item.status}: {patch_summary(item.changes)}"
+    return Used("patch", "apply_patch", {"changes": changes}, DECLINED if item.status == "declined" else told)
+
+
+def _mcp(item: Any) -> Used:
+    if item.error is not None:
+        result = f"[error] {_cut(item.error.message, MAX_ERROR)}"
+    else:
+        result = "" if item.result is None else _mcp_result(item.result)
+    return Used("mcp", f"mcp__{item.server}__{item.tool}", item.arguments, result)
+
+
+def _mcp_result(given: Any) -> str:
+    texts = [part["text"] for part in given.content if isinstance(part, dict) and isinstance(part.get("text"), str)]
+    if texts and len(texts) == len(given.content):
+        return _cut("\n".join(texts), MAX_RESULT)
+    value = given.content if given.structured_content is None else given.structured_content
+    return _cut(_json(value), MAX_RESULT)
+
+
+def _dynamic(item: Any) -> Used:
+    content = [getattr(part, "text", None) or f"[{part.type}]" for part in item.content_items or ()]
+    text = _cut("\n".join(content), MAX_OUTPUT)
+    name = item.tool if item.namespace is None else f"{item.namespace}__{item.tool}"
+    return Used("tool", name, item.arguments, text if item.success is not False else f"[error] {text}".strip())
+
+
+def _search(item: Any) -> Used:
+    action = item.action
+    given = {} if action is None else (dict(action) if isinstance(action, dict) else action.model_dump())
+    named = {name: value for name, value in given.items() if value is not None}
+    results = "" if item.results is None else _cut(_json(item.results), MAX_RESULT)
+    return Used("search", "web_search", {**named, "query": item.query}, results)
+
+
+def _agent(item: Any) -> Used:
+    arguments = {"agents": list(item.receiver_thread_ids), "prompt": item.prompt}
+    states = {name: f"{state.status}: {state.message or ''}".rstrip(": ") for name, state in item.agents_states.items()}
+    return Used("agent", f"agent__{item.tool}", arguments, _cut(f"{item.status} {_json(states)}", MAX_RESULT))
+
+
+_TOOLS: Final[Mapping[str, Callable[[Any], Used]]] = {
+    "commandExecution": _command,
+    "fileChange": _patch,
+    "mcpToolCall": _mcp,
+    "dynamicToolCall": _dynamic,
+    "webSearch": _search,
+    "collabAgentToolCall": _agent,
+}
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
+
+
+def _middle_cut(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n[… {len(text) - 2 * half} characters are left out …]\n{text[-half:]}"

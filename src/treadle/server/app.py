@@ -311,6 +311,11 @@ class AppServer:
         self.load_config()
         self.models.forget_configs()
 
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """Where keys are looked for; commands inherit from it, without those."""
+        return self._environ
+
     def login_key(self) -> str | None:
         """For providers that take the key of OpenAI: the one given to this server, else that of the login."""
         return self.given_key or self.login.api_key()
@@ -325,7 +330,7 @@ class AppServer:
     def offers(self) -> Offers:
         from treadle.server.offers import Offers
 
-        return Offers()
+        return Offers(self._environ)
 
     @property
     def login(self) -> Login:

@@ -83,7 +83,8 @@ class Models:
         from treadle.llm.client import ProviderModel
 
         server = self._server
-        return ProviderModel(config, login_key=server.openai_key if config.id == OPENAI else server.login_key)
+        login_key = server.openai_key if config.id == OPENAI else server.login_key
+        return ProviderModel(config, login_key=login_key, environ=server.environ)
 
     async def close(self) -> None:
         for model in self._models.values():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -27,7 +27,8 @@ MAX_LISTS: Final = 64
 
 
 class Offers:
-    def __init__(self) -> None:
+    def __init__(self, environ: Mapping[str, str] | None = None) -> None:
+        self._environ = environ
         self._lists: dict[bytes, tuple[float, Sequence[Offer]]] = {}  # until when, by provider
         self._asking = asyncio.Lock()
 
@@ -41,21 +42,22 @@ class Offers:
             until, offers = self._lists.get(name, (0.0, ()))
             now = asyncio.get_running_loop().time()
             if now >= until:
-                offers = await _ask(config, key)
+                offers = await _ask(config, key, self._environ)
                 if len(self._lists) >= MAX_LISTS:
                     self._lists.clear()
                 self._lists[name] = now + (KEPT_S if offers else FAILURE_KEPT_S), offers
         return offers
 
 
-async def _ask(config: Config, key: KeySource) -> Sequence[Offer]:
+async def _ask(config: Config, key: KeySource, environ: Mapping[str, str] | None) -> Sequence[Offer]:
     from treadle.config.offered import completed
     from treadle.llm import ModelError
     from treadle.llm.offers import list_offers
 
     assert config.provider is not None
     try:
-        return completed(await list_offers(config.provider, login_key=key, deadline_s=DEADLINE_S), config)
+        found = await list_offers(config.provider, login_key=key, environ=environ, deadline_s=DEADLINE_S)
+        return completed(found, config)
     except ModelError as error:
         logger.info("no list of models from `%s`: %s", config.provider.id, error.message)
         return ()

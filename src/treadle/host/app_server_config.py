@@ -1,0 +1,67 @@
+"""Which app-server a runtime starts, and how it is told the provider, the key and the address. Pure.
+
+The key goes into the environment of the server and nowhere else: a command line can be read by everybody.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from treadle.arguments import text
+from treadle.client.config import CodexConfig
+from treadle.errors import ArgumentValueError
+from treadle.llm.known_providers import KNOWN, OPENAI, laid_over
+
+KEY_VARIABLE: Final = "TREADLE_HOST_API_KEY"
+
+
+def server_config(
+    config: CodexConfig | None, *, provider: str | None, api_key: str | None, base_url: str | None
+) -> CodexConfig:
+    """The caller's own server, or Treadle's as a child; with the provider that was named."""
+    given = {"provider": provider, "api_key": api_key, "base_url": base_url}
+    named = {name: text(name, value) for name, value in given.items() if value is not None}
+    if config is not None and named:
+        _check_reachable(config, next(iter(named)))
+    is_ours = config is None or config.codex_bin is None
+    settings = _settings(named, is_ours=is_ours) if named else ()
+    variables = {KEY_VARIABLE: named["api_key"]} if "api_key" in named else {}
+    if config is None:
+        words = [word for setting in settings for word in ("--config", setting)]
+        command = (sys.executable, "-m", "treadle", *words, "app-server", "--listen", "stdio://")
+        return CodexConfig(launch_args_override=command, env={"NO_COLOR": "1", **variables})
+    overrides = (*config.config_overrides, *settings)
+    return replace(config, config_overrides=overrides, env={**(config.env or {}), **variables} or None)
+
+
+def _check_reachable(config: CodexConfig, name: str) -> None:
+    if config.url is not None or config.launch_args_override is not None:
+        where = "url" if config.url is not None else "launch_args_override"
+        problem = f"{name} cannot be given to a server that is named by CodexConfig.{where}: set it in its config.toml"
+        raise ArgumentValueError(name, problem)
+
+
+def _settings(named: Mapping[str, str], *, is_ours: bool) -> tuple[str, ...]:
+    provider = named.get("provider", OPENAI)
+    table = {"base_url": named["base_url"]} if "base_url" in named else {}
+    if "api_key" in named:
+        table["env_key"] = KEY_VARIABLE
+    if not is_ours and table:
+        # The real codex does not let its own providers be changed, and does not know all that we know.
+        table = {"name": provider, **laid_over(provider, table)}
+        provider = f"treadle_{provider}"
+    elif provider not in KNOWN and table:
+        table = {"name": provider, **table}
+    return (
+        f"model_provider={_toml(provider)}",
+        *(f"model_providers.{provider}.{key}={_toml(value)}" for key, value in table.items()),
+    )
+
+
+def _toml(value: Any) -> str:
+    """A JSON string or boolean is a TOML one."""
+    return json.dumps(value)

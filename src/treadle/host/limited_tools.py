@@ -1,0 +1,48 @@
+"""`limited`: a host's tool that answers in time, whatever its function does."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import Any
+
+from treadle.client.apart import on_thread
+from treadle.client.tools import Tool, ToolCallError
+
+
+def limited(tool: Tool, seconds: float | None) -> Tool:
+    """The same tool with a time limit. A plain function that takes longer goes on, on its thread, for nobody."""
+    return tool if seconds is None else _LimitedTool(tool, seconds)
+
+
+class _LimitedTool(Tool):
+    """It is seen as asynchronous, and runs a plain function on a thread by itself."""
+
+    __slots__ = ("_seconds", "_tool")
+
+    def __init__(self, tool: Tool, seconds: float) -> None:
+        self.name, self.description, self.input_schema = tool.name, tool.description, tool.input_schema
+        self.function = self._run
+        self._tool = tool
+        self._seconds = seconds
+
+    def arguments(self, given: Any) -> dict[str, Any]:
+        return self._tool.arguments(given)
+
+    def call(self, given: Any) -> Any:
+        return self._run(given)
+
+    async def _run(self, given: Any) -> Any:
+        timeout = asyncio.timeout(self._seconds)
+        try:
+            async with timeout:
+                value = await on_thread(self._tool.call, given) if self._blocks() else self._tool.call(given)
+                return await value if hasattr(value, "__await__") else value
+        except TimeoutError:
+            if not timeout.expired():  # it is the function's own
+                raise
+            raise ToolCallError(f"`{self.name}` did not answer within {self._seconds:g} s") from None
+
+    def _blocks(self) -> bool:
+        function = self._tool.function
+        return not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__))
