@@ -1,41 +1,21 @@
 """Compaction: the history becomes a summary of itself, so that the conversation can go on.
 
-It owns when the context counts as full and what the new history is: what the user said, newest first as far as it
-fits, and the summary. The old history stays in the store, for turns that are undone later.
+It owns when the context counts as full, and the turn that does it. What the new history is says `summary`. The old
+history stays in the store, for turns that are undone later.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final
-
-import msgspec
-from msgspec import Raw, Struct
 
 from treadle.agent.context import Context
 from treadle.agent.ids import new_id
 from treadle.agent.sampling import Sampling, sample, tell_wait
-from treadle.agent.turn import Turn, developer_message
+from treadle.agent.summary import history_after, user_message
+from treadle.agent.turn import Turn
 from treadle.llm import ModelError, ModelRequest
 from treadle.protocol.app.items import ContextCompactionThreadItem
 from treadle.store.model import Compaction
-
-# What the user said is worth keeping word for word, within reason.
-KEPT_USER_TOKENS: Final = 20_000
-
-
-class _Part(Struct):
-    type: str = ""
-    text: str = ""
-
-
-class _Message(Struct):
-    type: str = ""
-    role: str = ""
-    content: list[_Part] | str = ""
-
-
-_message = msgspec.json.Decoder(_Message)
 
 
 def context_is_full(turn: Turn) -> bool:
@@ -95,42 +75,11 @@ def _request(turn: Turn, context: Context) -> ModelRequest:
 
 
 def _begin_anew(turn: Turn, summary: str) -> None:
-    from treadle.config import SUMMARY_PREFIX
-
     thread = turn.thread
     assert thread.history is not None
-    kept = kept_messages(thread.history.items)
+    anew = history_after(summary, thread.history.items)
     thread.history.replace([])
     start = thread.counters.history + 1
-    # In the role of who wrote it: it may repeat what a web page or a file said, and that must not become an order.
-    told = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": summary}]}
-    # What the user said is last, so that the model answers to that, and not to its own words.
-    writes = thread.remember([developer_message(SUMMARY_PREFIX), told, *kept], turn.number)
+    writes = thread.remember(anew, turn.number)
     thread.journal.write(*writes, Compaction(thread.id, turn.number, start))
     turn.tell_context_size(thread.history.tokens)
-
-
-def kept_messages(items: Any) -> list[Raw]:
-    """What the user said, without what a program said in the user's name, oldest first."""
-    kept: list[Raw] = []
-    room = KEPT_USER_TOKENS * 4
-    for item in reversed(items):
-        message = _read(item)
-        if message.type != "message" or message.role != "user":
-            continue
-        room -= len(bytes(item))
-        if room < 0 and kept:  # the newest may be what the turn is about, and is kept however long it is
-            break
-        kept.append(item)
-    return kept[::-1]
-
-
-def _read(item: Raw) -> _Message:
-    try:
-        return _message.decode(item)
-    except (msgspec.DecodeError, RecursionError):
-        return _Message()
-
-
-def user_message(text: str) -> dict[str, Any]:
-    return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}

@@ -35,7 +35,7 @@ from treadle.llm import (
     TokenUsage,
     Waiting,
 )
-from treadle.llm.backoff import pause
+from treadle.llm.backoff import pause_after
 from treadle.protocol.app.item_notifications import (
     AgentMessageDeltaNotification,
     ReasoningSummaryPartAddedNotification,
@@ -208,9 +208,8 @@ async def sample(
             await sampling.run(await request())
             return sampling
         except ModelError as error:
-            # A server that was not there from the start will not be there in a moment either.
-            hopeless = not error.retryable or (error.kind == "absent" and not turn.answered)
-            if hopeless or attempt == limit or (wait := pause(attempt, error.retry_after_s)) is None:
+            wait = pause_after(error, attempt, limit, answered=turn.answered)
+            if wait is None:
                 raise
             turn.tell_error(_retry_notice(error, attempt + 1, limit), will_retry=True)
             await asyncio.sleep(wait)

@@ -42,3 +42,11 @@ async def on_thread(function: Callable[..., T], *arguments: object) -> T:
 
     threading.Thread(target=run, name=f"treadle {getattr(function, '__name__', 'handler')}", daemon=True).start()
     return await done
+
+
+def blocks(function: Callable[..., object]) -> bool:
+    """Whether calling it may take its time: a plain function, of which nobody knows what it does."""
+    import inspect
+
+    called = function if inspect.isroutine(function) else type(function).__call__
+    return not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called))

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from treadle.client import approvals
+from treadle.client.apart import blocks
 from treadle.client.approvals import ApprovalDecision
 from treadle.client.handlers import Handlers, RawHandler
 from treadle.client.router import Asked
@@ -115,7 +116,7 @@ def _raw_work(handler: RawHandler, asked: Asked) -> Work:
     def refuse(error: Exception) -> Refusal:
         return Refusal(INTERNAL_ERROR, f"the handler failed: {error}")
 
-    return Work(call, lambda value: value, refuse, blocking=_blocks(handler))
+    return Work(call, lambda value: value, refuse, blocking=blocks(handler))
 
 
 def _command(asked: Asked, handlers: Handlers, _: Any) -> Work:
@@ -153,7 +154,7 @@ def _decision(
         lambda: handler(request),
         lambda it: answer(approvals.decision_of(it)),
         lambda _: declined,
-        blocking=_blocks(handler),
+        blocking=blocks(handler),
     )
 
 
@@ -171,7 +172,7 @@ def _questions(asked: Asked, handlers: Handlers, _: Any) -> Work:
         }
         return ToolRequestUserInputResponse(answers=answers)
 
-    return Work(lambda: handler(request), answer, lambda _: nothing, blocking=_blocks(handler))
+    return Work(lambda: handler(request), answer, lambda _: nothing, blocking=blocks(handler))
 
 
 def _elicitation(asked: Asked, handlers: Handlers, _: Any) -> Work:
@@ -186,7 +187,7 @@ def _elicitation(asked: Asked, handlers: Handlers, _: Any) -> Work:
             return declined
         return McpServerElicitationRequestResponse(action="accept", content=dict(given))
 
-    return Work(lambda: handler(request), answer, lambda _: declined, blocking=_blocks(handler))
+    return Work(lambda: handler(request), answer, lambda _: declined, blocking=blocks(handler))
 
 
 def _tool(asked: Asked, handlers: Handlers, _: Any) -> Work:
@@ -201,15 +202,8 @@ def _tool(asked: Asked, handlers: Handlers, _: Any) -> Work:
         lambda: found.call(params.arguments),
         lambda value: DynamicToolCallResponse(content_items=found.content(value), success=True),
         lambda error: DynamicToolCallResponse(content_items=found.failure(error), success=False),
-        blocking=_blocks(found.function),
+        blocking=blocks(found.function),
     )
-
-
-def _blocks(function: Callable[..., Any]) -> bool:
-    import inspect
-
-    called = function if inspect.isroutine(function) else type(function).__call__
-    return not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called))
 
 
 _PREPARE: Final[Mapping[str, Callable[[Asked, Handlers, Any], Work]]] = {

@@ -51,7 +51,8 @@ class Opening(Struct, frozen=True, kw_only=True):
 
 
 class Opened(Struct, frozen=True, kw_only=True):
-    """A thread that is open. `usage` is its total so far, when that is known."""
+    """A thread that is open. `usage` is its total so far, when that is known. An engine names its session only when it
+    runs: then `thread_id` stands for it until a `ThreadNamed` comes."""
 
     thread_id: str
     model: str | None = None
@@ -59,6 +60,13 @@ class Opened(Struct, frozen=True, kw_only=True):
 
 
 # --- events ----------------------------------------------------------------------------------------------------------
+
+
+class ThreadNamed(Struct, frozen=True):
+    """The id of the thread, where the runtime learns it only when a turn runs: from now on it is this one, and not that
+    of `Opened`."""
+
+    thread_id: str
 
 
 class ItemStarted(Struct, frozen=True):
@@ -105,7 +113,7 @@ class TurnEnded(Struct, frozen=True):
     fault: Fault | None = None
 
 
-RuntimeEvent: TypeAlias = ItemStarted | ItemCompleted | Delta | UsageTold | Told | Compacted | TurnEnded
+RuntimeEvent: TypeAlias = ThreadNamed | ItemStarted | ItemCompleted | Delta | UsageTold | Told | Compacted | TurnEnded
 
 
 class Runtime(Protocol):

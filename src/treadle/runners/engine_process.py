@@ -74,6 +74,8 @@ class EngineProcess:
         self._tasks: set[asyncio.Task[None]] = set()
         self._asks: dict[str, asyncio.Task[None]] = {}  # questions that wait for the caller's answer
         self._exit_code: int | None = None
+        self.ending: Ending | None = None
+        """How it ended; None as long as it has not, or was never started."""
         self._stderr = bytearray()
         self._stream = self._run()
 
@@ -99,6 +101,11 @@ class EngineProcess:
         """The last of what it wrote to its standard error. It may hold secrets: for eyes, not for logs."""
         return self._stderr.decode("utf-8", "replace")
 
+    @property
+    def pid(self) -> int | None:
+        """Its process, once there is one."""
+        return None if self._process is None else self._process.pid or None
+
     # --- the run ---
 
     async def _run(self) -> AsyncGenerator[Event, None]:
@@ -119,9 +126,10 @@ class EngineProcess:
                         yield event
         finally:
             await _finish(self._clean_up(backend))
-            last = self._reading.end(
-                Ending(exit_code=self._exit_code, stopped=self._stopped, lines=self._reading.lines)
-            )
+            ending = Ending(exit_code=self._exit_code, stopped=self._stopped, lines=self._reading.lines)
+            if problem is None:
+                self.ending = ending
+            last = self._reading.end(ending)
             self._keep_record()
         for event in last if problem is None else [self._reading.failed(problem)]:
             yield event

@@ -15,7 +15,7 @@ from typing import Any, Final, Unpack
 from treadle.arguments import text as text_argument
 from treadle.arguments import texts, variables, wrong_type
 from treadle.errors import ArgumentValueError
-from treadle.runners.engine import Engine, RunChoices, RunOptions, RunRequest, find_flag
+from treadle.runners.engine import Ending, Engine, RunChoices, RunOptions, RunRequest, find_flag
 from treadle.runners.engine_process import CANCELLED, EngineProcess
 from treadle.runners.events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent
 from treadle.runners.session_lock import LockUnusable, SessionLock, SessionRecord, check_locks
@@ -161,6 +161,16 @@ class Run:
     def stderr(self) -> str:
         """The last of what the engine wrote to its standard error, for people: no event has it."""
         return str(getattr(self._control.inner, "stderr", ""))
+
+    @property
+    def pid(self) -> int | None:
+        """The engine's process; None before it was started, and where there is none."""
+        return getattr(self._control.inner, "pid", None)
+
+    @property
+    def ending(self) -> Ending | None:
+        """How the engine's process ended; None before that, and where there was none."""
+        return getattr(self._control.inner, "ending", None)
 
 
 class _Control:

@@ -5,7 +5,8 @@
 `EngineModel` is a model server that does what the prompt says, and speaks the APIs of codex, claude, opencode and pi;
 `EngineHome` sets all of these programs up to use it.
 `ScriptedRuntime` is a runtime of `treadle.host` that plays what the test wrote down, and `ManualClock` its clock.
-`check_engine` and `check_wire_api` say what must hold for an engine or a wire API of your own.
+`check_engine`, `check_runtime` and `check_wire_api` say what must hold for an engine, a runtime of the host or a wire
+API of your own.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from treadle.testing.engines.model import EngineModel
     from treadle.testing.harness import AppServerHarness, HarnessClient
     from treadle.testing.manual_clock import ManualClock
+    from treadle.testing.runtime_suite import RuntimePlay, check_runtime
     from treadle.testing.scripted_runtime import ScriptedRuntime
     from treadle.testing.wire_suite import check_wire_api
 
@@ -34,10 +36,12 @@ __all__ = [
     "MockModel",
     "RecordedRequest",
     "Reply",
+    "RuntimePlay",
     "ScriptedRuntime",
     "ToolCall",
     "Usage",
     "check_engine",
+    "check_runtime",
     "check_wire_api",
 ]
 
@@ -48,7 +52,9 @@ _LAZY = {
     "EngineModel": "treadle.testing.engines.model",
     "ManualClock": "treadle.testing.manual_clock",
     "ScriptedRuntime": "treadle.testing.scripted_runtime",
+    "RuntimePlay": "treadle.testing.runtime_suite",
     "check_engine": "treadle.testing.engine_suite",
+    "check_runtime": "treadle.testing.runtime_suite",
     "check_wire_api": "treadle.testing.wire_suite",
 }
 

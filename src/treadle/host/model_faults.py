@@ -1,0 +1,75 @@
+"""From a `ModelError` to a `Fault`: what went wrong at a provider, and what a person can do about it. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from treadle.host.faults import Fault, FaultKind
+from treadle.llm import ErrorKind, ModelError
+from treadle.llm.known_providers import OPENAI, OPENAI_KEY_VARIABLE
+from treadle.llm.provider import ProviderConfig
+
+_KINDS: Final[dict[ErrorKind, FaultKind]] = {
+    "absent": "network",
+    "unreachable": "network",
+    "untrusted": "network",
+    "redirected": "network",
+    "unreadable": "network",
+    "cut": "network",
+    "overloaded": "overloaded",
+    "rate_limited": "rate_limited",
+    "quota": "usage_limit",
+    "unauthorized": "auth",
+    "forbidden": "auth",
+    "not_found": "model_not_found",
+    "refused": "refused",
+    "context_too_long": "context_window",
+    "policy": "policy",
+}
+_ADVICE: Final[dict[ErrorKind, str]] = {
+    "overloaded": "Try again in a moment, or choose another model.",
+    "rate_limited": "Try again in a moment.",
+    "server_failed": "Try again in a moment.",
+    "not_found": "Look at the name of the model, and at base_url.",
+    "cut": "Try again.",
+}
+
+
+def model_fault(error: ModelError, provider: ProviderConfig | None, *, now: float, given_key: bool = False) -> Fault:
+    """What a turn that ended with this error has failed of.
+
+    Args:
+        error: The error, without secrets.
+        provider: Whose; None for the offline model.
+        now: Seconds since 1970, for when a limit ends.
+        given_key: Whether the key was given to the runtime, and is not from the environment or a login.
+    """
+    kind = _KINDS.get(error.kind, "other")
+    ends = error.retry_after_s if kind in ("usage_limit", "rate_limited") else None
+    return Fault(
+        kind=kind,
+        message=error.message,
+        advice=_advice(error, provider, given_key=given_key),
+        retryable=error.retryable or error.kind == "overloaded",
+        retry_after_s=error.retry_after_s,
+        resets_at=None if ends is None else now + ends,
+    )
+
+
+def _advice(error: ModelError, provider: ProviderConfig | None, *, given_key: bool) -> str:
+    if error.kind in ("unauthorized", "forbidden"):
+        # Without a status nothing was sent: the error itself says what is missing.
+        return "" if error.http_status is None else _key_advice(provider, given_key=given_key)
+    return _ADVICE.get(error.kind, "")
+
+
+def _key_advice(provider: ProviderConfig | None, *, given_key: bool) -> str:
+    if given_key:
+        return "Pass another api_key: this one is not accepted."
+    if provider is None:
+        return ""
+    if provider.env_key is not None:
+        return f"Set {provider.env_key} to a key that the provider `{provider.id}` accepts."
+    if provider.id == OPENAI or provider.requires_openai_auth:
+        return f"Set {OPENAI_KEY_VARIABLE} to a key that is accepted, or log in again."
+    return f"Give the provider `{provider.id}` a key: env_key in its table in config.toml."
