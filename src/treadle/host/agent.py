@@ -23,7 +23,6 @@ from treadle.client.apart import on_thread
 from treadle.client.secrets import redact
 from treadle.client.tools import Tool, tools_by_name
 from treadle.errors import ArgumentValueError
-from treadle.host import session_search
 from treadle.host.agent_callbacks import approvals_of, guarded, telling
 from treadle.host.agent_errors import AgentBusy, AgentClosed, WrongThread
 from treadle.host.agent_turn import AgentTurn
@@ -53,6 +52,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 MAX_WAITING: Final = 32
 _SANDBOXES: Final = ("read-only", "workspace-write", "danger-full-access")
+_SEARCH_TOOL: Final = "session_search"
 _SKILL_TOOLS: Final = ("skills_list", "skill_view", "skill_manage")
 
 
@@ -198,7 +198,7 @@ class HostAgent(Counters):
     def _all_tool_names(self, *, searches: bool) -> set[str]:
         host = {MEMORY_TOOL} if self._memory is not None else set()
         host |= set(_SKILL_TOOLS) if self._skills is not None else set()
-        host |= {session_search.NAME} if searches else set()
+        host |= {_SEARCH_TOOL} if searches else set()
         taken = sorted(host & set(self._tools))
         if taken:
             raise ArgumentValueError("tools", f"`{taken[0]}` is a tool of the host: give yours another name")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from inspect import iscoroutinefunction
 from typing import Any
 
+from treadle.client.apart import blocks
 from treadle.host.asking import Approvals, Ask, Choice
 from treadle.host.belongings import Belongings
 from treadle.host.runtime import RuntimeEvent, Told
-from treadle.host.session import Sink
 from treadle.host.transcript import Transcript
+from treadle.host.watched_turn import Sink
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ def telling(transcript: Transcript, sink: Sink | None) -> Callable[[str], None]:
 
 def approvals_of(callback: Approvals | None, own: Belongings) -> Approvals | None:
     """The callback, so that a coroutine function runs on the loop of who called."""
-    if callback is None or not (iscoroutinefunction(callback) or iscoroutinefunction(type(callback).__call__)):
+    if callback is None or blocks(callback):
         return callback
 
     async def elsewhere(ask: Ask) -> Choice | bool | None:

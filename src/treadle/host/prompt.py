@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from treadle.client.tools import Tool
-from treadle.host.session_search import SearchesMessages, session_search
+from treadle.host.host_tools import host_tools
 
 if TYPE_CHECKING:
+    from treadle.host.conversations import ConversationStore
     from treadle.host.memory.store import MemoryStore
     from treadle.host.skills.store import SkillStore
 
@@ -51,12 +53,25 @@ def _part(name: str, store: _Prompting | None, notices: list[str]) -> str:
 def offered_tools(
     memory: MemoryStore | None,
     skills: SkillStore | None,
-    search: SearchesMessages | None,
+    store: ConversationStore | None,
     own: Iterable[Tool],
     wanted: Callable[[str], bool],
 ) -> tuple[Tool, ...]:
     """The host's tools and the user's own, of those that are wanted."""
-    found = [] if memory is None else [memory.tool()]
-    found += [] if skills is None else skills.tools()
-    found += [] if search is None else [session_search(search)]
-    return tuple(tool for tool in (*found, *own) if wanted(tool.name))
+    found = host_tools(memory=memory, skills=skills, search=None if store is None else _searching(store))
+    return tuple(tool for tool in (*found.values(), *own) if wanted(tool.name))
+
+
+def _searching(store: ConversationStore) -> Callable[[str, int], list[dict[str, str]]]:
+    def search(words: str, limit: int, /) -> list[dict[str, str]]:
+        return [
+            {
+                "session": hit.session_id,
+                "when": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(hit.created_at / 1000)),
+                "role": hit.role,
+                "text": hit.snippet,
+            }
+            for hit in store.search(words, limit)
+        ]
+
+    return search

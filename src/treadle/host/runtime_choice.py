@@ -11,7 +11,8 @@ from treadle.arguments import one_of, wrong_type
 from treadle.errors import TreadleError
 
 if TYPE_CHECKING:
-    from treadle.host.local_runtime import LocalRuntime, LocalWire
+    from treadle.host.local_runtime import LocalRuntime
+    from treadle.host.model_source import LocalWire
     from treadle.host.runtime import Runtime
 
 RuntimeLike: TypeAlias = "str | Runtime | Callable[[], Runtime]"
@@ -19,7 +20,6 @@ RuntimeLike: TypeAlias = "str | Runtime | Callable[[], Runtime]"
 APP_SERVER: Final = "app_server"
 AUTO: Final = "auto"
 LOCAL: Final = ("responses", "chat_completions", "anthropic")
-REVIEW_ITERATIONS: Final = 16
 _DEFAULT_PROVIDER: Final = "openai"
 _METHODS: Final = ("open", "start_turn", "next_event", "interrupt", "steer", "probe", "compact", "close")
 
@@ -88,7 +88,9 @@ class RuntimeChoice:
         return self.name if self.name in LOCAL else self._wire()
 
     def make_reviewing(self, model: str | None) -> Runtime:
-        return self._local(self.review_name(), model, max_iterations=REVIEW_ITERATIONS)
+        from treadle.host.review import MAX_ITERATIONS
+
+        return self._local(self.review_name(), model, max_iterations=MAX_ITERATIONS)
 
     @property
     def _said(self) -> str | None:

@@ -17,7 +17,6 @@ import pytest
 from treadle.host.conversations import ConversationStore
 from treadle.host.conversations import sqlite as module
 from treadle.host.runtime import Message
-from treadle.host.session_search import session_search
 from treadle.store import StoreError
 
 
@@ -220,14 +219,3 @@ def test_a_turn_ends_whole_or_not_at_all(store: ConversationStore) -> None:
         store.end_turn("a", [assistant("one"), assistant("half a character: \ud800")])
     assert [record.message for record in store.messages("a")] == [user("hello")]
     assert [record.state for record in store.messages("a")] == ["open"]
-
-
-def test_the_tool_session_search(store: ConversationStore) -> None:
-    store.claim("a")
-    a_turn(store, "a", "the quokka smiles", "indeed")
-    tool = session_search(store)
-    assert tool.name == "session_search"
-    assert "session a: the [quokka] smiles" in tool.call({"query": "quokka"})
-    assert "No message" in tool.call({"query": "wombat"})
-    with pytest.raises(ValueError, match="give some words"):
-        tool.call({"query": " "})

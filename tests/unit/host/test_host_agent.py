@@ -22,7 +22,7 @@ from treadle.host.conversations import ConversationStore
 from treadle.host.faults import Fault, ResumeFailed, RuntimeFault
 from treadle.host.runtime import RuntimeEvent, Told
 from treadle.store import StoreError
-from treadle.testing.scripted_runtime import DONE, Gate, ScriptedRuntime, said
+from treadle.testing.scripted_runtime import DONE, SILENCE, Gate, ScriptedRuntime, said
 
 DEADLINE_S = 30
 
@@ -157,6 +157,18 @@ def test_interrupt_from_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
         agent.interrupt()
         result = turn.result(DEADLINE_S)
     assert (result.interrupted, result.partial, result.error) == (True, True, "interrupted")
+
+
+def test_after_an_interrupt_the_session_goes_on() -> None:
+    gate = Gate()
+    runtimes = Runtimes([gate, SILENCE], [said("x"), DONE])
+    with HostAgent(runtimes) as agent, ThreadPoolExecutor(1) as pool:
+        turn = pool.submit(agent.run_conversation, "hello")
+        gate.wait_reached()
+        agent.interrupt()
+        assert turn.result(DEADLINE_S).interrupted
+        assert agent.run_conversation("again").final_response == "x"
+    assert len(runtimes.made) == 1
 
 
 def test_an_interrupt_without_a_turn_hits_nothing() -> None:
@@ -354,6 +366,15 @@ def test_a_runtime_object_serves_once() -> None:
         second = agent.run_conversation("two")
     assert second.api_calls == 0
     assert "give a function that makes one" in (second.error or "")
+
+
+def test_the_model_can_search_what_was_said(tmp_path: Path) -> None:
+    runtimes = Runtimes()
+    with HostAgent(runtimes, store=tmp_path / "c.db", session_id="a") as agent:
+        agent.run_conversation("the quokka smiles")
+        (tool,) = runtimes.made[0].opening.tools
+        (found,) = tool.call({"query": "quokka"})
+        assert (found["session"], found["role"], found["text"]) == ("a", "user", "the [quokka] smiles")
 
 
 # --- the store -------------------------------------------------------------------------------------------------------
