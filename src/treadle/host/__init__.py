@@ -12,8 +12,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from treadle.host.agent import HostAgent
+    from treadle.host.agent_errors import AgentBusy, AgentClosed
     from treadle.host.asking import Ask
     from treadle.host.clock import Clock
+    from treadle.host.conversation_result import ConversationResult
+    from treadle.host.conversations import ConversationStore
     from treadle.host.faults import Fault, ResumeFailed, RuntimeFault
     from treadle.host.projection import Projection, project
     from treadle.host.runtime import Runtime
@@ -23,9 +27,14 @@ if TYPE_CHECKING:
     from treadle.host.usage import Usage
 
 _HOME = {
+    "AgentBusy": "agent_errors",
+    "AgentClosed": "agent_errors",
     "Ask": "asking",
     "Clock": "clock",
+    "ConversationResult": "conversation_result",
+    "ConversationStore": "conversations",
     "Fault": "faults",
+    "HostAgent": "agent",
     "Projection": "projection",
     "ResumeFailed": "faults",
     "Runtime": "runtime",
@@ -38,9 +47,14 @@ _HOME = {
 }
 
 __all__ = [
+    "AgentBusy",
+    "AgentClosed",
     "Ask",
     "Clock",
+    "ConversationResult",
+    "ConversationStore",
     "Fault",
+    "HostAgent",
     "Projection",
     "ResumeFailed",
     "Runtime",

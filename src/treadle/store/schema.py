@@ -1,7 +1,8 @@
 """The database as a file: opening it, and bringing it to the version that this program knows.
 
 It owns the settings of a connection and the order of the migrations, `migrations/<version>_<what>.sql`. It knows
-nothing of what is in the tables. The caller sees to it that only one process at a time migrates.
+nothing of what is in the tables: the host's conversations are another `Format` of the same make. The caller sees to it
+that only one process at a time migrates.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from treadle.store.model import StoreError
 
@@ -21,12 +22,21 @@ BUSY_S: Final = 10.0
 APPLICATION_ID: Final = 0x5472646C
 # What a burst of writes may leave of the log on disk.
 _WAL_LIMIT: Final = 64 * 1024 * 1024
-_MIGRATIONS: Final = os.path.join(os.path.dirname(__file__), "migrations")
 
 
-def connect(path: str) -> sqlite3.Connection:
-    """A connection that can write; transactions are the caller's."""
-    connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+class Format(NamedTuple):
+    """A kind of database: the number that tells its files from others, and the folder of its migrations."""
+
+    application_id: int
+    migrations: str
+
+
+THREADS: Final = Format(APPLICATION_ID, os.path.join(os.path.dirname(__file__), "migrations"))
+
+
+def connect(path: str, *, one_thread: bool = True) -> sqlite3.Connection:
+    """A connection that can write; transactions are the caller's, and so is a lock where several threads use it."""
+    connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=one_thread)
     try:
         # With WAL, NORMAL loses nothing when a process dies; a power cut may take the last moments, never the file.
         connection.execute("PRAGMA synchronous = NORMAL")
@@ -52,14 +62,14 @@ def connect_reader(path: str) -> sqlite3.Connection:
     return connection
 
 
-def open_database(path: str) -> sqlite3.Connection:
+def open_database(path: str, form: Format = THREADS, *, one_thread: bool = True) -> sqlite3.Connection:
     """The database at `path`, made or migrated as needed. Raises `StoreError` when it is not ours or too new."""
     _create(path)
-    connection = connect(path)
+    connection = connect(path, one_thread=one_thread)
     try:
-        _check_application(connection, path)
+        _check_application(connection, path, form)
         connection.execute("PRAGMA journal_mode = WAL")
-        migrate(connection, path)
+        migrate(connection, path, form=form)
     except BaseException:
         connection.close()
         raise
@@ -73,15 +83,15 @@ def open_memory() -> sqlite3.Connection:
     return connection
 
 
-def migrations() -> list[str]:
+def migrations(form: Format = THREADS) -> list[str]:
     """The scripts, from version 1 on."""
-    names = sorted(name for name in os.listdir(_MIGRATIONS) if name.endswith(".sql"))
-    return [_read(os.path.join(_MIGRATIONS, name)) for name in names]
+    names = sorted(name for name in os.listdir(form.migrations) if name.endswith(".sql"))
+    return [_read(os.path.join(form.migrations, name)) for name in names]
 
 
-def migrate(connection: sqlite3.Connection, path: str, upto: int | None = None) -> None:
+def migrate(connection: sqlite3.Connection, path: str, upto: int | None = None, form: Format = THREADS) -> None:
     """Run the scripts that this database has not seen (up to version `upto`), each in a transaction of its own."""
-    scripts = migrations()
+    scripts = migrations(form)
     version = _number(connection, "PRAGMA user_version")
     if version > len(scripts):
         raise StoreError(
@@ -90,15 +100,15 @@ def migrate(connection: sqlite3.Connection, path: str, upto: int | None = None) 
         )
     for number, script in enumerate(scripts[:upto], 1):
         if number > version:
-            _run(connection, number, script)
+            _run(connection, number, script, form.application_id)
 
 
-def _run(connection: sqlite3.Connection, version: int, script: str) -> None:
+def _run(connection: sqlite3.Connection, version: int, script: str, application_id: int) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         for statement in _statements(script):
             connection.execute(statement)
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA application_id = {application_id}")
         connection.execute(f"PRAGMA user_version = {version}")
         connection.execute("COMMIT")
     except BaseException:
@@ -117,9 +127,9 @@ def _statements(script: str) -> Iterator[str]:
             statement = ""
 
 
-def _check_application(connection: sqlite3.Connection, path: str) -> None:
+def _check_application(connection: sqlite3.Connection, path: str, form: Format) -> None:
     tables = _number(connection, "SELECT count(*) FROM sqlite_master")
-    if tables and _number(connection, "PRAGMA application_id") != APPLICATION_ID:
+    if tables and _number(connection, "PRAGMA application_id") != form.application_id:
         raise StoreError(f"{path} is the database of another program: move it away, or use another home")
 
 

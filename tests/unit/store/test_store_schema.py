@@ -104,7 +104,7 @@ async def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatc
     scripts = schema.migrations()
     broken = [scripts[0], "CREATE TABLE half (a);\nINSERT INTO half VALUES (1);\nINSERT INTO nowhere VALUES (1);\n"]
     with monkeypatch.context() as patched:
-        patched.setattr(schema, "migrations", lambda: broken)
+        patched.setattr(schema, "migrations", lambda _: broken)
         assert "nowhere" in (await _refusal(tmp_path)).message
     assert _content(path) == before
     async with await open_store(tmp_path) as store:

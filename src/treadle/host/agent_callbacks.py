@@ -1,0 +1,58 @@
+"""The callbacks of an agent, as its session gets them. None of them holds the agent, so that it can be forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from treadle.client.apart import blocks
+from treadle.host.asking import Approvals, Ask, Choice
+from treadle.host.belongings import Belongings
+from treadle.host.runtime import RuntimeEvent, Told
+from treadle.host.transcript import Transcript
+from treadle.host.watched_turn import Sink
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+def guarded(callback: Callable[[RuntimeEvent], object]) -> Sink:
+    """A callback whose failures harm nobody."""
+
+    def told(event: RuntimeEvent) -> None:
+        try:
+            callback(event)
+        except Exception as error:
+            logger.warning("on_event failed", exc_info=error)
+
+    return told
+
+
+def telling(transcript: Transcript, sink: Sink | None) -> Callable[[str], None]:
+    """What a review tells: with the next result, and for display."""
+
+    def learned(summary: str) -> None:
+        transcript.notices.append(summary)
+        if sink is not None:
+            sink(Told(summary))
+
+    return learned
+
+
+def approvals_of(callback: Approvals | None, own: Belongings) -> Approvals | None:
+    """The callback, so that a coroutine function runs on the loop of who called."""
+    if callback is None or blocks(callback):
+        return callback
+
+    async def elsewhere(ask: Ask) -> Choice | bool | None:
+        loop = None if own.turn is None else own.turn.caller
+        asked: Any = callback(ask)
+        answer: Choice | bool | None
+        if loop is None:
+            answer = await asked
+        else:
+            answer = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asked, loop))
+        return answer
+
+    return elsewhere

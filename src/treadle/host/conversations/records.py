@@ -1,0 +1,62 @@
+"""What the store of conversations gives. Times are Unix milliseconds."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from treadle.host.runtime import Message
+
+TurnState: TypeAlias = Literal["open", "done", "interrupted", "failed"]
+"""What became of the turn that a user message began. `open` is one that runs."""
+
+
+class SessionRecord(Struct, frozen=True, kw_only=True):
+    """A conversation without its messages.
+
+    Args:
+        id: Its id.
+        created_at: When it began.
+        updated_at: When something was last written.
+        title: The beginning of its first message.
+        messages: How many there are.
+        runtime: What ran its last turn.
+        thread_id: The thread there that can be resumed; None when there is none.
+    """
+
+    id: str
+    created_at: int
+    updated_at: int
+    title: str
+    messages: int
+    runtime: str | None = None
+    thread_id: str | None = None
+
+
+class MessageRecord(Struct, frozen=True, kw_only=True):
+    """A message as it was stored. `state` tells of a user message what became of its turn."""
+
+    number: int
+    message: Message
+    state: TurnState
+    created_at: int
+
+
+class StoredConversation(Struct, frozen=True, kw_only=True):
+    """What there is of a conversation when it is claimed. The last turn was cut off when `cut_off` is true."""
+
+    messages: list[Message]
+    runtime: str | None = None
+    thread_id: str | None = None
+    cut_off: bool = False
+
+
+class MessageHit(Struct, frozen=True, kw_only=True):
+    """A message that was found; the words are in brackets in `snippet`."""
+
+    session_id: str
+    number: int
+    role: str
+    snippet: str
+    created_at: int

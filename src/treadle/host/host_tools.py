@@ -1,0 +1,60 @@
+"""`host_tools`: what a host offers its model inside of any runtime: memory, skills, and a search of what was said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+from treadle.client.tools import Tool, ToolCallError
+from treadle.errors import TreadleError
+
+if TYPE_CHECKING:
+    from treadle.host.memory.store import MemoryStore
+    from treadle.host.skills.store import SkillStore
+
+MAX_FOUND: Final = 20
+
+
+class SearchesMessages(Protocol):
+    """Finds messages of earlier conversations; what it gives must have a form as JSON."""
+
+    def __call__(self, query: str, limit: int, /) -> Sequence[object]: ...
+
+
+def host_tools(
+    *, memory: MemoryStore | None = None, skills: SkillStore | None = None, search: SearchesMessages | None = None
+) -> dict[str, Tool]:
+    """The tools by name: those for which there is something behind them. They may be called from any thread.
+
+    Args:
+        memory: For `memory`.
+        skills: For `skills_list`, `skill_view` and `skill_manage`.
+        search: For `session_search`.
+    """
+    found = [] if memory is None else [memory.tool()]
+    found += [] if skills is None else skills.tools()
+    found += [] if search is None else [_session_search(search)]
+    return {tool.name: tool for tool in found}
+
+
+def _session_search(search: SearchesMessages) -> Tool:
+    def session_search(query: str, limit: int = 5) -> Sequence[object]:
+        """Look for messages of earlier conversations with this user.
+
+        Use it before asking the user for something that they may have told you already. Give few words that are likely
+        to have been used; they all have to be in a message.
+
+        Args:
+            query: The words.
+            limit: How many messages, from 1 to 20.
+        """
+        if not query.strip():
+            raise ToolCallError("`query` cannot be blank: give words to look for")
+        if not 1 <= limit <= MAX_FOUND:
+            raise ToolCallError(f"`limit` must be from 1 to {MAX_FOUND}, not {limit}")
+        try:
+            return list(search(query, limit))
+        except TreadleError as error:
+            raise ToolCallError(f"it cannot be searched now: {error}") from error
+
+    return Tool(session_search)

@@ -1,0 +1,79 @@
+"""`LoopThread`: an event loop of one's own, in a daemon thread, made when something is first to be done on it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """Where an agent does its work, whoever calls it, and from which thread or loop.
+
+    Args:
+        name: What the thread is called.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._ended = False
+
+    @property
+    def started(self) -> bool:
+        return self._thread is not None
+
+    def inside(self) -> bool:
+        """Whether the caller is on this thread, where nothing may wait for it."""
+        return self._thread is threading.current_thread()
+
+    def submit(self, make: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+        """Have a coroutine run; raises `RuntimeError` after `end`."""
+        with self._lock:
+            return asyncio.run_coroutine_threadsafe(make(), self._running())
+
+    def call(self, function: Callable[..., object], *arguments: object) -> None:
+        """Have something called on the loop; nothing happens when it has never started or has ended."""
+        with self._lock:
+            if self._loop is not None and not self._ended:
+                self._loop.call_soon_threadsafe(function, *arguments)
+
+    def end(self, timeout: float | None = None) -> None:
+        """End the loop with all that runs on it, and wait for that. It may be called again, and on the loop itself."""
+        with self._lock:
+            loop, self._ended = self._loop, True
+        thread = self._thread
+        if loop is None or thread is None or self._stop is None:
+            return
+        if thread.is_alive():
+            try:
+                loop.call_soon_threadsafe(self._stop.set)
+            except RuntimeError:
+                return  # it has ended in this moment
+        if not self.inside():
+            thread.join(timeout)
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        if self._ended:
+            raise RuntimeError("the loop has ended")
+        if self._loop is None:
+            ready: Future[asyncio.AbstractEventLoop] = Future()
+            self._thread = threading.Thread(target=self._run, args=(ready,), name=self._name, daemon=True)
+            self._thread.start()
+            self._loop = ready.result()
+        return self._loop
+
+    def _run(self, ready: Future[asyncio.AbstractEventLoop]) -> None:
+        asyncio.run(self._main(ready))
+
+    async def _main(self, ready: Future[asyncio.AbstractEventLoop]) -> None:
+        self._stop = asyncio.Event()
+        ready.set_result(asyncio.get_running_loop())
+        await self._stop.wait()

@@ -1,0 +1,132 @@
+"""Which runtime an agent has, by the word or the object that its maker gave."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+
+from treadle.arguments import one_of, wrong_type
+from treadle.errors import TreadleError
+
+if TYPE_CHECKING:
+    from treadle.host.local_runtime import LocalRuntime
+    from treadle.host.model_source import LocalWire
+    from treadle.host.runtime import Runtime
+
+RuntimeLike: TypeAlias = "str | Runtime | Callable[[], Runtime]"
+
+APP_SERVER: Final = "app_server"
+AUTO: Final = "auto"
+LOCAL: Final = ("responses", "chat_completions", "anthropic")
+_DEFAULT_PROVIDER: Final = "openai"
+_METHODS: Final = ("open", "start_turn", "next_event", "interrupt", "steer", "probe", "compact", "close")
+
+
+class RuntimeUsedUp(TreadleError):
+    """A runtime was given as an object, and that one has been retired."""
+
+
+@dataclass(slots=True)
+class RuntimeChoice:
+    """How to make the runtimes of an agent, one after the other.
+
+    Args:
+        given: What the agent's maker said.
+        provider: Whose models are asked.
+        api_key: The key for them.
+        base_url: Where they are.
+    """
+
+    given: Any
+    provider: str
+    api_key: str | None = field(default=None, repr=False)
+    base_url: str | None = field(default=None, repr=False)
+    _used: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.given, str):
+            if self.given not in (APP_SERVER, AUTO, *LOCAL):
+                one_of("runtime", self.given, _words())
+        elif not _is_runtime(self.given) and not callable(self.given):
+            raise wrong_type("runtime", "a name, a Runtime or a function that makes one", self.given)
+
+    @property
+    def name(self) -> str:
+        """What it is called. What a function makes has no name before it is made."""
+        if isinstance(self.given, str):
+            return self.given
+        return str(self.given.name) if _is_runtime(self.given) else "custom"
+
+    def make(self, model: str | None) -> Runtime:
+        """The next one."""
+        match self.given:
+            case "app_server":
+                from treadle.host.app_server_runtime import AppServerRuntime
+
+                return AppServerRuntime(provider=self._said, api_key=self.api_key, base_url=self.base_url)
+            case "auto" | "responses" | "chat_completions" | "anthropic" as word:
+                return self._local(self._wire() if word == AUTO else word, model)
+            case str(engine):
+                from treadle.host.engine_runtime import EngineRuntime
+
+                return EngineRuntime(engine)
+        if not _is_runtime(self.given):
+            made: Runtime = self.given()
+            return made
+        if self._used:
+            raise RuntimeUsedUp(
+                f"The runtime {self.name} was retired, and it cannot be made again because the agent was given an "
+                "object: give a function that makes one, as HostAgent(runtime=lambda: …)."
+            )
+        self._used = True
+        return cast("Runtime", self.given)
+
+    def review_name(self) -> str:
+        """Where a review runs: it needs the host's own loop, so never on an app-server or an engine."""
+        return self.name if self.name in LOCAL else self._wire()
+
+    def make_reviewing(self, model: str | None) -> Runtime:
+        from treadle.host.review import MAX_ITERATIONS
+
+        return self._local(self.review_name(), model, max_iterations=MAX_ITERATIONS)
+
+    @property
+    def _said(self) -> str | None:
+        """The provider, unless it is only the default: then what is configured counts."""
+        is_said = self.provider != _DEFAULT_PROVIDER or self.api_key is not None or self.base_url is not None
+        return self.provider if is_said else None
+
+    def _local(self, wire: str, model: str | None, max_iterations: int | None = None) -> LocalRuntime:
+        from treadle.host.local_runtime import LocalRuntime
+
+        return LocalRuntime(
+            cast("LocalWire", wire),
+            provider=self._said,
+            api_key=self.api_key,
+            base_url=self.base_url,
+            model=model,
+            max_iterations=max_iterations,
+        )
+
+    def _wire(self) -> str:
+        """The wire API of the provider."""
+        if self.provider == _DEFAULT_PROVIDER:
+            return "responses"
+        from treadle.config.home import find_home
+        from treadle.config.settings import load_config
+
+        found = load_config(find_home(os.environ)).config.providers.get(self.provider)
+        wire = "responses" if found is None else found.wire_api
+        return "chat_completions" if wire == "chat" else wire
+
+
+def _is_runtime(value: object) -> bool:
+    return not isinstance(value, type) and all(callable(getattr(value, name, None)) for name in _METHODS)
+
+
+def _words() -> list[str]:
+    from treadle.runners.registry import engine_names
+
+    return [APP_SERVER, AUTO, *LOCAL, *engine_names()]

@@ -1,0 +1,145 @@
+"""`Transcript`: the messages of an agent, and what of them is stored. Used on the agent's loop alone.
+
+The user's message is on disk before its turn starts; the rest follows in one piece when it has ended. What could not be
+stored then is stored before the next turn.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from treadle.client.apart import on_thread
+from treadle.host.chat import clean
+from treadle.host.conversations.records import TurnState
+from treadle.host.conversations.sqlite import ConversationStore
+from treadle.host.runtime import Message
+from treadle.store.model import StoreError
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+class Transcript:
+    """A conversation.
+
+    Args:
+        session_id: Its id in the store.
+        open_store: Gives the store; None when nothing is stored.
+        owns_store: Whether to close the store at the end.
+    """
+
+    def __init__(
+        self, session_id: str, open_store: Callable[[], ConversationStore] | None, *, owns_store: bool
+    ) -> None:
+        self.session_id = session_id
+        self.messages: list[Message] = []
+        self.notices: list[str] = []
+        self._thread: tuple[str | None, str | None] = (None, None)
+        self._open_store = open_store
+        self._owns_store = owns_store
+        self._store: ConversationStore | None = None
+        self._loaded = False
+        self._cut_off = False
+        self._stored = 0
+        self._resumes = False
+
+    @property
+    def store(self) -> ConversationStore | None:
+        """Where it is stored; None when it is not, and before the first turn."""
+        return self._store
+
+    async def load(self) -> bool:
+        """Take what is stored, the first time. True if it was the first. Raises `StoreError`."""
+        if self._loaded:
+            return False
+        if self._open_store is not None:
+            await on_thread(self._claim, self._open_store)
+        self._loaded = True
+        return True
+
+    def _claim(self, open_store: Callable[[], ConversationStore]) -> None:
+        store = self._store = open_store()
+        found = store.claim(self.session_id)
+        self.messages[:0] = found.messages
+        self._stored = len(found.messages)
+        self._thread = (found.runtime, found.thread_id)
+        self._resumes = found.thread_id is not None
+        self._cut_off = found.cut_off
+        if found.cut_off:
+            self.notices.append("The last turn was cut off when the program ended; its message is kept.")
+
+    async def begin(self, message: Message) -> None:
+        """The user has said something: it is stored when this comes back. Raises `StoreError`."""
+        again, self._cut_off = self._cut_off and self.messages[-1] == message, False
+        if self._store is not None:
+            await on_thread(self._store_beginning, self._store, message, again)
+        if not again:
+            self.messages.append(message)
+
+    def _store_beginning(self, store: ConversationStore, message: Message, again: bool) -> None:
+        if again:
+            store.reopen_turn(self.session_id)
+            return
+        added = [*map(clean, self.messages[self._stored :]), message]
+        store.begin_turn(self.session_id, added)
+        # Here, and not where it is awaited: the thread goes on when nobody waits for it any more.
+        self._stored += len(added)
+
+    def thread_to_resume(self, runtime: str) -> str | None:
+        """The thread of this runtime that a new session goes on with: only the one that was stored, and only until a
+        thread has been opened. Whatever was retired since is not gone back to."""
+        before, thread_id = self._thread
+        if not self._resumes or thread_id is None:
+            return None
+        if before != runtime:
+            self.notices.append(f"This conversation was with {before} before; {runtime} is told what was said.")
+            return None
+        return thread_id
+
+    async def end(
+        self,
+        added: Sequence[Message],
+        state: TurnState,
+        runtime: str | None,
+        thread_id: str | None,
+        *,
+        opened: bool,
+        retired: bool,
+    ) -> None:
+        """What came of the turn, with the thread that it was on. That it could not be stored is a notice."""
+        self.messages += [clean(message) for message in added]
+        if opened:
+            self._resumes = False
+        if thread_id is not None and not retired:
+            self._thread = (runtime, thread_id)
+        elif not self._resumes:
+            self._thread = (runtime, None)
+        if self._store is None:
+            return
+        try:
+            await on_thread(self._store_end, self._store, state)
+        except StoreError as error:
+            logger.warning("a turn could not be stored: %s", error)
+            self.notices.append(f"This turn is not stored yet: {error}")
+
+    def _store_end(self, store: ConversationStore, state: TurnState) -> None:
+        added = self.messages[self._stored :]
+        runtime, thread_id = self._thread
+        store.end_turn(self.session_id, added, state=state, runtime=runtime, thread_id=thread_id)
+        self._stored += len(added)
+
+    def take_notices(self) -> list[str]:
+        notices, self.notices = self.notices, []
+        return notices
+
+    def close(self) -> None:
+        """Let go of the conversation. It blocks for a moment, and may be called again."""
+        store, self._store = self._store, None
+        if store is None:
+            return
+        try:
+            store.release(self.session_id)
+        except StoreError as error:
+            logger.warning("the conversation %s could not be released: %s", self.session_id, error)
+        if self._owns_store:
+            store.close()
