@@ -84,14 +84,14 @@ class WatchedTurn:
         self.turn_id: str | None = None
         self.items: list[ThreadItem] = []
         self.notices: list[str] = []
-        self.compacted = False
-        self.interrupted = False
+        self.compacted: bool = False
+        self.interrupted: bool = False
         self.fault: Fault | None = None
-        self.answered = False
+        self.answered: bool = False
         """Whether the last thing that the model did was to give its answer."""
-        self.began_work = False
+        self.began_work: bool = False
         """Whether something was said or done that would be said or done twice if the turn were run again."""
-        self.used_tools = False
+        self.used_tools: bool = False
         self.ended: TurnEnded | None = None
         self._watch = TurnWatch(timeouts, clock.monotonic())
         self._stirred: asyncio.Future[None] = self.loop.create_future()

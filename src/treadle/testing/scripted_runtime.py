@@ -124,7 +124,7 @@ class ScriptedRuntime:
         self.steered: list[str] = []
         self.answers: list[Choice] = []
         """What the person decided, for each `Ask` of the script that was answered."""
-        self.closed = False
+        self.closed: bool = False
 
     @property
     def name(self) -> str:
