@@ -115,7 +115,7 @@ async def test_images_reach_the_model(stage: HostStage) -> None:
     stage.model.enqueue_assistant_message("a dot")
     runtime, _ = await stage.opened()
     url = f"data:image/png;base64,{pixel}"
-    parts = [{"type": "text", "text": "what is it?"}, {"type": "image_url", "image_url": {"url": url}}]
+    parts: list[Any] = [{"type": "text", "text": "what is it?"}, {"type": "image_url", "image_url": {"url": url}}]
     turn = await run(runtime, parts)
     assert '"input_image"' in stage.model.requests()[0].body.decode().replace(" ", "")
     assert project(turn.items, submitted=parts).messages == [{"role": "assistant", "content": "a dot"}]
@@ -231,8 +231,8 @@ async def test_steering(stage: HostStage) -> None:
     assert await runtime.steer("and this") is True
     gate.set()
     await turn.end()
-    assert project(turn.items, submitted="one").messages == [
-        {"role": "assistant", "content": "first"},
+    # The real codex begins anew when the model had said nothing yet, so there may be a first answer or not.
+    assert project(turn.items, submitted="one").messages[-2:] == [
         {"role": "user", "content": "and this"},
         {"role": "assistant", "content": "second"},
     ]

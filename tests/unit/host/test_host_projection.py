@@ -81,12 +81,12 @@ def test_a_patch_has_no_contents() -> None:
 
 
 def test_other_tools() -> None:
-    mcp = {"server": "the docs", "tool": "look.up", "arguments": [1], "status": "completed"}
+    mcp: dict[str, Any] = {"server": "the docs", "tool": "look.up", "arguments": [1], "status": "completed"}
     call, told = project([item("mcpToolCall", **mcp, result={"content": [{"type": "text", "text": "found"}]})]).messages
     assert call["tool_calls"][0]["function"] == {"name": "mcp__the_docs__look_up", "arguments": '{"arguments": [1]}'}
     assert told["content"] == "found"
     assert result(item("mcpToolCall", **mcp, error={"message": "x" * 5000})).startswith("[error] xxx")
-    dynamic = {"tool": "memory", "arguments": {"ü": 1, "a": 2}, "status": "completed"}
+    dynamic: dict[str, Any] = {"tool": "memory", "arguments": {"ü": 1, "a": 2}, "status": "completed"}
     content = [{"type": "inputText", "text": "kept"}]
     call, told = project([item("dynamicToolCall", **dynamic, contentItems=content, success=True)]).messages
     assert call["tool_calls"][0]["function"]["arguments"] == '{"a": 2, "ü": 1}'
@@ -108,7 +108,7 @@ def test_the_echo_is_left_out_once() -> None:
     assert project([user("hi"), say("yes")], submitted="hi").messages == [{"role": "assistant", "content": "yes"}]
     twice = project([user("hi"), say("yes"), user("hi")], submitted="hi").messages
     assert twice[-1] == {"role": "user", "content": "hi"}
-    parts = [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "x"}}]
+    parts: list[Any] = [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "x"}}]
     echo = item("userMessage", content=[{"type": "text", "text": "a"}, {"type": "image", "url": "x"}])
     assert project([echo], submitted=parts).messages == []
     assert project([user("other")], submitted="hi").messages == [{"role": "user", "content": "other"}]

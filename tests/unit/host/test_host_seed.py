@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,7 +12,7 @@ from treadle.host.seed import MAX_CHARS, TOOL_PREVIEW, seed_text
 
 def test_the_roles_are_marked_and_results_shortened() -> None:
     call = {"id": "c", "type": "function", "function": {"name": "exec_command", "arguments": "{}"}}
-    history = [
+    history: list[dict[str, Any]] = [
         {"role": "system", "content": "hidden"},
         {
             "role": "user",
