@@ -266,6 +266,8 @@ class Session:
             fault = replace(fault, advice=f"{fault.advice} {_MAYBE_DONE}".strip())
         if turn.retire:
             self._retired = fault or failures.aborted("The runtime has not ended its last turn.", retire=True)
+        if self.opened is not None and turn.thread_id is not None:
+            self.opened = replace(self.opened, thread_id=turn.thread_id)
         notices, self.notices = self.notices + turn.notices, []
         return TurnResult(
             final_text=projection.final_text,

@@ -24,6 +24,7 @@ from treadle.host.runtime import (
     ItemStarted,
     Runtime,
     RuntimeEvent,
+    ThreadNamed,
     Told,
     TurnEnded,
     UsageTold,
@@ -82,6 +83,8 @@ class WatchedTurn:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.stop: Stop | None = None
         self.turn_id: str | None = None
+        self.thread_id: str | None = None
+        """The id of the thread, from a runtime that learns it only when it runs."""
         self.items: list[ThreadItem] = []
         self.notices: list[str] = []
         self.compacted: bool = False
@@ -355,6 +358,9 @@ class WatchedTurn:
                 self._watch.activity(now)
             case Compacted():
                 self.compacted = True
+                self._watch.activity(now)
+            case ThreadNamed(thread_id):
+                self.thread_id = thread_id
                 self._watch.activity(now)
             case Told():
                 self._watch.activity(now)

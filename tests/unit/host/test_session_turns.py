@@ -6,7 +6,7 @@ import pytest
 
 from session_bench import BUSY, DEAD, FULL, Bench, failed, fault
 from treadle.host.faults import ResumeFailed, RuntimeFault, SessionBusy, SessionClosed
-from treadle.host.runtime import Delta, Opened, Opening, UsageTold
+from treadle.host.runtime import Delta, Opened, Opening, ThreadNamed, UsageTold
 from treadle.host.timeouts import Timeouts
 from treadle.host.usage import Usage
 from treadle.testing.scripted_runtime import DONE, SILENCE, Gate, echoed, ran, said, thought
@@ -34,6 +34,21 @@ async def test_a_text_about_an_aborted_turn_ends_nothing() -> None:
     result = await bench.session.run_turn("what is <turn_aborted>?")
     assert (result.interrupted, result.error) == (False, None)
     assert result.final_text == "<turn_aborted/> is a marker"
+    await bench.close()
+
+
+async def test_a_thread_that_gets_its_id_when_it_runs_has_that_one_from_then_on() -> None:
+    bench = Bench([[ThreadNamed("real"), said("hi"), DONE], [said("again"), DONE]])
+    assert (await bench.session.run_turn("hello")).thread_id == "real"
+    assert (await bench.session.run_turn("more")).thread_id == bench.session.thread_id == "real"
+    await bench.close()
+
+
+async def test_what_a_failed_attempt_had_thought_is_not_in_the_result_of_the_next() -> None:
+    bench = Bench([[thought("first"), failed(BUSY)], [thought("second"), said("hi"), DONE]])
+    turn = await bench.begun()
+    await bench.clock.advance(60)
+    assert (await turn).projected_messages == [{"role": "assistant", "content": "hi", "reasoning": "second"}]
     await bench.close()
 
 
