@@ -24,6 +24,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 # A server that has ended has nothing more to say when nothing came for so long.
 LAST_WORDS_S = 0.2
+# What goes on talking for longer than that is not the server but somebody who holds its streams.
+HEIRS_S = 2.0
 
 
 class AsyncConnection(ABC):
@@ -125,16 +127,17 @@ class ChannelConnection(AsyncConnection):
     def _child_exited(self) -> None:
         """What it has written is in the pipe and is read first; but others may hold that pipe open."""
         self._forget_exit()
-        self._loop.call_later(LAST_WORDS_S, self._end_when_silent)
+        self._loop.call_later(LAST_WORDS_S, self._end_when_silent, self._loop.time() + HEIRS_S)
 
-    def _end_when_silent(self) -> None:
-        silence = self._loop.time() - (self._channel.heard_at or 0.0)
+    def _end_when_silent(self, at_last: float) -> None:
+        now = self._loop.time()
+        silence = now - (self._channel.heard_at or 0.0)
         if self._channel.closed:
             return
-        if silence >= LAST_WORDS_S:
+        if silence >= LAST_WORDS_S or now >= at_last:
             self._channel.abort()
         else:
-            self._loop.call_later(LAST_WORDS_S - silence, self._end_when_silent)
+            self._loop.call_later(LAST_WORDS_S - silence, self._end_when_silent, at_last)
 
     def _forget_exit(self) -> None:
         if self._exited is not None:

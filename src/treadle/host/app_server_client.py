@@ -30,10 +30,11 @@ class HostClient(AsyncAppServerClient):
         self.usage: Usage | None = None
         self.begun: dict[str, None] = {}
         self._heard = asyncio.Event()
-        self.is_over = False
+        self.is_over: bool = False
         super().__init__(config)
 
     def _new_router(self) -> Router:
+        self.is_over = False
         return _Router(self._hear)
 
     def connection_ended(self, failure: TransportClosedError) -> None:

@@ -189,5 +189,25 @@ async def test_a_program_that_ends_at_once_tells_its_last_words_without_colours_
     await runtime.close()
 
 
+CHATTY_HEIR = """\
+import os, time
+if os.fork() == 0:
+    os.close(2)
+    while True:
+        os.write(1, b'{"method":"still/here","params":{}}\\n')
+        time.sleep(0.02)
+os._exit(7)
+"""
+
+
+async def test_an_heir_that_goes_on_talking_is_not_the_server() -> None:
+    runtime = AppServerRuntime(CodexConfig(launch_args_override=(sys.executable, "-c", CHATTY_HEIR)))
+    with pytest.raises(RuntimeFault) as raised:
+        async with asyncio.timeout(WAIT_S / 2):
+            await runtime.open(Opening(), _nobody)
+    assert (raised.value.fault.kind, raised.value.fault.exit_code) == ("startup", 7)
+    await runtime.close()
+
+
 async def _nobody(_: Any) -> Any:
     raise AssertionError("nobody is asked")
