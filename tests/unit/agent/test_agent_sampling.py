@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from treadle.agent import sampling as module
 from treadle.agent.sampling import Call, Sampling, sample
 from treadle.agent.turn import Turn
 from treadle.agent.web_search import web_search_item
@@ -29,6 +28,7 @@ from treadle.llm import (
     ReasoningSummaryPart,
     TextDelta,
     TokenUsage,
+    backoff,
 )
 from unit.agent.bare_thread import RETRIES, Ears, PlayedModel, bare_thread
 
@@ -63,7 +63,7 @@ async def _nothing(turn: Turn) -> None: ...
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "pause", lambda attempt, asked_s: 0.0)
+    monkeypatch.setattr(backoff, "pause", lambda attempt, asked_s: 0.0)
 
 
 class Bench:
