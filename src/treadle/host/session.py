@@ -202,6 +202,7 @@ class Session:
             raise
         finally:
             self._approver.withdraw()
+            turn.started.set()
             self._turn = None
         return self._result(turn, user_input)
 
@@ -225,6 +226,7 @@ class Session:
         for tried in itertools.count(1):
             try:
                 turn.turn_id = await turn.begin(self.runtime.start_turn(user_input, options), "start the turn")
+                turn.started.set()
                 return
             except RuntimeFault as error:
                 wait = _pause(error.fault, tried - 1)
@@ -240,6 +242,7 @@ class Session:
         turn = self._current()
         await turn.unless_stopped(self.ensure_started())
         self._meter.begin()
+        turn.started.set()
         if not await turn.begin(self.runtime.compact(), "sum up the thread"):
             raise RuntimeFault(failures.refused(self.runtime.name, "sum up threads"))
         await turn.follow()
@@ -247,6 +250,7 @@ class Session:
     async def _make_room(self, turn: WatchedTurn, full: Fault) -> None:
         """The thread is full: have it summed up. The message is not sent again: that is for the user to decide."""
         room = self._turn = self._new_turn()
+        room.started.set()
         try:
             if await room.begin(self.runtime.compact(), "sum up the thread"):
                 await room.follow()
@@ -330,14 +334,20 @@ class Session:
             text: What to say.
         """
         turn = self._turn
-        if turn is None or turn.turn_id is None or turn.ended is not None or turn.stop is not None:
+        if turn is None:
             return False
-        turn.began_work = True
         try:
-            return await within(self.clock, self.timeouts.request, self.runtime.steer(text))
+            return await within(self.clock, self.timeouts.request, self._steer(turn, text))
         except (RuntimeFault, OutOfTime) as error:
             logger.warning("the turn could not be steered: %s", error)
             return False
+
+    async def _steer(self, turn: WatchedTurn, text: str) -> bool:
+        await turn.started.wait()
+        if turn.turn_id is None or turn.ended is not None or turn.stop is not None:
+            return False
+        turn.began_work = True
+        return await self.runtime.steer(text)
 
     # --- the end ---
 

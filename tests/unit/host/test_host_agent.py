@@ -212,13 +212,18 @@ async def test_who_is_cancelled_interrupts_the_turn(monkeypatch: pytest.MonkeyPa
 
 
 CTRL_C = """
-import asyncio, os, signal, threading
+import asyncio, os, signal, sys, threading
 from treadle.host import HostAgent, Session, TurnResult
 from treadle.testing.scripted_runtime import ScriptedRuntime
 
 stop = asyncio.Event()
 
+def waits():
+    return sys._current_frames()[threading.main_thread().ident].f_code.co_name == "wait"
+
 async def run_turn(self, user_input, **options):
+    while not waits():
+        await asyncio.sleep(0.001)
     os.kill(os.getpid(), signal.SIGINT)
     await stop.wait()
     return TurnResult(interrupted=True, error="interrupted")
@@ -246,9 +251,10 @@ def test_steer_into_the_turn() -> None:
     with HostAgent(runtimes) as agent, ThreadPoolExecutor(1) as pool:
         turn = pool.submit(agent.run_conversation, "hello")
         gate.wait_reached()
-        assert agent.steer("also this") is True
+        steered = agent.steer("also this")
         gate.open()
         turn.result(DEADLINE_S)
+    assert steered
     assert runtimes.made[0].steered == ["also this"]
 
 
