@@ -241,14 +241,15 @@ def test_ctrl_c_interrupts_the_turn_and_the_program_ends() -> None:
 
 
 def test_steer_into_the_turn() -> None:
-    gate = Gate()
-    runtimes = Runtimes([gate, said("1"), DONE])
-    with HostAgent(runtimes) as agent, ThreadPoolExecutor(1) as pool:
+    gate, running = Gate(), threading.Event()
+    runtimes = Runtimes([said("0"), gate, said("1"), DONE])
+    with HostAgent(runtimes, on_event=lambda _: running.set()) as agent, ThreadPoolExecutor(1) as pool:
         turn = pool.submit(agent.run_conversation, "hello")
-        gate.wait_reached()
-        assert agent.steer("also this") is True
+        assert running.wait(DEADLINE_S)
+        steered = agent.steer("also this")
         gate.open()
         turn.result(DEADLINE_S)
+    assert steered is True
     assert runtimes.made[0].steered == ["also this"]
 
 
