@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from treadle.host.clock import Clock
     from treadle.host.conversation_result import ConversationResult
     from treadle.host.conversations import ConversationStore
-    from treadle.host.faults import Fault, ResumeFailed, RuntimeFault
+    from treadle.host.faults import Fault, ResumeFailed, RuntimeFault, SessionBusy, SessionClosed
     from treadle.host.projection import Projection, project
     from treadle.host.runtime import Runtime
     from treadle.host.session import Session
@@ -40,6 +40,8 @@ _HOME = {
     "Runtime": "runtime",
     "RuntimeFault": "faults",
     "Session": "session",
+    "SessionBusy": "faults",
+    "SessionClosed": "faults",
     "Timeouts": "timeouts",
     "TurnResult": "turn_result",
     "Usage": "usage",
@@ -60,6 +62,8 @@ __all__ = [
     "Runtime",
     "RuntimeFault",
     "Session",
+    "SessionBusy",
+    "SessionClosed",
     "Timeouts",
     "TurnResult",
     "Usage",

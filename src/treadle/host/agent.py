@@ -306,7 +306,11 @@ class HostAgent(Counters):
             from treadle.host.review import Reviewer
 
             return Reviewer(
-                lambda: choice.make_reviewing(model), memory=memory, skills=skills, timeouts=timeouts, clock=clock
+                lambda: choice.make_reviewing(model, timeouts.tool),
+                memory=memory,
+                skills=skills,
+                timeouts=timeouts,
+                clock=clock,
             )
 
         return self._own.review.start(
@@ -430,7 +434,7 @@ class HostAgent(Counters):
         return Prompt(words, tools, tuple(notices))
 
     def _make_session(self) -> Session:
-        runtime = self._choice.make(self.model)
+        runtime = self._choice.make(self.model, self.timeouts.tool)
         if not isinstance(self._choice.given, str):
             self.runtime_name = runtime.name
         opening = Opening(

@@ -59,15 +59,17 @@ class RuntimeChoice:
             return self.given
         return str(self.given.name) if _is_runtime(self.given) else "custom"
 
-    def make(self, model: str | None) -> Runtime:
-        """The next one."""
+    def make(self, model: str | None, tool_timeout: float | None) -> Runtime:
+        """The next one; `tool_timeout` is for the host's tools."""
         match self.given:
             case "app_server":
                 from treadle.host.app_server_runtime import AppServerRuntime
 
-                return AppServerRuntime(provider=self._said, api_key=self.api_key, base_url=self.base_url)
+                return AppServerRuntime(
+                    provider=self._said, api_key=self.api_key, base_url=self.base_url, tool_timeout=tool_timeout
+                )
             case "auto" | "responses" | "chat_completions" | "anthropic" as word:
-                return self._local(self._wire() if word == AUTO else word, model)
+                return self._local(self._wire() if word == AUTO else word, model, tool_timeout)
             case str(engine):
                 from treadle.host.engine_runtime import EngineRuntime
 
@@ -87,10 +89,11 @@ class RuntimeChoice:
         """Where a review runs: it needs the host's own loop, so never on an app-server or an engine."""
         return self.name if self.name in LOCAL else self._wire()
 
-    def make_reviewing(self, model: str | None) -> Runtime:
+    def make_reviewing(self, model: str | None, tool_timeout: float | None) -> Runtime:
+        """One for a review."""
         from treadle.host.review import MAX_ITERATIONS
 
-        return self._local(self.review_name(), model, max_iterations=MAX_ITERATIONS)
+        return self._local(self.review_name(), model, tool_timeout, max_iterations=MAX_ITERATIONS)
 
     @property
     def _said(self) -> str | None:
@@ -98,7 +101,9 @@ class RuntimeChoice:
         is_said = self.provider != _DEFAULT_PROVIDER or self.api_key is not None or self.base_url is not None
         return self.provider if is_said else None
 
-    def _local(self, wire: str, model: str | None, max_iterations: int | None = None) -> LocalRuntime:
+    def _local(
+        self, wire: str, model: str | None, tool_timeout: float | None, max_iterations: int | None = None
+    ) -> LocalRuntime:
         from treadle.host.local_runtime import LocalRuntime
 
         return LocalRuntime(
@@ -108,16 +113,16 @@ class RuntimeChoice:
             base_url=self.base_url,
             model=model,
             max_iterations=max_iterations,
+            tool_timeout=tool_timeout,
         )
 
     def _wire(self) -> str:
-        """The wire API of the provider."""
-        if self.provider == _DEFAULT_PROVIDER:
-            return "responses"
+        """The wire API of the provider: the one that was said, else the one that is configured."""
         from treadle.config.home import find_home
         from treadle.config.settings import load_config
 
-        found = load_config(find_home(os.environ)).config.providers.get(self.provider)
+        config = load_config(find_home(os.environ)).config
+        found = config.providers.get(self._said or config.model_provider)
         wire = "responses" if found is None else found.wire_api
         return "chat_completions" if wire == "chat" else wire
 

@@ -217,7 +217,7 @@ class Session:
             wait = None if fault is None or turn.began_work or turn.stop else _pause(fault, tried - 1)
             if fault is None or wait is None or tried == TURN_TRIES:
                 break
-            turn.fault, turn.items = None, []
+            turn.fault, turn.items, turn.unfinished = None, [], {}
             await self._pause(turn, wait, fault)
         if turn.fault is not None and turn.fault.kind == "context_window" and not turn.stop:
             await self._make_room(turn, turn.fault)
@@ -264,7 +264,7 @@ class Session:
         turn.fault = replace(full, advice=advice, retire=full.retire or room.retire)
 
     def _result(self, turn: WatchedTurn, user_input: UserInput) -> TurnResult:
-        projection = project(turn.items, submitted=user_input if isinstance(user_input, str) else None)
+        projection = project([*turn.items, *turn.unfinished.values()], submitted=user_input)
         fault = turn.fault
         if fault is not None and turn.used_tools:
             fault = replace(fault, advice=f"{fault.advice} {_MAYBE_DONE}".strip())

@@ -88,6 +88,8 @@ class WatchedTurn:
         self.thread_id: str | None = None
         """The id of the thread, from a runtime that learns it only when it runs."""
         self.items: list[ThreadItem] = []
+        self.unfinished: dict[str, ThreadItem] = {}
+        """What was begun and has not ended, by id."""
         self.notices: list[str] = []
         self.compacted: bool = False
         self.interrupted: bool = False
@@ -346,9 +348,11 @@ class WatchedTurn:
         match event:
             case ItemStarted(item):
                 self._watch.item_opened(_item_id(item), now)
+                self.unfinished[_item_id(item)] = item
                 self._saw(item)
             case ItemCompleted(item):
                 self._watch.item_closed(_item_id(item), now, tool=item.type not in _WORDS)
+                self.unfinished.pop(_item_id(item), None)
                 self._saw(item)
                 self.answered = self.answered or _is_answer(item)
                 self.items.append(item)

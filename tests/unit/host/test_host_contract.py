@@ -298,7 +298,7 @@ def test_10_the_review_fork_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("treadle.host.local_runtime.LocalRuntime", local)
     agent = HostAgent(api_key="sk-test-key-123456", model="m")
-    agent._choice.make_reviewing(agent.model)
+    agent._choice.make_reviewing(agent.model, agent.timeouts.tool)
     assert made[0]["wire"] == "responses"
     assert made[0]["max_iterations"] == 16
     assert made[0]["api_key"] == "sk-test-key-123456"
