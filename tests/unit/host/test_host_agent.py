@@ -453,6 +453,17 @@ def test_a_start_that_failed_does_not_lose_the_thread(tmp_path: Path) -> None:
     assert later.made[0].opening.resume == "thread-1"
 
 
+def test_a_thread_that_was_resumed_and_retired_is_not_gone_back_to(tmp_path: Path) -> None:
+    path = tmp_path / "c.db"
+    with HostAgent(Runtimes(), store=path, session_id="a") as agent:
+        agent.run_conversation("one")
+    runtimes = Runtimes([RuntimeError("it broke")])
+    with HostAgent(runtimes, store=path, session_id="a") as agent:
+        agent.run_conversation("two")
+        agent.run_conversation("three")
+    assert [runtime.opening.resume for runtime in runtimes.made] == ["thread-1", None]
+
+
 CRASH = """
 import os, sys
 from treadle.host import HostAgent, Session
