@@ -9,6 +9,7 @@ from typing import TypeAlias
 import pytest
 
 from system.runners.fake_engine import fake
+from treadle.host.app_server_runtime import AppServerRuntime
 from treadle.host.engine_runtime import EngineRuntime
 from treadle.host.local_runtime import LocalRuntime
 from treadle.host.model_source import LocalWire
@@ -52,7 +53,12 @@ def fake_engine(stage: EngineHome) -> Callable[[], Runtime]:
     return lambda: EngineRuntime(CodexRunner(program, cwd=stage.project))
 
 
+def app_server(stage: EngineHome) -> Callable[[], Runtime]:
+    return lambda: AppServerRuntime(provider="openai", api_key="mock-key", base_url=stage.model.base_url)
+
+
 RUNTIMES: dict[str, Make] = {
+    "app_server": app_server,
     "responses": local("responses"),
     "chat_completions": local("chat_completions"),
     "anthropic": local("anthropic"),

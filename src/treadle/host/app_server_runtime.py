@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from treadle.arguments import limit as seconds_or_none
 from treadle.arguments import one_of
@@ -22,12 +22,13 @@ from treadle.client.errors import CodexError, JsonRpcError, TransportClosedError
 from treadle.client.inputs import ImageInput, Input, InputItem, LocalImageInput, TextInput, wire_input
 from treadle.client.metadata import check_metadata
 from treadle.client.modes import Sandbox, sandbox_mode
+from treadle.client.options import TurnOptions
 from treadle.client.params import turn_params
 from treadle.client.retry import async_retry_on_overload
 from treadle.client.router import Stream
 from treadle.client.secrets import secrets_in
 from treadle.client.tools import tools_by_name
-from treadle.errors import ArgumentValueError
+from treadle.errors import ArgumentError, ArgumentValueError
 from treadle.host.app_server_asks import ask_of, decision_of
 from treadle.host.app_server_client import HostClient
 from treadle.host.app_server_config import server_config
@@ -39,6 +40,9 @@ from treadle.host.limited_tools import limited
 from treadle.host.runtime import Opened, Opening, RuntimeEvent, TurnEnded, UserInput
 from treadle.host.seed import seed_text
 
+if TYPE_CHECKING:
+    from treadle.protocol.app.turns import TurnStartParams
+
 logger: logging.Logger = logging.getLogger(__name__)
 
 CLOSE_S: Final = 10.0
@@ -48,6 +52,10 @@ START_S: Final = 30.0
 USAGE_S: Final = 1.0
 """The tokens of a resumed thread are told right after it, if at all."""
 TOOL_S: Final = 90.0
+_CLOSED: Final = Fault(kind="dead", message="The runtime is closed: make a new one.", retire=True)
+_NOT_OPEN: Final = Fault(kind="refused", message="No thread is open: call `open` first.")
+_BUSY: Final = Fault(kind="refused", message="A turn runs already: wait for its end, or interrupt it.")
+_EMPTY: Final = Fault(kind="refused", message="There is nothing to send: the message is empty.")
 _NO_TURN: Final = Fault(kind="refused", message="No turn was started, so there is nothing to wait for.")
 _SANDBOXES: Final = {sandbox_mode(sandbox): sandbox for sandbox in Sandbox}
 
@@ -154,19 +162,38 @@ class AppServerRuntime:
 
     async def start_turn(self, user_input: UserInput, options: Mapping[str, Any]) -> str:
         """Start a turn. The options are those of the SDK's `thread.turn`, such as `model` and `effort`."""
-        given = dict(options)
-        limit = given.pop("timeout", None)
-        sandbox = given.pop("sandbox", None)
-        if isinstance(sandbox, str) and not isinstance(sandbox, Sandbox):
-            sandbox = _SANDBOXES[one_of("sandbox", sandbox, [name for name in _SANDBOXES if name])]
-        said = _sdk_input(user_input)
-        named = {name: given.pop(name, None) for name in ("approval_mode", "source", "turn_service_tier")}
-        params = turn_params(self._thread_id, said, sandbox=sandbox, asks_us=True, **named, **given)
-        self._give_turn_up()
         async with self._faults():
+            if not self._thread_id:
+                raise RuntimeFault(_NOT_OPEN)
+            if self._turn is not None and not self._turn.completed:
+                raise RuntimeFault(_BUSY)
+            said, params, limit = self._prepared(user_input, options)
+            self._give_turn_up()
             answer = await self._client.turn_start(self._thread_id, wire_input(said), params=params, timeout=limit)
             self._read(answer.turn.id)
         return answer.turn.id
+
+    def _prepared(
+        self, user_input: UserInput, options: Mapping[str, Any]
+    ) -> tuple[Input, TurnStartParams, float | None]:
+        """What is sent, and how long the answer may take. Raises `RuntimeFault` for what cannot be sent."""
+        try:
+            unknown = next((name for name in options if name not in TurnOptions.__annotations__), None)
+            if unknown is not None:
+                known = ", ".join(TurnOptions.__annotations__)
+                raise ArgumentValueError(unknown, f"a turn has no option `{unknown}`; there are {known}")
+            said = _sdk_input(user_input)
+            if not user_input or not wire_input(said):
+                raise RuntimeFault(_EMPTY)
+            given = dict(options)
+            limit = seconds_or_none(given.pop("timeout", None))
+            sandbox = given.pop("sandbox", None)
+            if isinstance(sandbox, str) and not isinstance(sandbox, Sandbox):
+                sandbox = _SANDBOXES[one_of("sandbox", sandbox, [name for name in _SANDBOXES if name])]
+            named = {name: given.pop(name, None) for name in ("approval_mode", "source", "turn_service_tier")}
+            return said, turn_params(self._thread_id, said, sandbox=sandbox, asks_us=True, **named, **given), limit
+        except ArgumentError as error:
+            raise RuntimeFault(Fault(kind="refused", message=str(error))) from None
 
     def _read(self, turn_id: str) -> None:
         self._events.clear()
@@ -259,6 +286,7 @@ class AppServerRuntime:
     async def close(self) -> None:
         """End the server with all that it started, if it is ours; else the connection."""
         self._turn = None
+        self._dead = self._dead or _CLOSED
         await self._end()
 
     async def _end(self) -> None:
@@ -282,7 +310,7 @@ class AppServerRuntime:
         except (CodexError, OSError) as error:
             fault = error_fault(error, self._telling(), starting=starting)
             if isinstance(error, TransportClosedError) or (starting and not self._shaken):
-                self._dead = fault
+                self._dead = None if fault.retryable and not fault.retire else fault
                 self._turn = None
                 await self._end()
             raise RuntimeFault(fault) from None  # what the error says may be more than may be shown

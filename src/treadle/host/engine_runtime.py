@@ -73,7 +73,8 @@ class EngineRuntime:
         token = None if opening.resume is None else self._token(opening.resume)
         self._thread = EngineThread(runner=self._runner, opening=opening, ask=ask, token=token)
         self._thread.id = f"{PENDING}{new_id()}" if token is None else token.value
-        return Opened(thread_id=self._thread.id, model=opening.model or self._runner.options.model)
+        model = opening.model or self._runner.options.model
+        return Opened(thread_id=self._thread.id, model=model, provisional=token is None)
 
     def _token(self, value: str) -> ResumeToken:
         if value.startswith(PENDING) or not self._runner.engine.resume.fits(value):

@@ -51,12 +51,20 @@ class Opening(Struct, frozen=True, kw_only=True):
 
 
 class Opened(Struct, frozen=True, kw_only=True):
-    """A thread that is open. `usage` is its total so far, when that is known. An engine names its session only when it
-    runs: then `thread_id` stands for it until a `ThreadNamed` comes."""
+    """A thread that is open.
+
+    Args:
+        thread_id: Its id.
+        model: The model that answers, when that is known.
+        usage: Its total so far, when that is known.
+        provisional: Whether the id only stands for it until a `ThreadNamed` comes: an engine names its session when it
+            runs. Nobody can resume such an id.
+    """
 
     thread_id: str
     model: str | None = None
     usage: Usage | None = None
+    provisional: bool = False
 
 
 # --- events ----------------------------------------------------------------------------------------------------------

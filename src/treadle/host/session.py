@@ -84,8 +84,8 @@ class Session:
 
     @property
     def thread_id(self) -> str | None:
-        """The runtime's id of the thread; None before it is open."""
-        return None if self.opened is None else self.opened.thread_id
+        """The runtime's id of the thread; None before it is open and has one."""
+        return None if self.opened is None or self.opened.provisional else self.opened.thread_id
 
     # --- starting ---
 
@@ -271,7 +271,7 @@ class Session:
         if turn.retire:
             self._retired = fault or failures.aborted("The runtime has not ended its last turn.", retire=True)
         if self.opened is not None and turn.thread_id is not None:
-            self.opened = replace(self.opened, thread_id=turn.thread_id)
+            self.opened = replace(self.opened, thread_id=turn.thread_id, provisional=False)
         notices, self.notices = self.notices + turn.notices, []
         return TurnResult(
             final_text=projection.final_text,

@@ -38,7 +38,9 @@ async def test_a_text_about_an_aborted_turn_ends_nothing() -> None:
 
 
 async def test_a_thread_that_gets_its_id_when_it_runs_has_that_one_from_then_on() -> None:
-    bench = Bench([[ThreadNamed("real"), said("hi"), DONE], [said("again"), DONE]])
+    turns = [[said("no name"), DONE], [ThreadNamed("real"), said("hi"), DONE], [said("again"), DONE]]
+    bench = Bench(turns, opens=[Opened(thread_id="stand-in", provisional=True)])
+    assert (await bench.session.run_turn("hello")).thread_id is None
     assert (await bench.session.run_turn("hello")).thread_id == "real"
     assert (await bench.session.run_turn("more")).thread_id == bench.session.thread_id == "real"
     await bench.close()
