@@ -11,7 +11,17 @@ from typing import Any, Final, Literal, TypeAlias
 
 from treadle.client.notification import Notification, UnknownNotification
 from treadle.host.app_server_faults import NOTHING_MORE, Telling, turn_fault
-from treadle.host.runtime import Compacted, Delta, ItemCompleted, ItemStarted, RuntimeEvent, Told, TurnEnded, UsageTold
+from treadle.host.runtime import (
+    Alive,
+    Compacted,
+    Delta,
+    ItemCompleted,
+    ItemStarted,
+    RuntimeEvent,
+    Told,
+    TurnEnded,
+    UsageTold,
+)
 from treadle.host.usage import Usage
 from treadle.protocol.app.threads import ThreadTokenUsage
 
@@ -23,17 +33,11 @@ def events_of(notification: Notification, telling: Telling = NOTHING_MORE) -> Ev
     """The events of a notification about the turn: mostly one, never none."""
     payload: Any = notification.payload
     if isinstance(payload, UnknownNotification):
-        return (_unknown_end(payload.params),) if notification.method == "turn/completed" else (_ALIVE,)
+        return (_unknown_end(payload.params),) if notification.method == "turn/completed" else (Alive(),)
     if notification.method in ("error", "turn/completed"):
         return _problem(payload, telling) if notification.method == "error" else _ended(payload, telling)
     read = _READERS.get(notification.method)
-    if read is not None:
-        return read(payload)
-    item_id = getattr(payload, "item_id", None)
-    return (Delta(item_id, "", "output"),) if isinstance(item_id, str) else (_ALIVE,)
-
-
-_ALIVE: Final = Delta("", "", "output")
+    return (Alive(),) if read is None else read(payload)
 
 
 def _started(payload: Any) -> Events:
@@ -84,7 +88,7 @@ def _rerouted(payload: Any) -> Events:
 def _problem(payload: Any, telling: Telling) -> Events:
     """One that ends the turn is told with its end."""
     if not payload.will_retry:
-        return (_ALIVE,)
+        return (Alive(),)
     fault = turn_fault(payload.error, telling)
     return (Told(f"{fault.message} It is tried again.", fault),)
 

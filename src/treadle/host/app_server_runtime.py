@@ -91,6 +91,7 @@ class AppServerRuntime:
         self._dead: Fault | None = None
         self._thread_id = ""
         self._turn: Stream | None = None
+        self._interrupted = False
         self._turns: deque[str] = deque(maxlen=64)
         self._events: deque[RuntimeEvent] = deque()
 
@@ -165,7 +166,7 @@ class AppServerRuntime:
         async with self._faults():
             if not self._thread_id:
                 raise RuntimeFault(_NOT_OPEN)
-            if self._turn is not None and not self._turn.completed:
+            if self._turn is not None and not self._turn.completed and not self._interrupted:
                 raise RuntimeFault(_BUSY)
             said, params, limit = self._prepared(user_input, options)
             self._give_turn_up()
@@ -197,6 +198,7 @@ class AppServerRuntime:
 
     def _read(self, turn_id: str) -> None:
         self._events.clear()
+        self._interrupted = False
         self._turns.append(turn_id)
         self._turn = self._client.open_turn(turn_id)
 
@@ -227,6 +229,7 @@ class AppServerRuntime:
         turn = self._turn
         if turn is None or turn.completed:
             return
+        self._interrupted = True
         async with self._faults():
             try:
                 await self._client.turn_interrupt(self._thread_id, turn.key)

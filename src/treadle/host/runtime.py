@@ -110,6 +110,10 @@ class Told(Struct, frozen=True):
     fault: Fault | None = None
 
 
+class Alive(Struct, frozen=True):
+    """Something happened that nobody needs to know more of: a sign of life."""
+
+
 class Compacted(Struct, frozen=True):
     """The runtime has summed up its thread."""
 
@@ -121,7 +125,9 @@ class TurnEnded(Struct, frozen=True):
     fault: Fault | None = None
 
 
-RuntimeEvent: TypeAlias = ThreadNamed | ItemStarted | ItemCompleted | Delta | UsageTold | Told | Compacted | TurnEnded
+RuntimeEvent: TypeAlias = (
+    ThreadNamed | ItemStarted | ItemCompleted | Delta | UsageTold | Told | Alive | Compacted | TurnEnded
+)
 
 
 class Runtime(Protocol):

@@ -18,6 +18,7 @@ from treadle.host import failures
 from treadle.host.clock import Clock, OutOfTime, end_tasks, within
 from treadle.host.faults import Fault, RuntimeFault
 from treadle.host.runtime import (
+    Alive,
     Compacted,
     Delta,
     ItemCompleted,
@@ -368,7 +369,7 @@ class WatchedTurn:
             case ThreadNamed(thread_id):
                 self.thread_id = thread_id
                 self._watch.activity(now)
-            case Told():
+            case Told() | Alive():
                 self._watch.activity(now)
             case TurnEnded():
                 self._end(event)
