@@ -15,9 +15,6 @@ from msgspec import Struct, structs
 
 from treadle.llm.model import TokenUsage
 
-OUTPUT_LIMIT: Final = 32_000
-"""Tokens, for a model that nobody has said more about: enough for a long file, and no more than most can write."""
-
 _MILLION: Final = 1_000_000
 _DATE: Final = re.compile(r"[-@](?:20\d{6}|20\d\d-\d\d-\d\d|latest)$")
 _DOTTED: Final = re.compile(r"(?<=\d)\.(?=\d)")
@@ -131,15 +128,6 @@ def known_model(model: str, more: Mapping[str, KnownModel] = CATALOGUE) -> Known
         return known
     said = {name: value for name in own.__struct_fields__ if (value := getattr(own, name)) is not None}
     return structs.replace(known, **said)
-
-
-def output_limit(model: str) -> int:
-    """How many tokens a model writes at most, for the wire APIs that want it said.
-
-    Args:
-        model: Its name at any provider.
-    """
-    return known_model(model).output_limit or OUTPUT_LIMIT
 
 
 def _names(model: str) -> Iterator[str]:

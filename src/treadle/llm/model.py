@@ -24,7 +24,8 @@ JsonObject: TypeAlias = Mapping[str, object] | Raw
 
 class ModelRequest(Struct, frozen=True, kw_only=True):
     """`input` holds items of the Responses API, oldest first. `headers` describe the caller (`session-id`,
-    `user-agent`, …); credentials are the provider's matter. Requests with the same `fair_key` count as one where many
+    `user-agent`, …); credentials are the provider's matter. `max_output_tokens` is what the user allows an answer; None
+    is as much as the model can write. Requests with the same `fair_key` count as one where many
     wait for a provider; `on_wait` is called when this one waits, at most once."""
 
     model: str

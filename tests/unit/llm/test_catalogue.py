@@ -6,13 +6,11 @@ import pytest
 
 from treadle.llm.catalogue import (
     CATALOGUE,
-    OUTPUT_LIMIT,
     UNKNOWN,
     KnownModel,
     LongPrompt,
     Price,
     known_model,
-    output_limit,
 )
 from treadle.llm.known_providers import KNOWN
 from treadle.llm.model import TokenUsage
@@ -42,7 +40,6 @@ def test_a_model_is_found_by_the_names_that_providers_give_it(name: str, entry: 
 @pytest.mark.parametrize("name", ["", "mine", "gpt-5.5-pro", "claude", "/", "gpt-5.4-mini-mini"])
 def test_another_model_is_not_taken_for_one_of_them(name: str) -> None:
     assert known_model(name) is UNKNOWN
-    assert output_limit(name) == OUTPUT_LIMIT
 
 
 def test_the_models_that_providers_begin_with_are_known() -> None:

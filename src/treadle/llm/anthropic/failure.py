@@ -106,7 +106,8 @@ def stopped(reason: str, explanation: str | None = None) -> ModelError | None:
         case "max_tokens":
             return ModelError(
                 "the answer is not complete: it reached the most tokens that this model may write in one response. "
-                "Ask for less at a time."
+                'Ask for less at a time, or set a higher output_limit in [models."NAME"] of config.toml.',
+                kind="incomplete",
             )
         case "model_context_window_exceeded":
             return ModelError(_CONTEXT, kind="context_too_long")
