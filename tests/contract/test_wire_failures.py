@@ -56,7 +56,9 @@ CASES = {
     "429": Case(429, "rate_limited", _LIMIT, retryable=True),
     "429-header": Case(429, "rate_limited", _LIMIT, headers={"Retry-After": "7"}, retryable=True, retry_after_s=7.0),
     "429-ms": Case(429, "rate_limited", _LIMIT, headers={"Retry-After-Ms": "1500"}, retryable=True, retry_after_s=1.5),
-    "429-tomorrow": Case(429, "rate_limited", _LIMIT, headers={"Retry-After": "86400"}, retry_after_s=86400.0),
+    "429-tomorrow": Case(
+        429, "rate_limited", _LIMIT, headers={"Retry-After": "86400"}, retry_after_s=86400.0, said="to wait 86400 s"
+    ),
     "500": Case(500, "server_failed", ("server_error", "api_error"), retryable=True, said="500"),
     "502": Case(502, "server_failed", ("bad_gateway", "api_error"), retryable=True),
     "503": Case(503, "server_failed", ("unavailable", "api_error"), retryable=True),

@@ -93,7 +93,12 @@ class ProviderModel:
             body = wire.encode(request, Asking(self.config, quirks))
             try:
                 exchange = await self._connection.send(
-                    where, body, request.departure, fair_key=request.fair_key, on_wait=request.on_wait
+                    where,
+                    body,
+                    request.departure,
+                    fair_key=request.fair_key,
+                    on_wait=request.on_wait,
+                    retried=request.retried,
                 )
             except ModelError as error:
                 other = self._other_way(error, quirks)

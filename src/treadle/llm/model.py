@@ -25,7 +25,8 @@ JsonObject: TypeAlias = Mapping[str, object] | Raw
 class ModelRequest(Struct, frozen=True, kw_only=True):
     """`input` holds items of the Responses API, oldest first. `headers` describe the caller (`session-id`,
     `user-agent`, …); credentials are the provider's matter. `max_output_tokens` is what the user allows an answer; None
-    is as much as the model can write. Requests with the same `fair_key` count as one where many
+    is as much as the model can write. One that is `retried` failed a moment ago, after silent retries: it gets no more
+    of those. Requests with the same `fair_key` count as one where many
     wait for a provider; `on_wait` is called when this one waits, at most once."""
 
     model: str
@@ -41,6 +42,7 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     client_metadata: Mapping[str, str] | None = None
     headers: Mapping[str, str] | None = None
     departure: Departure | None = None
+    retried: bool = False
     fair_key: str | None = None
     on_wait: Callable[[Waiting], None] | None = None
 

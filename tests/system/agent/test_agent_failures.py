@@ -12,6 +12,7 @@ import pytest
 from system.agent.order import check_thread
 from system.agent.scene import Json, Scene, failed, scene, shell
 from treadle.agent import sampling
+from treadle.llm import backoff
 from treadle.testing import Usage
 from treadle.testing.replies import item_events, message_events, message_item, stream
 
@@ -176,12 +177,26 @@ async def test_a_steer_between_attempts_is_in_the_next_request_at_the_latest(tmp
 @pytest.mark.responses_wire
 async def test_the_provider_says_how_long_to_wait(tmp_path: Path, pauses: list[float | None]) -> None:
     async with scene(tmp_path, provider={"stream_max_retries": 2}) as stage:
-        stage.model.enqueue_error(503, {"error": {"message": "later"}}, {"Retry-After": "7"})
+        stage.model.enqueue_error(502, {"error": {"message": "later"}}, {"Retry-After": "7"})
         stage.model.enqueue_sse([CREATED, failed("rate_limit_exceeded", "Please try again in 1.5s.")])
         stage.model.enqueue_assistant_message("a")
         thread = await stage.start()
         assert (await stage.run(thread))["status"] == "completed"
         assert pauses == [7.0, 1.5]
+
+
+@pytest.mark.every_wire
+@pytest.mark.parametrize("status", [500, 529])
+async def test_silent_retries_are_made_once_in_a_turn(
+    tmp_path: Path, pauses: list[float | None], monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(backoff, "FIRST_PAUSE_S", 0.001)
+    async with scene(tmp_path, provider={"request_max_retries": 3, "stream_max_retries": 4}) as stage:
+        for _ in range(20):
+            stage.model.enqueue_error(status, {"error": {"message": "not now"}})
+        assert (await stage.run(await stage.start()))["status"] == "failed"
+        assert len(stage.model.requests()) == 1 + 3 + 4
+        assert len(pauses) == 4
 
 
 @pytest.mark.responses_wire

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from treadle.llm.failure import MAX_TEXT, cut
+from treadle.llm.failure import MAX_TEXT, cut, told_wait
 from treadle.llm.model import ErrorKind, ModelError
 from treadle.llm.wire_api import HttpFailure
 
@@ -81,8 +81,9 @@ def http_failure(failure: HttpFailure) -> ModelError:
     # The same words mean other things from a proxy in between: what it is told to repeat, is repeated.
     retryable = meaning.retryable or status >= 500
     where = f"HTTP {status}{f', request {request_id}' if request_id else ''}"
+    said = (error.message[:MAX_TEXT] or "no text") + told_wait(asked_s)
     return ModelError(
-        f"{meaning.says} ({where}): {error.message[:MAX_TEXT] or 'no text'}, url: {failure.url}",
+        f"{meaning.says} ({where}): {said}, url: {failure.url}",
         kind=meaning.kind,
         http_status=status,
         retryable=retryable,
