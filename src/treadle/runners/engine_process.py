@@ -239,7 +239,7 @@ class EngineProcess:
         if self._reading.said_all:
             return min(heard + (limits.linger or 0), total_at), None
         idle_at = heard + (limits.idle or 0)
-        if self._asks or total_at <= idle_at:
+        if self._asks or self._reading.waits or total_at <= idle_at:
             return total_at, total
         return idle_at, f"{name} gave no sign of life for {_duration(limits.idle)}: stopped"
 
