@@ -15,7 +15,7 @@ from contract.wire_stage import REQUEST, SECRET, Stage, compressed, outcome, sta
 from model_server import Reply, chunked, close_delimited
 from treadle.llm.items import FunctionCallItem
 from treadle.llm.model import Completed, Created, ItemDone, ItemStarted, ModelEvent, ModelRequest, UnknownEvent
-from treadle.llm.wire_apis import BUILT_IN
+from treadle.llm.wire_api_names import BUILT_IN
 
 pytestmark = pytest.mark.anyio
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="

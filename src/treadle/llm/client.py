@@ -20,7 +20,7 @@ from treadle.llm.limits.gate import GateStats
 from treadle.llm.model import Completed, ModelError, ModelEvent, ModelRequest
 from treadle.llm.provider import Endpoint, KeySource, ProviderConfig, ProviderConfigError, endpoint
 from treadle.llm.sse import SseEvent, SseTooLarge
-from treadle.llm.wire_api import Asking, HttpFailure, WireApi
+from treadle.llm.wire_api import Asking, WireApi
 from treadle.llm.wire_apis import UnknownWireApi, find_wire_api
 
 _HEADERS: Final = {"accept": "text/event-stream", "content-type": "application/json"}
@@ -112,7 +112,7 @@ class ProviderModel:
 
     def _other_way(self, error: ModelError, quirks: frozenset[str]) -> frozenset[str] | None:
         """What to leave out as well, if the refusal is about something that can be."""
-        if not isinstance(error.answer, HttpFailure) or len(quirks) >= MAX_QUIRKS:
+        if error.answer is None or len(quirks) >= MAX_QUIRKS:
             return None
         other = self._wire.other_way(error.answer, quirks)
         return other if other is not None and other > quirks else None

@@ -24,10 +24,9 @@ from treadle.llm.failure import cut, redirected, retry_after, unreadable
 from treadle.llm.limits.admission import Admission, Asker, OnWait
 from treadle.llm.limits.gate import GateStats, Limits
 from treadle.llm.limits.line import Place
-from treadle.llm.model import ModelError, TokenUsage
+from treadle.llm.model import HttpFailure, ModelError, TokenUsage
 from treadle.llm.provider import Endpoint, ProviderConfig, shown_url
 from treadle.llm.unanswered import no_response
-from treadle.llm.wire_api import HttpFailure
 
 Pause: TypeAlias = Callable[[float], Awaitable[None]]
 
@@ -129,7 +128,7 @@ class Connection:
     def _refuse(self, asker: Asker, place: Place, error: ModelError) -> None:
         asked_s = error.retry_after_s
         wait = backoff.pause(self._admission.refusals, None, MAX_PAUSE_S) if asked_s is None else asked_s
-        headers = error.answer.headers if isinstance(error.answer, HttpFailure) else {}
+        headers = {} if error.answer is None else error.answer.headers
         self._admission.refused(asker, place, headers, wait or 0.0, error.http_status or 429)
 
     async def _exchange(

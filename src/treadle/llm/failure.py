@@ -14,8 +14,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from treadle.llm.model import MAX_ASKED_S, ErrorKind, ModelError
-from treadle.llm.wire_api import HttpFailure
+from treadle.llm.model import MAX_ASKED_S, ErrorKind, HttpFailure, ModelError
 
 # Of what a server wrote: enough to understand it, too little to flood a client.
 MAX_TEXT: Final = 8192

@@ -180,6 +180,24 @@ MAX_ASKED_S: Final = 120.0
 """A provider that asks to wait for longer is not asked again: whoever waits for the turn should hear of it."""
 
 
+class HttpFailure(Struct, frozen=True):
+    """A response with a status other than 200.
+
+    Args:
+        status: Its status.
+        headers: Its headers, names in lower case.
+        body: The beginning of its body, without secrets.
+        url: Where it came from, as it may be shown.
+        retry_after_s: How long its headers ask to wait.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    url: str
+    retry_after_s: float | None = None
+
+
 class ModelError(TreadleError):
     """A response could not be had, or not to its end.
 
@@ -204,8 +222,8 @@ class ModelError(TreadleError):
         self.http_status = http_status
         self.retryable: bool = retryable and (retry_after_s or 0.0) <= MAX_ASKED_S
         self.retry_after_s = retry_after_s
-        self.answer: object = None
-        """What the server answered (`HttpFailure`), if it did."""
+        self.answer: HttpFailure | None = None
+        """What the server answered, if it did."""
 
 
 # --- the two interfaces ----------------------------------------------------------------------------------------------

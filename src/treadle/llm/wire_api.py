@@ -13,7 +13,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from treadle.llm.model import ModelError, ModelEvent, ModelRequest
+from treadle.llm.model import HttpFailure, ModelError, ModelEvent, ModelRequest
 from treadle.llm.provider import ProviderConfig, bearer
 from treadle.llm.sse import SseEvent
 
@@ -28,24 +28,6 @@ class Asking(Struct, frozen=True):
 
     provider: ProviderConfig
     quirks: frozenset[str] = frozenset()
-
-
-class HttpFailure(Struct, frozen=True):
-    """A response with a status other than 200.
-
-    Args:
-        status: Its status.
-        headers: Its headers, names in lower case.
-        body: The beginning of its body, without secrets.
-        url: Where it came from, as it may be shown.
-        retry_after_s: How long its headers ask to wait.
-    """
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-    url: str
-    retry_after_s: float | None = None
 
 
 class Translator(Protocol):

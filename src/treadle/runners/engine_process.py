@@ -30,6 +30,7 @@ from treadle.runners.engine import (
     Reply,
     RunRequest,
     Timeouts,
+    Waits,
     Withdrawn,
 )
 from treadle.runners.events import Event
@@ -262,7 +263,7 @@ class EngineProcess:
                 self._spawn(self._process.close_stdin())
             elif isinstance(out, GiveUp):
                 self._stopped = self._stopped or out.reason
-            else:
+            elif not isinstance(out, Waits):  # of that, `self._reading` knows
                 events.append(out)
         if self._reading.session is not None and not had_session:
             self._record_process()

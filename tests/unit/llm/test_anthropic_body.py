@@ -15,10 +15,10 @@ from treadle.llm.anthropic.body import encode_body
 from treadle.llm.anthropic.messages import GO_ON, OPENING, UNANSWERED, call_item_id
 from treadle.llm.anthropic.quirks import AS_BUDGET, NO_CACHE, NO_THINKING, NO_THOUGHTS, SCHEMA_AS_TEXT, other_way
 from treadle.llm.anthropic.seal import Seal
-from treadle.llm.model import ModelRequest
+from treadle.llm.model import HttpFailure, ModelRequest
 from treadle.llm.provider import read_provider
 from treadle.llm.responses.body import encode_body as encode_responses
-from treadle.llm.wire_api import Asking, HttpFailure
+from treadle.llm.wire_api import Asking
 from treadle.tools.specs import tool_specs
 
 Json = dict[str, Any]

@@ -9,7 +9,7 @@ import pytest
 
 from treadle.llm.chat import WIRE_API
 from treadle.llm.chat import quirks as q
-from treadle.llm.wire_api import HttpFailure
+from treadle.llm.model import HttpFailure
 
 
 def failure(status: int, body: Any, retry_after_s: float | None = None) -> HttpFailure:

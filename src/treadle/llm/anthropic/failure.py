@@ -13,8 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from treadle.llm.failure import MAX_TEXT, cut, told_wait
-from treadle.llm.model import ErrorKind, ModelError
-from treadle.llm.wire_api import HttpFailure
+from treadle.llm.model import ErrorKind, HttpFailure, ModelError
 
 _TOO_LONG: Final = re.compile(
     r"prompt is too long|exceed context limit|context window|too many total text bytes", re.IGNORECASE

@@ -13,8 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from treadle.llm.failure import CONTEXT, MAX_TEXT, ErrorDetail, failed, http_failure
-from treadle.llm.model import ErrorKind, ModelError
-from treadle.llm.wire_api import HttpFailure
+from treadle.llm.model import ErrorKind, HttpFailure, ModelError
 
 _TOO_LONG: Final = re.compile(
     r"context_length_exceeded|exceed_context_size|maximum (context|prompt|model|input) length|max(imum)? context size"
