@@ -47,6 +47,7 @@ _KINDS: Final[dict[int, ErrorKind]] = {
     403: "forbidden",
     404: "not_found",
     413: "context_too_long",
+    429: "rate_limited",
     529: "overloaded",
 }
 
@@ -90,7 +91,7 @@ def http_failure(failure: HttpFailure) -> ModelError:
     if status == 429:
         return ModelError(
             f"exceeded retry limit, last status: {_status(status)}{': ' if said else ''}{said}{wait}",
-            kind="rate_limited",
+            kind=kind_of(status),
             http_status=status,
             retryable=True,
             retry_after_s=retry_after_s,
@@ -101,11 +102,16 @@ def http_failure(failure: HttpFailure) -> ModelError:
         )
     return ModelError(
         f"unexpected status {_status(status)}: {said or 'no text'}{wait}, url: {url}",
-        kind=_KINDS.get(status, "server_failed" if status >= 500 else "refused" if status >= 400 else "other"),
+        kind=kind_of(status),
         http_status=status,
         retryable=status >= 500,
         retry_after_s=retry_after_s,
     )
+
+
+def kind_of(status: int) -> ErrorKind:
+    """Whose matter a status is."""
+    return _KINDS.get(status, "server_failed" if status >= 500 else "refused" if status >= 400 else "other")
 
 
 def failed(detail: ErrorDetail) -> ModelError:
@@ -117,7 +123,7 @@ def failed(detail: ErrorDetail) -> ModelError:
     said = (detail.message or "the server gave no reason")[:MAX_TEXT]
     if isinstance(detail.code, str) and detail.code in _FINAL_AS_SAID:
         return ModelError(said, kind=_FINAL_AS_SAID[detail.code])
-    limited = detail.code == "rate_limit_exceeded"
+    limited = detail.code in ("rate_limit_exceeded", 429, "429")
     wait = _asked_wait(said) if limited else None
     other: ErrorKind = "rate_limited" if limited else "server_failed"
     return ModelError(_CUT + said, kind=other, retryable=True, retry_after_s=wait)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -48,6 +48,11 @@ def no_other_way(failure: HttpFailure, quirks: frozenset[str]) -> frozenset[str]
     return None
 
 
+def only_when_said(translator: Translator) -> bool:
+    """Every server of this API says when a response is over."""
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireApi:
     """How a kind of server is asked.
@@ -61,6 +66,8 @@ class WireApi:
         headers: Those of every request, in lower case.
         key_header: The header that carries the key.
         other_way: After a refusal: the quirks with which to ask again, if the refusal is about one of them.
+        may_end: Whether the response of a translator is whole as it is, although its server has not said that it is
+            over: then the client waits only a moment for more.
     """
 
     name: str
@@ -71,3 +78,4 @@ class WireApi:
     headers: Mapping[str, str] = field(default_factory=dict)
     key_header: Callable[[str], tuple[str, str]] = bearer
     other_way: Callable[[HttpFailure, frozenset[str]], frozenset[str] | None] = no_other_way
+    may_end: Callable[[Any], bool] = only_when_said
