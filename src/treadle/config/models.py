@@ -158,11 +158,12 @@ def model_facts(model_id: str, config: Config) -> ModelFacts:
 
 
 def _window(model_id: str, config: Config) -> int:
-    """Where long prompts cost more, a thread is compacted before it becomes one, unless the user says otherwise."""
+    """A thread is compacted before it is more than the model reads, and, where long prompts cost more, before it is
+    one, unless the user says otherwise."""
     own = config.models.get(model_id)
     if own is not None and own.context_window is not None:
         return own.context_window
     known = known_model(model_id)
     long = known.price.long if known.price is not None else None
-    window = known.context_window or CONTEXT_WINDOW
+    window = known.input_limit or known.context_window or CONTEXT_WINDOW
     return window if long is None else min(window, long.tokens)

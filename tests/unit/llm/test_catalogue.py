@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from treadle.llm.catalogue import (
     CATALOGUE,
@@ -49,7 +50,7 @@ def test_the_models_that_providers_begin_with_are_known() -> None:
 def test_the_table_makes_sense() -> None:
     for name, model in CATALOGUE.items():
         price = model.price
-        assert (model.output_limit or 0) <= (model.context_window or 0), name
+        assert (model.output_limit or 0) + (model.input_limit or 0) <= (model.context_window or 0), name
         if price is not None and name != "offline":
             assert 0 < (price.cached_input or 0) < price.input < price.output, name
             assert price.cache_write in (None, price.input * 1.25), name
@@ -57,9 +58,7 @@ def test_the_table_makes_sense() -> None:
 
 def test_own_words_are_laid_over_the_table() -> None:
     own = {"gpt-5.5": KnownModel(context_window=5), "mine": KnownModel(price=Price(input=1, output=2))}
-    assert known_model("gpt-5.5", own) == KnownModel(
-        context_window=5, output_limit=128_000, price=CATALOGUE["gpt-5.5"].price
-    )
+    assert known_model("gpt-5.5", own) == structs.replace(CATALOGUE["gpt-5.5"], context_window=5)
     assert known_model("mine", own) == own["mine"]
     assert known_model("openai/gpt-5.5", own) is CATALOGUE["gpt-5.5"]  # that is another name
 
