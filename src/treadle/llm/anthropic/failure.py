@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from treadle.llm.failure import MAX_TEXT, cut, told_wait
+from treadle.llm.failure import CONTEXT, MAX_TEXT, cut, told_wait
 from treadle.llm.model import ErrorKind, HttpFailure, ModelError
 
 _TOO_LONG: Final = re.compile(
@@ -21,7 +21,6 @@ _TOO_LONG: Final = re.compile(
 _NO_MONEY: Final = re.compile(r"credit balance is too low", re.IGNORECASE)
 _NO_MODEL: Final = re.compile(r"^model\b", re.IGNORECASE)
 
-_CONTEXT: Final = "the conversation is longer than the model's context window. Compact the thread, or start a new one."
 _LIMITS: Final = ("requests", "tokens", "input-tokens", "output-tokens")
 
 
@@ -50,7 +49,7 @@ _MEANINGS: Final = {
     "not_found_error": _Meaning("not_found", "there is no such thing at the provider; look at model and base_url"),
     "model_not_found": _Meaning("not_found", "the provider has no such model, or the key may not use it"),
     "request_too_large": _Meaning("context_too_long", "the request is larger than the provider takes"),
-    "context_length": _Meaning("context_too_long", _CONTEXT),
+    "context_length": _Meaning("context_too_long", CONTEXT),
     "rate_limit_error": _Meaning("rate_limited", "the rate limit of this key is reached", retryable=True),
     "timeout_error": _Meaning("server_failed", "the model server took too long", retryable=True),
     "api_error": _Meaning("server_failed", "the model server failed", retryable=True),
@@ -110,7 +109,7 @@ def stopped(reason: str, explanation: str | None = None) -> ModelError | None:
                 kind="incomplete",
             )
         case "model_context_window_exceeded":
-            return ModelError(_CONTEXT, kind="context_too_long")
+            return ModelError(CONTEXT, kind="context_too_long")
         case "refusal":
             why = f": {explanation[:MAX_TEXT]}" if explanation else ""
             return ModelError(f"the model refused to answer{why}. Say it in other words, or use another model.")
