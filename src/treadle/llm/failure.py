@@ -87,7 +87,7 @@ def http_failure(failure: HttpFailure) -> ModelError:
     if status == 400:
         return ModelError(text or "the model server refused the request (HTTP 400)", kind="refused", http_status=status)
     said = (detail.message or text)[:MAX_TEXT]
-    wait = _told_wait(retry_after_s)
+    wait = told_wait(retry_after_s)
     if status == 429:
         return ModelError(
             f"exceeded retry limit, last status: {_status(status)}{': ' if said else ''}{said}{wait}",
@@ -193,7 +193,7 @@ def _date(text: str) -> float | None:
         return None
 
 
-def _told_wait(seconds: float | None) -> str:
+def told_wait(seconds: float | None) -> str:
     """Only where it is longer than we wait: then it is for a person to do."""
     if seconds is None or seconds <= MAX_ASKED_S:
         return ""

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from treadle.llm.failure import MAX_TEXT, cut
+from treadle.llm.failure import MAX_TEXT, cut, told_wait
 from treadle.llm.model import ErrorKind, ModelError
 from treadle.llm.wire_api import HttpFailure
 
@@ -82,7 +82,7 @@ def http_failure(failure: HttpFailure) -> ModelError:
     retryable = meaning.retryable or status >= 500
     where = f"HTTP {status}{f', request {request_id}' if request_id else ''}"
     return ModelError(
-        f"{meaning.says} ({where}): {error.message[:MAX_TEXT] or 'no text'}, url: {failure.url}",
+        f"{meaning.says} ({where}): {error.message[:MAX_TEXT] or 'no text'}{told_wait(asked_s)}, url: {failure.url}",
         kind=meaning.kind,
         http_status=status,
         retryable=retryable,
@@ -106,13 +106,15 @@ def stopped(reason: str, explanation: str | None = None) -> ModelError | None:
         case "max_tokens":
             return ModelError(
                 "the answer is not complete: it reached the most tokens that this model may write in one response. "
-                "Ask for less at a time."
+                "Ask for less at a time.",
+                kind="incomplete",
             )
         case "model_context_window_exceeded":
             return ModelError(_CONTEXT, kind="context_too_long")
         case "refusal":
             why = f": {explanation[:MAX_TEXT]}" if explanation else ""
-            return ModelError(f"the model refused to answer{why}. Say it in other words, or use another model.")
+            words = f"the model refused to answer{why}. Say it in other words, or use another model."
+            return ModelError(words, kind="incomplete")
     return None
 
 
