@@ -11,6 +11,8 @@ import pytest
 
 from system.agent.journey import WIRES, at, journey, on
 from system.agent.scene import DEADLINE, patch, shell
+from treadle.errors import RpcError
+from treadle.llm.known_providers import KNOWN
 from treadle.testing import AppServerHarness, RecordedRequest, ToolCall
 from wire_rules import check_request, wire_of
 
@@ -109,3 +111,44 @@ async def test_a_server_behind_another_url_is_another_provider(tmp_path: Path) -
         await _leg(harness, thread, "a", 1)
         assert not any(sealed in harness.model.requests()[-1].body for sealed in _sealed(0))
         assert all(sealed in harness.model.requests()[-1].body for sealed in _sealed(1)[:1])
+
+
+# --- how it is asked for ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["thread/resume", "thread/fork"])
+async def test_another_provider_brings_its_own_model(tmp_path: Path, method: str) -> None:
+    """That of the old one is not known there."""
+    with journey(tmp_path) as harness:
+        config = harness.home / "config.toml"
+        config.write_text(config.read_text().replace('model = "mock-model"\n', "", 1))
+        thread = await _leg(harness, None, "a", 0)
+        async with asyncio.timeout(DEADLINE), harness.connect() as client:
+            given = {"threadId": thread, "modelProvider": "anthropic"}
+            answer = await client.request(method, given)
+            assert (answer["modelProvider"], answer["model"]) == ("anthropic", KNOWN["anthropic"].model)
+            assert answer["thread"]["modelProvider"] == "anthropic"
+
+
+@pytest.mark.parametrize("method", ["thread/resume", "thread/fork"])
+async def test_a_provider_that_is_not_there_is_refused(tmp_path: Path, method: str) -> None:
+    with journey(tmp_path) as harness:
+        thread = await _leg(harness, None, "a", 0)
+        async with asyncio.timeout(DEADLINE), harness.connect() as client:
+            with pytest.raises(RpcError, match=r"model provider `nope` not found"):
+                await client.request(method, {"threadId": thread, "modelProvider": "nope"})
+            answer = await client.request("thread/resume", {"threadId": thread})
+            assert (answer["modelProvider"], answer["model"]) == ("a", "model-of-responses")
+
+
+async def test_a_loaded_thread_keeps_its_provider(tmp_path: Path) -> None:
+    """The answer says so; a turn has no word for it."""
+    with journey(tmp_path) as harness:
+        _enqueue(harness, "a", 0)
+        harness.model.enqueue_assistant_message("more")
+        async with on(harness, None, "a") as (client, thread):
+            assert (await client.run_turn(thread, "question 0"))["turn"]["status"] == "completed"
+            answer = await client.request("thread/resume", {**at("c"), "threadId": thread})
+            assert (answer["modelProvider"], answer["model"]) == ("a", "model-of-responses")
+            assert (await client.run_turn(thread, "question 1", **at("c")))["turn"]["status"] == "completed"
+        assert {wire_of(request) for request in harness.model.requests()} == {"responses"}
