@@ -72,8 +72,8 @@ def model() -> Iterator[MockModel]:
 
 def run(folder: Path, config: str, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
     home, workspace = folder / "home", folder / "workspace"
-    home.mkdir()
-    workspace.mkdir()
+    home.mkdir(exist_ok=True)
+    workspace.mkdir(exist_ok=True)
     (home / "config.toml").write_text(config)
     prefixes = ("TREADLE", "OPENAI", "ANTHROPIC", "CODEX")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
@@ -125,3 +125,19 @@ def test_the_recipe_without_a_server(model: MockModel, tmp_path: Path) -> None:
 def test_no_provider_is_left_out() -> None:
     assert {recipe.provider for recipe in RECIPES.values()} == {*KNOWN, "gateway"}
     assert len(TEXTS) - sum("model_provider" not in text for text in TEXTS) == len(RECIPES) + 1
+
+
+def test_a_thread_goes_on_at_another_provider(model: MockModel, tmp_path: Path) -> None:
+    """With what the page says to type: the new provider's own model is asked, and knows what was said."""
+    for text in ("The first.", "The second."):
+        model.enqueue_assistant_message(text)
+    env = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": model.base_url, "ANTHROPIC_API_KEY": KEY}
+    config = f'[model_providers.anthropic]\nbase_url = "{model.base_url}"\n'
+    assert run(tmp_path, config, **env).returncode == 0
+    done = run(tmp_path, config, "-c", "model_provider=anthropic", "resume", "--last", **env)
+    assert (done.returncode, done.stdout) == (0, "The second.\n"), done.stderr
+    first, second = model.requests()
+    assert (first.path, first.json["model"]) == ("/v1/responses", KNOWN["openai"].model)
+    assert (second.path, second.json["model"]) == ("/v1/messages", KNOWN["anthropic"].model)
+    check_request(second)
+    assert second.input_texts("assistant") == ["The first."]
