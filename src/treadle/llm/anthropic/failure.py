@@ -112,7 +112,8 @@ def stopped(reason: str, explanation: str | None = None) -> ModelError | None:
             return ModelError(CONTEXT, kind="context_too_long")
         case "refusal":
             why = f": {explanation[:MAX_TEXT]}" if explanation else ""
-            return ModelError(f"the model refused to answer{why}. Say it in other words, or use another model.")
+            words = f"the model refused to answer{why}. Say it in other words, or use another model."
+            return ModelError(words, kind="incomplete")
     return None
 
 

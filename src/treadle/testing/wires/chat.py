@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from treadle.testing.wires.responses import dicts
+from treadle.testing.wires.responses import at, dicts
 from treadle.testing.wires.script import CALLS, Event, Growing, Script, delta_of, ending, failure_of, items_of, name_of
 
 _REASONS: Final = {"max_output_tokens": "length", "content_filter": "content_filter"}
@@ -169,3 +169,11 @@ def _part(part: Event, kind: str) -> Event:
 
 def tool_names(body: Event) -> list[str]:
     return [str((tool.get("function") or tool).get("name")) for tool in dicts(body.get("tools"))]
+
+
+def effort(body: Event) -> Any:
+    return body.get("reasoning_effort")
+
+
+def output_schema(body: Event) -> Any:
+    return at(body, "response_format", "json_schema", "schema")
