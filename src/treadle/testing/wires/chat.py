@@ -68,8 +68,7 @@ class _Writer:
         return {"index": index, **_call(growing.item, piece)}
 
     def _end(self) -> Iterator[bytes]:
-        reason = _REASONS.get(self._incomplete or "", "tool_calls" if self._calls else "stop")
-        yield self._chunk({}, reason)
+        yield self._chunk({}, _reason(self._incomplete, self._calls > 0))
         usage = _usage(self._response)
         if usage is not None:
             yield _frame({**self._common, "choices": [], "usage": usage})
@@ -93,9 +92,15 @@ def whole(events: Sequence[Event | bytes], request: Event) -> Event:
                 message["reasoning_content"] = message.get("reasoning_content", "") + text
             case _:
                 message.setdefault("tool_calls", []).append(_call(item, text))
-    reason = _REASONS.get(incomplete or "", "tool_calls" if "tool_calls" in message else "stop")
+    reason = _reason(incomplete, "tool_calls" in message)
     choice = {"index": 0, "message": message, "finish_reason": reason}
     return {**_common(response, request, "chat.completion"), "choices": [choice], "usage": _usage(response)}
+
+
+def _reason(incomplete: str | None, called: bool) -> str:
+    if incomplete is not None:  # for whatever reason: it is no proper end
+        return _REASONS.get(incomplete, "length")
+    return "tool_calls" if called else "stop"
 
 
 def _common(response: Event, request: Event, kind: str) -> Event:

@@ -110,7 +110,9 @@ def _message(response: Event, request: Event) -> Event:
 
 
 def _reason(incomplete: str | None, called: bool) -> str:
-    return _REASONS.get(incomplete or "", "tool_use" if called else "end_turn")
+    if incomplete is not None:  # for whatever reason: it is no proper end
+        return _REASONS.get(incomplete, "max_tokens")
+    return "tool_use" if called else "end_turn"
 
 
 def _block(item: Event, text: str) -> dict[str, Any]:
