@@ -1,4 +1,4 @@
-"""Every wire API understands what its servers say, however it is carried, and says what it is asked to."""
+"""Every provider understands what its server says, however it is carried, and says what it is asked to."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from contract.wire_plays import DIALECTS, Answer, Call, heard, used
 from contract.wire_stage import REQUEST, SECRET, Stage, compressed, outcome, stage_for, wire_bytes
 from model_server import Reply, chunked, close_delimited
 from treadle.llm.items import FunctionCallItem
+from treadle.llm.known_providers import KNOWN
 from treadle.llm.model import Completed, Created, ItemDone, ItemStarted, ModelEvent, ModelRequest, UnknownEvent
-from treadle.llm.wire_apis import BUILT_IN
+from treadle.llm.wire_api_names import BUILT_IN
 
 pytestmark = pytest.mark.anyio
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
@@ -38,7 +39,7 @@ ANSWERS = {
 }
 
 
-@pytest.fixture(params=DIALECTS, ids=lambda dialect: dialect.wire_api)
+@pytest.fixture(params=KNOWN)
 async def stage(request: pytest.FixtureRequest) -> AsyncIterator[Stage]:
     async with stage_for(request.param) as stage:
         yield stage
@@ -46,6 +47,7 @@ async def stage(request: pytest.FixtureRequest) -> AsyncIterator[Stage]:
 
 async def test_every_built_in_wire_api_takes_part() -> None:
     assert {dialect.wire_api for dialect in DIALECTS} == set(BUILT_IN)
+    assert {known.table.get("wire_api", "responses") for known in KNOWN.values()} == set(BUILT_IN)
 
 
 def check_order(events: list[ModelEvent]) -> None:

@@ -1,4 +1,4 @@
-"""Every wire API says the same of the same failure: what it is, whether to ask again, and how long to wait before."""
+"""Every provider says the same of the same failure: what it is, whether to ask again, and how long to wait before."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from contract.wire_plays import DIALECTS, Answer, Call, Dialect, Refusal, heard
+from contract.wire_plays import Answer, Call, Dialect, Refusal, heard
 from contract.wire_stage import REQUEST, SECRET, Outcome, Stage, outcome, refused, stage_for, wire_bytes
 from model_server import Reply, chunked
 from treadle.llm.items import FunctionCallItem
+from treadle.llm.known_providers import KNOWN
 from treadle.llm.model import Completed, ErrorKind, ItemDone, ModelError, ModelEvent
 from treadle.llm.sse import SseParser
 from treadle.llm.wire_apis import find_wire_api
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.anyio
 WORDS = "the server's own words"
 
 
-@pytest.fixture(params=DIALECTS, ids=lambda dialect: dialect.wire_api)
+@pytest.fixture(params=KNOWN)
 async def stage(request: pytest.FixtureRequest) -> AsyncIterator[Stage]:
     async with stage_for(request.param) as stage:
         yield stage
@@ -56,7 +57,9 @@ CASES = {
     "429": Case(429, "rate_limited", _LIMIT, retryable=True),
     "429-header": Case(429, "rate_limited", _LIMIT, headers={"Retry-After": "7"}, retryable=True, retry_after_s=7.0),
     "429-ms": Case(429, "rate_limited", _LIMIT, headers={"Retry-After-Ms": "1500"}, retryable=True, retry_after_s=1.5),
-    "429-tomorrow": Case(429, "rate_limited", _LIMIT, headers={"Retry-After": "86400"}, retry_after_s=86400.0),
+    "429-tomorrow": Case(
+        429, "rate_limited", _LIMIT, headers={"Retry-After": "86400"}, retry_after_s=86400.0, said="to wait 86400 s"
+    ),
     "500": Case(500, "server_failed", ("server_error", "api_error"), retryable=True, said="500"),
     "502": Case(502, "server_failed", ("bad_gateway", "api_error"), retryable=True),
     "503": Case(503, "server_failed", ("unavailable", "api_error"), retryable=True),

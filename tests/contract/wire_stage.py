@@ -1,4 +1,8 @@
-"""The stage of the wire API suites: a server that plays bytes, and a model of the dialect that is being tried."""
+"""The stage of the wire API suites: a server that plays bytes, and a model of the provider that is being tried.
+
+Every provider that has a name takes part, with its own settings but for where it is; its server writes in the dialect
+of its wire API.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from contract.wire_plays import Dialect
+from contract.wire_plays import DIALECTS, Dialect
 from model_server import Json, ModelServer, Reply, chunked, model_server
 from treadle.llm.client import ProviderModel
+from treadle.llm.known_providers import KNOWN
 from treadle.llm.model import ModelError, ModelEvent, ModelRequest
 from treadle.llm.provider import read_provider
 
@@ -32,18 +37,22 @@ class Outcome:
 @dataclass
 class Stage:
     server: ModelServer
-    dialect: Dialect
+    provider: str
+
+    @property
+    def dialect(self) -> Dialect:
+        wire_api = KNOWN[self.provider].table.get("wire_api", "responses")
+        (found,) = (dialect for dialect in DIALECTS if dialect.wire_api == wire_api)
+        return found
 
     @asynccontextmanager
     async def model(self, **settings: Any) -> AsyncIterator[ProviderModel]:
-        table = {
-            "base_url": self.server.base_url,
-            "wire_api": self.dialect.wire_api,
-            "experimental_bearer_token": SECRET,
-            "request_max_retries": 0,
-            **settings,
-        }
-        model = ProviderModel(read_provider("mock", table))
+        known = KNOWN[self.provider].table
+        variable = known.get("env_key", "LOCAL_KEY")  # a server at home may have been given one
+        key = {} if known.get("requires_openai_auth") else {"env_key": variable}
+        table = {**known, "base_url": self.server.base_url, "request_max_retries": 0, **key, **settings}
+        config = read_provider(self.provider, table)
+        model = ProviderModel(config, login_key=lambda: SECRET, environ={variable: SECRET})
         try:
             yield model
         finally:
@@ -62,9 +71,9 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage_for(dialect: Dialect) -> AsyncIterator[Stage]:
+async def stage_for(provider: str) -> AsyncIterator[Stage]:
     async with model_server() as server:
-        yield Stage(server, dialect)
+        yield Stage(server, provider)
 
 
 async def outcome(model: ProviderModel, request: ModelRequest = REQUEST) -> Outcome:

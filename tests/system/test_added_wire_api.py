@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from model_server import Json, chunked, model_server
-from treadle.llm.wire_apis import UnknownWireApi, find_wire_api, wire_api_names
+from treadle.llm.wire_api_names import wire_api_names
+from treadle.llm.wire_apis import UnknownWireApi, find_wire_api
 from treadle.testing import check_wire_api
 
 pytestmark = pytest.mark.anyio

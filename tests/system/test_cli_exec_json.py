@@ -74,12 +74,12 @@ def types(events: list[Any]) -> list[str]:
 TURN = ["thread.started", "turn.started", "item.completed", "turn.completed"]
 
 
-@pytest.mark.responses_wire  # it looks at the request, or compares words of that API
 def test_a_run_as_the_typescript_sdk_makes_it(stage: Stage) -> None:
     stage.model.enqueue_assistant_message('{"title": "x"}', usage=Usage(input_tokens=11, output_tokens=7))
     more, schema = stage.home / "more", stage.home / "schema.json"
     more.mkdir()
-    schema.write_text('{"type": "object", "properties": {}}')
+    wanted = {"type": "object", "properties": {}, "additionalProperties": False}
+    schema.write_text(json.dumps(wanted))
     (stage.home / "px.png").write_bytes(PIXEL)
     events = stage.events(
         *("exec", "--experimental-json", "--config", 'model_reasoning_summary="auto"', "--model", "gpt-5.5"),
@@ -94,9 +94,8 @@ def test_a_run_as_the_typescript_sdk_makes_it(stage: Stage) -> None:
     counts = {"input_tokens": 11, "cached_input_tokens": 0, "cache_write_input_tokens": 0}
     assert events[3]["usage"] == {**counts, "output_tokens": 7, "reasoning_output_tokens": 0}
     request = stage.model.single_request()
-    body = request.json
-    assert (body["model"], body["reasoning"]["effort"]) == ("gpt-5.5", "high")
-    assert body["text"]["format"]["schema"] == {"type": "object", "properties": {}}
+    assert (request.json["model"], request.reasoning_effort) == ("gpt-5.5", "high")
+    assert request.output_schema == wanted
     kinds = [part["type"] for part in request.input[-1]["content"]]
     assert kinds == ["input_text", "input_image", "input_text", "input_text"]
     assert request.last_user_text == "a title, please"
@@ -126,13 +125,12 @@ def test_folders_that_are_added_can_be_written(stage: Stage, tmp_path: Path) -> 
     assert [f"wrote {folder.name}" in output for folder in folders] == [True, True, False]
 
 
-@pytest.mark.responses_wire  # it looks at the request, or compares words of that API
 def test_options_before_the_command(stage: Stage) -> None:
     stage.model.enqueue_assistant_message("ok")
     events = stage.events("-c", 'model_reasoning_effort="low"', "-m", "gpt-5.5", *JSON, "-", stdin="hi")
     assert types(events) == TURN
-    body = stage.model.single_request().json
-    assert (body["model"], body["reasoning"]["effort"]) == ("gpt-5.5", "low")
+    request = stage.model.single_request()
+    assert (request.json["model"], request.reasoning_effort) == ("gpt-5.5", "low")
 
 
 def test_options_before_another_command_are_refused(stage: Stage) -> None:
@@ -162,7 +160,6 @@ def test_a_resumed_run_has_the_same_thread_and_the_usage_of_both(stage: Stage) -
     assert [part["type"] for part in last.input[-1]["content"]].count("input_image") == 1
 
 
-@pytest.mark.responses_wire
 def test_a_resumed_run_goes_by_what_holds_now(stage: Stage) -> None:
     """And not by the permissions that the thread once had."""
     for _ in range(2):
@@ -173,7 +170,7 @@ def test_a_resumed_run_goes_by_what_holds_now(stage: Stage) -> None:
     written.unlink()
     stage.events(*JSON, "-c", 'model_reasoning_effort="high"', "resume", thread, "-", stdin="go")
     assert not written.exists()
-    assert stage.model.requests()[-1].json["reasoning"]["effort"] == "high"
+    assert stage.model.requests()[-1].reasoning_effort == "high"
 
 
 def test_the_most_recent_thread_of_the_directory(stage: Stage, tmp_path: Path) -> None:
@@ -206,15 +203,15 @@ def test_an_unknown_thread_fails_on_standard_error_alone(stage: Stage, name: str
     assert stage.model.requests() == []
 
 
-@pytest.mark.responses_wire  # it looks at the request, or compares words of that API
 def test_a_failed_turn_ends_with_1_and_says_the_same_twice(stage: Stage, tmp_path: Path) -> None:
-    stage.model.enqueue_error(400, "bad thing")
+    stage.model.enqueue_error(400, {"error": {"message": "bad thing"}})
     answer = tmp_path / "answer.txt"
     done = stage.run(*JSON, "-o", str(answer), "hi")
     events = [json.loads(line) for line in done.stdout.splitlines()]
     assert (done.returncode, done.stderr) == (1, "")
     assert types(events) == ["thread.started", "turn.started", "error", "turn.failed"]
-    assert events[2]["message"] == events[3]["error"]["message"] == "bad thing"
+    assert events[2]["message"] == events[3]["error"]["message"]
+    assert "bad thing" in events[2]["message"]
     assert not answer.exists()
 
 
@@ -244,7 +241,6 @@ def test_a_wait_for_the_provider_is_told(tmp_path: Path) -> None:
     assert events[2]["message"].endswith(" s (1 waiting)")
 
 
-@pytest.mark.responses_wire  # it looks at the request, or compares words of that API
 def test_the_key_of_the_run_is_used_and_not_inherited(tmp_path: Path) -> None:
     key = "sk-of-this-run"
     with Stage(tmp_path, provider={"requires_openai_auth": True}) as stage:
@@ -255,7 +251,8 @@ def test_the_key_of_the_run_is_used_and_not_inherited(tmp_path: Path) -> None:
         events = stage.events(
             *JSON, "-c", "shell_environment_policy.ignore_default_excludes=true", "hi", CODEX_API_KEY=key
         )
-        assert {request.header("authorization") for request in stage.model.requests()} == {f"Bearer {key}"}
+        header, value = ("x-api-key", key) if stage.wire_api == "anthropic" else ("authorization", f"Bearer {key}")
+        assert {request.header(header) for request in stage.model.requests()} == {value}
     output = next(event["item"]["aggregated_output"] for event in events if event["type"] == "item.completed")
     assert output.endswith("end\n")
     assert key not in json.dumps(events)

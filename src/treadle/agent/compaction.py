@@ -11,8 +11,12 @@ from functools import partial
 from treadle.agent.context import Context
 from treadle.agent.ids import new_id
 from treadle.agent.sampling import Sampling, sample, tell_wait
+<<<<<<< HEAD
 from treadle.agent.summary import history_after, user_message
 from treadle.agent.turn import Turn
+=======
+from treadle.agent.turn import Turn, developer_message, facts_of
+>>>>>>> main
 from treadle.llm import ModelError, ModelRequest
 from treadle.protocol.app.items import ContextCompactionThreadItem
 from treadle.store.model import Compaction
@@ -20,11 +24,7 @@ from treadle.store.model import Compaction
 
 def context_is_full(turn: Turn) -> bool:
     """Whether the next request should be preceded by a compaction."""
-    from treadle.config import model_facts
-
-    thread = turn.thread
-    facts = model_facts(thread.settings.model, thread.services.config_for(thread.settings))
-    return thread.state.usage.last.total_tokens >= facts.auto_compact_limit
+    return turn.thread.state.usage.last.total_tokens >= facts_of(turn.thread).auto_compact_limit
 
 
 async def compact(turn: Turn, context: Context) -> None:
@@ -66,6 +66,7 @@ def _request(turn: Turn, context: Context) -> ModelRequest:
         input=[*context.messages, *thread.history.items_for(thread.origin), user_message(prompt)],
         reasoning_effort=thread.settings.effort,
         reasoning_summary=thread.settings.summary or "auto",
+        max_output_tokens=facts_of(thread).output_limit,
         prompt_cache_key=thread.id,
         headers=request_headers(turn),
         departure=turn.ticket,

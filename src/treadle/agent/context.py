@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from treadle.agent.state import Settings
 from treadle.agent.thread import Thread
-from treadle.agent.turn import Turn, developer_message
+from treadle.agent.turn import Turn, developer_message, facts_of
 from treadle.config import Config, InstructionFile
 from treadle.execution.looking import look
 
@@ -29,13 +29,12 @@ class Context:
 
 
 async def build_context(turn: Turn) -> Context:
-    from treadle.config import model_facts
     from treadle.tools.specs import tool_specs
 
     thread = turn.thread
     settings = thread.settings
     config = thread.services.config_for(settings)
-    facts = model_facts(settings.model, config)
+    facts = facts_of(thread)
     texts = [_base(settings, config), *await _about(turn, config)]
     tools = tool_specs(
         freeform_patch=facts.freeform_patch, images=facts.supports_images, dynamic=settings.dynamic_tools

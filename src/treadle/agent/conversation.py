@@ -13,7 +13,7 @@ from treadle.agent.calls.toolbox import Toolbox
 from treadle.agent.compaction import compact, context_is_full
 from treadle.agent.context import Context, build_context
 from treadle.agent.sampling import Sampling, sample, tell_wait
-from treadle.agent.turn import Turn
+from treadle.agent.turn import Turn, facts_of
 from treadle.llm import ModelError, ModelRequest
 
 
@@ -65,12 +65,7 @@ async def _ask(turn: Turn, context: Context, toolbox: Toolbox) -> Sampling:
 
 def _note_full_context(turn: Turn) -> None:
     """Whatever the provider has counted: the next turn begins with a compaction."""
-    from treadle.config import model_facts
-
-    thread = turn.thread
-    turn.tell_context_size(
-        model_facts(thread.settings.model, thread.services.config_for(thread.settings)).usable_window
-    )
+    turn.tell_context_size(facts_of(turn.thread).usable_window)
 
 
 def model_request(turn: Turn, context: Context) -> ModelRequest:
@@ -84,6 +79,7 @@ def model_request(turn: Turn, context: Context) -> ModelRequest:
         reasoning_effort=settings.effort,
         reasoning_summary=settings.summary or "auto",
         output_schema=turn.output_schema,
+        max_output_tokens=facts_of(thread).output_limit,
         prompt_cache_key=thread.id,
         headers=request_headers(turn),
         departure=turn.ticket,

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
+from msgspec import structs
+
 from treadle.agent.error_info import retry_info
 from treadle.agent.event import Growth
 from treadle.agent.items import OpenItem
@@ -202,14 +204,23 @@ async def sample(
     thread = turn.thread
     provider = thread.services.config_for(thread.settings).providers.get(thread.settings.model_provider)
     limit = provider.stream_max_retries if provider is not None else 0
+    retried = False
     for attempt in range(limit + 1):
         sampling = reading()
         try:
-            await sampling.run(await request())
+            asked = await request()
+            await sampling.run(structs.replace(asked, retried=True) if retried else asked)
             return sampling
         except ModelError as error:
+<<<<<<< HEAD
             wait = pause_after(error, attempt, limit, answered=turn.answered)
             if wait is None:
+=======
+            retried = retried or error.kind == "unreachable" or (error.http_status or 0) >= 500
+            # A server that was not there from the start will not be there in a moment either.
+            hopeless = not error.retryable or (error.kind == "absent" and not turn.answered)
+            if hopeless or attempt == limit or (wait := pause(attempt, error.retry_after_s)) is None:
+>>>>>>> main
                 raise
             turn.tell_error(_retry_notice(error, attempt + 1, limit), will_retry=True)
             await asyncio.sleep(wait)

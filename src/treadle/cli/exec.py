@@ -12,10 +12,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from types import FrameType
 
 from treadle.cli.exec_arguments import ExecRequest, add_arguments, more_roots, overrides, parse, read_request, warnings
 from treadle.cli.exec_turn import ExecTurn, Shown, UnknownThread
@@ -24,6 +21,7 @@ from treadle.cli.paint import wants_color
 from treadle.cli.process import FAILED, REFUSED, refuse, start_logging
 from treadle.cli.prompt import read_prompt
 from treadle.cli.settings_check import check_turn, refuse_settings
+from treadle.cli.stop_signals import stop_signals
 from treadle.cli.view import View
 from treadle.config import ConfigError, ModelUnusable
 from treadle.config.model_choice import ModelChoice
@@ -82,10 +80,11 @@ class _Program:
     async def _run(self, prompt: str) -> int:
         request = self._request
         seen = sys.stdout is not None and sys.stdout.isatty() and not request.as_json
-        async with self._interruptible(), AppServer(overrides=self._settings, cwd=request.cwd) as server:
-            server.given_key = self._key
-            self._turn = exec_turn = ExecTurn(server, self._shown(request, seen=seen))
-            turn = await exec_turn.run(request, prompt)
+        with stop_signals(self._stop):
+            async with AppServer(overrides=self._settings, cwd=request.cwd) as server:
+                server.given_key = self._key
+                self._turn = exec_turn = ExecTurn(server, self._shown(request, seen=seen))
+                turn = await exec_turn.run(request, prompt)
         if turn.status != "completed":
             return FAILED
         answer = exec_turn.answer or ""
@@ -107,24 +106,12 @@ class _Program:
         if not self._signal:
             write_bytes(line, lambda: self._signal != 0)
 
-    @asynccontextmanager
-    async def _interruptible(self) -> AsyncIterator[None]:
+    def _stop(self, number: int) -> None:
         """The first Ctrl-C ends the turn in order, the second one ends the program."""
-        loop = asyncio.get_running_loop()
-
-        def requested(number: int, _: FrameType | None) -> None:
-            if self._signal:
-                os._exit(128 + number)  # the helper process sees it and kills what is left
-            self._signal = number
-            loop.call_soon_threadsafe(self._interrupt)
-
-        # Not by the loop, which does not run while a reader of our output keeps us waiting.
-        before = [(number, signal.signal(number, requested)) for number in (signal.SIGINT, signal.SIGTERM)]
-        try:
-            yield
-        finally:
-            for number, handler in before:
-                signal.signal(number, handler)
+        if self._signal:
+            os._exit(128 + number)  # the helper process sees it and kills what is left
+        self._signal = number
+        asyncio.get_running_loop().call_soon_threadsafe(self._interrupt)
 
     def _interrupt(self) -> None:
         if self._turn is not None:

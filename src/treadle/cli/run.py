@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import aclosing
-from types import FrameType
 from typing import Final
 
 import msgspec
@@ -27,6 +26,7 @@ from treadle.cli.run_lines import LineView, RunView
 from treadle.cli.run_plan import RunPlan, folder_of, read_plan, runner_of
 from treadle.cli.run_words import usage
 from treadle.cli.settings_check import refuse_settings
+from treadle.cli.stop_signals import stop_signals
 from treadle.cli.terminal import is_terminal
 from treadle.cli.visible import visible
 from treadle.client.secrets import secrets_in
@@ -131,10 +131,10 @@ class _Program:
         runner = runner_of(self._plan, self._arguments, await folder_of(self._plan, self._arguments.cd))
         run = runner.run(self._plan.prompt, self._plan.resume)
         view = self._view()
-        self._stop_on_signals(run, view)
         try:
-            async with aclosing(run):
-                completed = await _follow(run, view)
+            with stop_signals(self._stopping(run, view)):
+                async with aclosing(run):
+                    completed = await _follow(run, view)
         finally:
             view.close()
         if self._signal and not completed.ok:
@@ -199,7 +199,7 @@ class _Program:
 
     # --- stopping ---
 
-    def _stop_on_signals(self, run: Run, view: RunView) -> None:
+    def _stopping(self, run: Run, view: RunView) -> Callable[[int], None]:
         """The first Ctrl-C asks the engine to stop, the second one leaves at once."""
         loop = asyncio.get_running_loop()
 
@@ -207,16 +207,14 @@ class _Program:
             view.note(f"stopping {self._plan.engine}… press Ctrl-C again to leave at once")
             run.cancel()
 
-        def requested(number: int, _: FrameType | None) -> None:
+        def requested(number: int) -> None:
             if self._signal:
                 view.close()
                 os._exit(128 + number)  # the helper process sees it and kills what is left
             self._signal = number
             loop.call_soon_threadsafe(stop)
 
-        # Not by the loop, which does not run while a reader of our output keeps us waiting.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, requested)
+        return requested
 
 
 async def _follow(run: Run, view: RunView) -> CompletedEvent:

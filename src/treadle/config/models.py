@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from treadle.config.offered import known_names
 from treadle.config.settings import Config
 from treadle.errors import TreadleError
-from treadle.llm.catalogue import OUTPUT_LIMIT, Price, known_model
+from treadle.llm.catalogue import Price, known_model
 from treadle.llm.known_providers import ANTHROPIC, OFFLINE, OPENAI
 from treadle.protocol.app.models import Model, ModelListParams, ModelListResponse, ReasoningEffortOption
 
@@ -43,12 +43,13 @@ class InvalidCursor(TreadleError):
 
 
 class ModelFacts(Struct, frozen=True, kw_only=True):
-    """What the turn loop must know. Sizes are tokens; `usable_window` is what a client is told."""
+    """What the turn loop must know. Sizes are tokens; `usable_window` is what a client is told. `output_limit` is what
+    the user allows an answer: with None, requests say nothing of it unless their API needs it."""
 
     context_window: int
     usable_window: int
     auto_compact_limit: int
-    output_limit: int
+    output_limit: int | None
     price: Price | None
     freeform_patch: bool
     supports_images: bool
@@ -142,14 +143,14 @@ def _offset(cursor: str | None) -> int:
 
 
 def model_facts(model_id: str, config: Config) -> ModelFacts:
-    known = known_model(model_id, config.models)
+    known, own = known_model(model_id, config.models), config.models.get(model_id)
     window = config.model_context_window or _window(model_id, config)
     bare = model_id.rpartition("/")[2]  # gateways name them `vendor/model`
     return ModelFacts(
         context_window=window,
         usable_window=window * _USABLE_PERCENT // 100,
         auto_compact_limit=config.model_auto_compact_token_limit or window * _COMPACT_PERCENT // 100,
-        output_limit=known.output_limit or OUTPUT_LIMIT,
+        output_limit=None if own is None else own.output_limit,
         price=known.price,
         freeform_patch=bare.startswith(("gpt-5", "gpt-6")),
         supports_images=bare != OFFLINE,
@@ -157,11 +158,12 @@ def model_facts(model_id: str, config: Config) -> ModelFacts:
 
 
 def _window(model_id: str, config: Config) -> int:
-    """Where long prompts cost more, a thread is compacted before it becomes one, unless the user says otherwise."""
+    """A thread is compacted before it is more than the model reads, and, where long prompts cost more, before it is
+    one, unless the user says otherwise."""
     own = config.models.get(model_id)
     if own is not None and own.context_window is not None:
         return own.context_window
     known = known_model(model_id)
     long = known.price.long if known.price is not None else None
-    window = known.context_window or CONTEXT_WINDOW
+    window = known.input_limit or known.context_window or CONTEXT_WINDOW
     return window if long is None else min(window, long.tokens)

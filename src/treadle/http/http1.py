@@ -2,6 +2,13 @@
 
 It owns heads, where a body ends, and limits; chunks are read by `chunks`. It knows nothing of connections, nor of what
 a body says. A reader is for one response; whether another may follow on the same connection is its `reusable`.
+
+Chunks are read by llhttp (`httptools`), because there may be one for each word; heads are read here, because there is
+one for each response, and because llhttp refuses heads that servers and gateways do send. Whatever leniency it is
+asked for, it does not take a `Content-Length` that came twice with the same number. A `Content-Length` beside
+`Transfer-Encoding`, lines that end by LF alone, and `HTTP/1.2` it takes only when told to, and then also lines that
+continue the one before, which nobody may send. It has no limits, and does not say whether a connection may be used
+again after such a head.
 """
 
 from __future__ import annotations

@@ -15,9 +15,6 @@ from msgspec import Struct, structs
 
 from treadle.llm.model import TokenUsage
 
-OUTPUT_LIMIT: Final = 32_000
-"""Tokens, for a model that nobody has said more about: enough for a long file, and no more than most can write."""
-
 _MILLION: Final = 1_000_000
 _DATE: Final = re.compile(r"[-@](?:20\d{6}|20\d\d-\d\d-\d\d|latest)$")
 _DOTTED: Final = re.compile(r"(?<=\d)\.(?=\d)")
@@ -56,9 +53,11 @@ class Price(Struct, frozen=True, kw_only=True):
 
 
 class KnownModel(Struct, frozen=True, kw_only=True):
-    """What is known of a model; None is unknown. Sizes are tokens, and the window holds what it reads and writes."""
+    """What is known of a model; None is unknown. Sizes are tokens, and the window holds what it reads and writes; where
+    a part of it is kept for the answer, `input_limit` is the rest."""
 
     context_window: int | None = None
+    input_limit: int | None = None
     output_limit: int | None = None
     price: Price | None = None
 
@@ -66,6 +65,7 @@ class KnownModel(Struct, frozen=True, kw_only=True):
 UNKNOWN: Final = KnownModel()
 
 
+_GPT_OUTPUT: Final = 128_000
 # Long prompts of OpenAI cost twice as much to read and one and a half times as much to answer.
 _OPENAI_LONG: Final = LongPrompt(272_000, 2.0, 1.5)
 
@@ -74,7 +74,7 @@ def _gpt(window: int, read: float, cached: float, wrote: float, *, cache_write: 
     long = _OPENAI_LONG if window > _OPENAI_LONG.tokens * 2 else None
     written = read * 1.25 if cache_write else None
     price = Price(input=read, cached_input=cached, cache_write=written, output=wrote, long=long)
-    return KnownModel(context_window=window, output_limit=128_000, price=price)
+    return KnownModel(context_window=window, input_limit=window - _GPT_OUTPUT, output_limit=_GPT_OUTPUT, price=price)
 
 
 def _claude(
@@ -91,7 +91,7 @@ CATALOGUE: Final[Mapping[str, KnownModel]] = {
     "gpt-6-astra": _gpt(1_050_000, 10.00, 1.00, 50.00),
     "gpt-6-sol": _gpt(1_050_000, 2.00, 0.20, 10.00),
     "gpt-6-luna": _gpt(1_050_000, 0.10, 0.01, 0.50),
-    "gpt-5.6-sol": _gpt(1_050_000, 4.00, 0.40, 20.00),
+    "gpt-5.6-sol": _gpt(1_050_000, 4.00, 0.40, 20.00),  # reduced, says the vendor, until 21 November 2026 or later
     "gpt-5.6-terra": _gpt(1_050_000, 2.00, 0.20, 12.00),
     "gpt-5.6-luna": _gpt(1_050_000, 0.20, 0.02, 1.20),
     "gpt-5.5": _gpt(1_050_000, 5.00, 0.50, 30.00, cache_write=False),
@@ -113,8 +113,9 @@ CATALOGUE: Final[Mapping[str, KnownModel]] = {
     "claude-sonnet-4-6": _claude(1_000_000, 128_000, 3.00, 0.30, 15.00),
     "claude-sonnet-4-5": _claude(200_000, 64_000, 3.00, 0.30, 15.00),
     "claude-haiku-4-5": _claude(200_000, 64_000, 1.00, 0.10, 5.00),
-    "gpt-oss-20b": KnownModel(context_window=131_072, output_limit=32_768),
-    "gpt-oss-120b": KnownModel(context_window=131_072, output_limit=32_768),
+    # How much they write, and for how much, is a matter of who runs them.
+    "gpt-oss-20b": KnownModel(context_window=131_072),
+    "gpt-oss-120b": KnownModel(context_window=131_072),
 }
 
 
@@ -131,15 +132,6 @@ def known_model(model: str, more: Mapping[str, KnownModel] = CATALOGUE) -> Known
         return known
     said = {name: value for name in own.__struct_fields__ if (value := getattr(own, name)) is not None}
     return structs.replace(known, **said)
-
-
-def output_limit(model: str) -> int:
-    """How many tokens a model writes at most, for the wire APIs that want it said.
-
-    Args:
-        model: Its name at any provider.
-    """
-    return known_model(model).output_limit or OUTPUT_LIMIT
 
 
 def _names(model: str) -> Iterator[str]:

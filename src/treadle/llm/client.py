@@ -20,11 +20,13 @@ from treadle.llm.limits.gate import GateStats
 from treadle.llm.model import Completed, ModelError, ModelEvent, ModelRequest
 from treadle.llm.provider import Endpoint, KeySource, ProviderConfig, ProviderConfigError, endpoint
 from treadle.llm.sse import SseEvent, SseTooLarge
-from treadle.llm.wire_api import Asking, HttpFailure, WireApi
+from treadle.llm.wire_api import Asking, WireApi
 from treadle.llm.wire_apis import UnknownWireApi, find_wire_api
 
 _HEADERS: Final = {"accept": "text/event-stream", "content-type": "application/json"}
 MAX_MODELS: Final = 1024  # whose quirks are known; what is forgotten is learned again
+# After all that matters the usage may follow, or the word that it is over, which some servers never send.
+LAST_WORDS_S: Final = 2.0
 MAX_QUIRKS: Final = 32  # more than any server has; a wire API that always finds another is stopped
 
 
@@ -82,18 +84,26 @@ class ProviderModel:
         await asyncio.gather(*endings, return_exceptions=True)
         await self._connection.close()
 
-    async def _open(self, stream: ProviderStream, request: ModelRequest) -> tuple[Endpoint, Exchange]:
+    async def _open(
+        self, stream: ProviderStream, request: ModelRequest, quirks: frozenset[str]
+    ) -> tuple[Endpoint, Exchange, frozenset[str]]:
+        """Also, with which quirks it was asked in the end: those given, those known, and what refusals taught."""
         wire = self._wire
         headers = {**(request.headers or {}), **_HEADERS, **wire.headers}
         where = endpoint(
             self.config, wire.path, headers, wire.key_header, login_key=self._login_key, environ=self._environ
         )
-        quirks = self._quirks.get(request.model, frozenset())
+        quirks |= self._quirks.get(request.model, frozenset())
         while True:
             body = wire.encode(request, Asking(self.config, quirks))
             try:
                 exchange = await self._connection.send(
-                    where, body, request.departure, fair_key=request.fair_key, on_wait=request.on_wait
+                    where,
+                    body,
+                    request.departure,
+                    fair_key=request.fair_key,
+                    on_wait=request.on_wait,
+                    retried=request.retried,
                 )
             except ModelError as error:
                 other = self._other_way(error, quirks)
@@ -101,13 +111,12 @@ class ProviderModel:
                     raise
                 quirks = other
             else:
-                self._learn(request.model, quirks)
                 self._streams.add(stream)
-                return where, exchange
+                return where, exchange, quirks
 
     def _other_way(self, error: ModelError, quirks: frozenset[str]) -> frozenset[str] | None:
         """What to leave out as well, if the refusal is about something that can be."""
-        if not isinstance(error.answer, HttpFailure) or len(quirks) >= MAX_QUIRKS:
+        if error.answer is None or len(quirks) >= MAX_QUIRKS:
             return None
         other = self._wire.other_way(error.answer, quirks)
         return other if other is not None and other > quirks else None
@@ -137,7 +146,9 @@ class ProviderStream:
 
     def __init__(self, model: ProviderModel, request: ModelRequest) -> None:
         self._model = model
-        self._request: ModelRequest | None = request  # until it is sent
+        self._request: ModelRequest | None = request  # until it is answered
+        self._quirks: frozenset[str] = frozenset()  # with which it was sent
+        self._give_up_at: float | None = None  # on a server that does not say that it is done
         self._exchange: Exchange | None = None
         self._endpoint: Endpoint | None = None
         self._reader = BodyReader()
@@ -182,6 +193,8 @@ class ProviderStream:
         try:
             self._take(await self._read())
         except ModelError as error:
+            if await self._asks_otherwise(error):
+                return
             self._failure = self._redacted(error)
             await self._release()
         except BaseException:
@@ -193,25 +206,55 @@ class ProviderStream:
 
     async def _read(self) -> bytes:
         """The next bytes; none at the end."""
-        if self._request is not None:
-            request, self._request = self._request, None
-            self._endpoint, self._exchange = await self._model._open(self, request)
         if self._exchange is None:
-            raise cut("it was closed")
+            if self._request is None:
+                raise cut("it was closed")
+            self._endpoint, self._exchange, self._quirks = await self._model._open(self, self._request, self._quirks)
         self._parse(b"")  # raises what stopped it behind the events of the last chunk
         try:
-            return await self._exchange.read()
+            if self._give_up_at is None:
+                return await self._exchange.read()
+            async with asyncio.timeout_at(self._give_up_at):
+                return await self._exchange.read()
+        except TimeoutError:
+            return b""
         except ModelError as error:
             self._broke(error)
             return b""
 
     def _take(self, chunk: bytes) -> None:
-        for event in self._parse(chunk) if chunk else self._reader.end():
+        events = self._parse(chunk) if chunk else self._reader.end()
+        for event in events:
             self._ready += self._translator.receive(event)
             if self._translator.completed:
-                return
+                break
+        if self._ready and self._request is not None:
+            self._answered(self._request)
+        if self._translator.completed:
+            return
         if not chunk:
             self._ready += self._translator.end()
+        elif events:
+            may_end = self._model._wire.may_end(self._translator)
+            self._give_up_at = asyncio.get_running_loop().time() + LAST_WORDS_S if may_end else None
+
+    def _answered(self, request: ModelRequest) -> None:
+        self._model._learn(request.model, self._quirks)
+        self._request = None
+
+    async def _asks_otherwise(self, error: ModelError) -> bool:
+        """Some servers refuse a request inside of a response. When nothing else was in it, it is asked again as after
+        a refusal by status."""
+        request, exchange = self._request, self._exchange
+        if request is None or exchange is None or self._ready:
+            return False
+        other = self._model._other_way(error, self._quirks)
+        if other is None:
+            return False
+        self._quirks, self._exchange = other, None
+        self._reader, self._translator = BodyReader(), self._model._wire.translator(request)
+        await exchange.aclose()
+        return True
 
     def _broke(self, error: ModelError) -> None:
         """A body without its end can be whole to the translator, which knows what else could have come."""
@@ -238,6 +281,8 @@ class ProviderStream:
         if self._endpoint is not None:
             error.message = self._endpoint.redact(error.message)
             error.args = (error.message,)
+        if self._exchange is not None:
+            error.answer = None  # of what is said inside of a response, secrets were not taken out
         return error
 
     async def _release(self) -> None:

@@ -24,10 +24,9 @@ from treadle.llm.failure import cut, redirected, retry_after, unreadable
 from treadle.llm.limits.admission import Admission, Asker, OnWait
 from treadle.llm.limits.gate import GateStats, Limits
 from treadle.llm.limits.line import Place
-from treadle.llm.model import ModelError, TokenUsage
+from treadle.llm.model import HttpFailure, ModelError, TokenUsage
 from treadle.llm.provider import Endpoint, ProviderConfig, shown_url
 from treadle.llm.unanswered import no_response
-from treadle.llm.wire_api import HttpFailure
 
 Pause: TypeAlias = Callable[[float], Awaitable[None]]
 
@@ -43,6 +42,8 @@ MAX_PAUSE_S: Final = 30.0
 ABSENT_RETRIES: Final = 2
 ABSENT_S: Final = 1.0
 
+# With a time to wait, they are about the server and not about this request.
+_BUSY: Final = frozenset({503, 529})
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 
@@ -71,11 +72,12 @@ class Connection:
         *,
         fair_key: str | None = None,
         on_wait: OnWait | None = None,
+        retried: bool = False,
     ) -> Exchange:
-        """A response with status 200, which the caller reads and closes; without a body it is a GET. Raises
-        `ModelError`."""
+        """A response with status 200, which the caller reads and closes; without a body it is a GET. One that is
+        `retried` already is sent once. Raises `ModelError`."""
         asker = Asker(fair_key or "", departure, on_wait)
-        limit, began = self._config.request_max_retries, time.monotonic()
+        limit, began = 0 if retried else self._config.request_max_retries, time.monotonic()
         attempt = 0
         while True:
             try:
@@ -126,8 +128,8 @@ class Connection:
     def _refuse(self, asker: Asker, place: Place, error: ModelError) -> None:
         asked_s = error.retry_after_s
         wait = backoff.pause(self._admission.refusals, None, MAX_PAUSE_S) if asked_s is None else asked_s
-        headers = error.answer.headers if isinstance(error.answer, HttpFailure) else {}
-        self._admission.refused(asker, place, headers, wait or 0.0)
+        headers = {} if error.answer is None else error.answer.headers
+        self._admission.refused(asker, place, headers, wait or 0.0, error.http_status or 429)
 
     async def _exchange(
         self, endpoint: Endpoint, body: bytes | None, departure: Departure | None
@@ -169,10 +171,11 @@ class Connection:
         answer = HttpFailure(head.status, head.headers, said, endpoint.shown, asked_s)
         failure = self._failure(answer)
         failure.answer = answer
-        if head.status == 429 and failure.retryable:
+        if not failure.retryable:  # by the wire API's own table, whatever the status is
+            return failure
+        if head.status == 429 or (head.status in _BUSY and failure.retry_after_s is not None):
             return _Refused(failure)
-        # Where the table says that the request will not do better a second time, that holds for a 5xx too.
-        return _Again(failure) if head.status >= 500 and failure.retryable else failure
+        return _Again(failure) if head.status >= 500 else failure
 
     def _build(self, endpoint: Endpoint, body: bytes | None) -> Request:
         if self._target is None or self._target[0] != endpoint.url:
@@ -255,7 +258,7 @@ class _Again(Exception):
 
 
 class _Refused(Exception):
-    """The server has too many requests. Another attempt goes through the gate, which knows when."""
+    """The server has too many requests, of us or of all. Another attempt goes through the gate, which knows when."""
 
     def __init__(self, error: ModelError) -> None:
         super().__init__()

@@ -14,8 +14,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from treadle.llm.model import MAX_ASKED_S, ErrorKind, ModelError
-from treadle.llm.wire_api import HttpFailure
+from treadle.llm.model import MAX_ASKED_S, ErrorKind, HttpFailure, ModelError
 
 # Of what a server wrote: enough to understand it, too little to flood a client.
 MAX_TEXT: Final = 8192
@@ -48,6 +47,7 @@ _KINDS: Final[dict[int, ErrorKind]] = {
     403: "forbidden",
     404: "not_found",
     413: "context_too_long",
+    429: "rate_limited",
     529: "overloaded",
 }
 
@@ -87,11 +87,11 @@ def http_failure(failure: HttpFailure) -> ModelError:
     if status == 400:
         return ModelError(text or "the model server refused the request (HTTP 400)", kind="refused", http_status=status)
     said = (detail.message or text)[:MAX_TEXT]
-    wait = _told_wait(retry_after_s)
+    wait = told_wait(retry_after_s)
     if status == 429:
         return ModelError(
             f"exceeded retry limit, last status: {_status(status)}{': ' if said else ''}{said}{wait}",
-            kind="rate_limited",
+            kind=kind_of(status),
             http_status=status,
             retryable=True,
             retry_after_s=retry_after_s,
@@ -102,11 +102,16 @@ def http_failure(failure: HttpFailure) -> ModelError:
         )
     return ModelError(
         f"unexpected status {_status(status)}: {said or 'no text'}{wait}, url: {url}",
-        kind=_KINDS.get(status, "server_failed" if status >= 500 else "refused" if status >= 400 else "other"),
+        kind=kind_of(status),
         http_status=status,
         retryable=status >= 500,
         retry_after_s=retry_after_s,
     )
+
+
+def kind_of(status: int) -> ErrorKind:
+    """Whose matter a status is."""
+    return _KINDS.get(status, "server_failed" if status >= 500 else "refused" if status >= 400 else "other")
 
 
 def failed(detail: ErrorDetail) -> ModelError:
@@ -118,7 +123,7 @@ def failed(detail: ErrorDetail) -> ModelError:
     said = (detail.message or "the server gave no reason")[:MAX_TEXT]
     if isinstance(detail.code, str) and detail.code in _FINAL_AS_SAID:
         return ModelError(said, kind=_FINAL_AS_SAID[detail.code])
-    limited = detail.code == "rate_limit_exceeded"
+    limited = detail.code in ("rate_limit_exceeded", 429, "429")
     wait = _asked_wait(said) if limited else None
     other: ErrorKind = "rate_limited" if limited else "server_failed"
     return ModelError(_CUT + said, kind=other, retryable=True, retry_after_s=wait)
@@ -193,7 +198,7 @@ def _date(text: str) -> float | None:
         return None
 
 
-def _told_wait(seconds: float | None) -> str:
+def told_wait(seconds: float | None) -> str:
     """Only where it is longer than we wait: then it is for a person to do."""
     if seconds is None or seconds <= MAX_ASKED_S:
         return ""

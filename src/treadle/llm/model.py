@@ -24,7 +24,9 @@ JsonObject: TypeAlias = Mapping[str, object] | Raw
 
 class ModelRequest(Struct, frozen=True, kw_only=True):
     """`input` holds items of the Responses API, oldest first. `headers` describe the caller (`session-id`,
-    `user-agent`, …); credentials are the provider's matter. Requests with the same `fair_key` count as one where many
+    `user-agent`, …); credentials are the provider's matter. `max_output_tokens` is what the user allows an answer; None
+    is as much as the model can write. One that is `retried` failed a moment ago, after silent retries: it gets no more
+    of those. Requests with the same `fair_key` count as one where many
     wait for a provider; `on_wait` is called when this one waits, at most once."""
 
     model: str
@@ -40,6 +42,7 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     client_metadata: Mapping[str, str] | None = None
     headers: Mapping[str, str] | None = None
     departure: Departure | None = None
+    retried: bool = False
     fair_key: str | None = None
     on_wait: Callable[[Waiting], None] | None = None
 
@@ -177,6 +180,24 @@ MAX_ASKED_S: Final = 120.0
 """A provider that asks to wait for longer is not asked again: whoever waits for the turn should hear of it."""
 
 
+class HttpFailure(Struct, frozen=True):
+    """A response with a status other than 200.
+
+    Args:
+        status: Its status.
+        headers: Its headers, names in lower case.
+        body: The beginning of its body, without secrets.
+        url: Where it came from, as it may be shown.
+        retry_after_s: How long its headers ask to wait.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    url: str
+    retry_after_s: float | None = None
+
+
 class ModelError(TreadleError):
     """A response could not be had, or not to its end.
 
@@ -201,8 +222,8 @@ class ModelError(TreadleError):
         self.http_status = http_status
         self.retryable: bool = retryable and (retry_after_s or 0.0) <= MAX_ASKED_S
         self.retry_after_s = retry_after_s
-        self.answer: object = None
-        """What the server answered (`HttpFailure`), if it did."""
+        self.answer: HttpFailure | None = None
+        """What the server answered, if it did."""
 
 
 # --- the two interfaces ----------------------------------------------------------------------------------------------

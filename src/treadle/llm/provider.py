@@ -17,6 +17,7 @@ from msgspec import Meta, Struct
 
 from treadle.errors import TreadleError
 from treadle.llm.model import ModelError
+from treadle.llm.wire_api_names import is_wire_api, wire_api_names
 
 # A retry that was not useful a hundred times will not be.
 _Retries: TypeAlias = Annotated[int, Meta(ge=0, le=100)]
@@ -126,8 +127,6 @@ def _wrong_types(table: Mapping[str, object]) -> Iterator[tuple[str | None, str]
 
 def _wrong_words(table: Mapping[str, object]) -> Iterator[tuple[str | None, str]]:
     """What has the right type and cannot be used all the same."""
-    from treadle.llm.wire_apis import is_wire_api, wire_api_names  # it needs this module
-
     base_url, wire_api = table.get("base_url"), table.get("wire_api")
     if isinstance(base_url, str) and not _is_usable(base_url):
         yield "base_url", "it is no http or https URL; write it as `https://HOST/v1` or `http://HOST:PORT/v1`"

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 
-from treadle.llm.model import ModelError, ModelEvent, ModelRequest
+from treadle.llm.model import HttpFailure, ModelError, ModelEvent, ModelRequest
 from treadle.llm.provider import ProviderConfig, bearer
 from treadle.llm.sse import SseEvent
 
@@ -28,24 +28,6 @@ class Asking(Struct, frozen=True):
 
     provider: ProviderConfig
     quirks: frozenset[str] = frozenset()
-
-
-class HttpFailure(Struct, frozen=True):
-    """A response with a status other than 200.
-
-    Args:
-        status: Its status.
-        headers: Its headers, names in lower case.
-        body: The beginning of its body, without secrets.
-        url: Where it came from, as it may be shown.
-        retry_after_s: How long its headers ask to wait.
-    """
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-    url: str
-    retry_after_s: float | None = None
 
 
 class Translator(Protocol):
@@ -66,6 +48,11 @@ def no_other_way(failure: HttpFailure, quirks: frozenset[str]) -> frozenset[str]
     return None
 
 
+def only_when_said(translator: Translator) -> bool:
+    """Every server of this API says when a response is over."""
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireApi:
     """How a kind of server is asked.
@@ -79,6 +66,8 @@ class WireApi:
         headers: Those of every request, in lower case.
         key_header: The header that carries the key.
         other_way: After a refusal: the quirks with which to ask again, if the refusal is about one of them.
+        may_end: Whether the response of a translator is whole as it is, although its server has not said that it is
+            over: then the client waits only a moment for more.
     """
 
     name: str
@@ -89,3 +78,4 @@ class WireApi:
     headers: Mapping[str, str] = field(default_factory=dict)
     key_header: Callable[[str], tuple[str, str]] = bearer
     other_way: Callable[[HttpFailure, frozenset[str]], frozenset[str] | None] = no_other_way
+    may_end: Callable[[Any], bool] = only_when_said

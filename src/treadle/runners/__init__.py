@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         RunOptions,
         RunRequest,
         Timeouts,
+        Waits,
         Withdrawn,
     )
     from treadle.runners.events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent, TextDelta
@@ -97,6 +98,7 @@ _HOME = {
     "Timeouts": "engine",
     "TreadleRunner": "native",
     "UnknownEngine": "registry",
+    "Waits": "engine",
     "Withdrawn": "engine",
     "Worktree": "projects.checkouts",
     "WorktreeError": "projects.checkouts",
@@ -156,6 +158,7 @@ __all__ = [
     "Timeouts",
     "TreadleRunner",
     "UnknownEngine",
+    "Waits",
     "Withdrawn",
     "Worktree",
     "WorktreeError",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Unpack
 
-from treadle.runners.engine import Ending, Engine, Output, RunChoices, RunRequest, find_flag
+from treadle.runners.engine import Ending, Engine, Output, RunChoices, RunRequest, Waits, find_flag
 from treadle.runners.events import (
     Action,
     ActionEvent,
@@ -33,7 +33,7 @@ USAGE: Final = (
     "reasoning_output_tokens",
 )
 # Errors after which the turn goes on by itself.
-_GOES_ON: Final = re.compile(r"Reconnecting\.\.\. \d+/\d+|Waiting for provider ")
+_GOES_ON: Final = re.compile(r"Reconnecting\.\.\. \d+/\d+|(Waiting for provider )")
 # They belong behind the word `exec`, where the runner puts its own; before it codex does not know them.
 _EXEC_ONLY: Final = frozenset(
     {
@@ -171,11 +171,12 @@ def _usage(state: CodexState, usage: object) -> dict[str, Any] | None:
 
 
 def _error(state: CodexState, text: str) -> Iterable[Output]:
-    if _GOES_ON.match(text):
+    if goes_on := _GOES_ON.match(text):
         first = not state.reconnecting
         state.reconnecting = True
         action = Action(f"{state.engine}.reconnect", "note", text)
-        return [ActionEvent(state.engine, action, "started" if first else "updated")]
+        told = ActionEvent(state.engine, action, "started" if first else "updated")
+        return [told, Waits()] if goes_on[1] else [told]  # that wait may be long, and nothing is said meanwhile
     if state.in_turn:
         state.error = text
         return ()

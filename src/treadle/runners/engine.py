@@ -25,7 +25,7 @@ class Timeouts:
 
     Args:
         total: From its start to its end.
-        idle: Without a line from the engine.
+        idle: Without a line from the engine, unless it has said that it waits.
         linger: From the engine's last word to the end of its process.
         grace: From the first signal to KILL, when it is cancelled.
     """
@@ -185,7 +185,13 @@ class GiveUp:
     reason: str
 
 
-Output: TypeAlias = Event | ApprovalAsk | Withdrawn | Reply | CloseInput | GiveUp
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """The engine has said that it waits for something, such as its turn at a provider: up to its next line, silence is
+    what it has announced."""
+
+
+Output: TypeAlias = Event | ApprovalAsk | Withdrawn | Reply | CloseInput | GiveUp | Waits
 
 
 def plain_prompt(request: RunRequest) -> bytes:

@@ -30,6 +30,7 @@ from treadle.runners.engine import (
     Reply,
     RunRequest,
     Timeouts,
+    Waits,
     Withdrawn,
 )
 from treadle.runners.events import Event
@@ -247,7 +248,7 @@ class EngineProcess:
         if self._reading.said_all:
             return min(heard + (limits.linger or 0), total_at), None
         idle_at = heard + (limits.idle or 0)
-        if self._asks or total_at <= idle_at:
+        if self._asks or self._reading.waits or total_at <= idle_at:
             return total_at, total
         return idle_at, f"{name} gave no sign of life for {_duration(limits.idle)}: stopped"
 
@@ -270,7 +271,7 @@ class EngineProcess:
                 self._spawn(self._process.close_stdin())
             elif isinstance(out, GiveUp):
                 self._stopped = self._stopped or out.reason
-            else:
+            elif not isinstance(out, Waits):  # of that, `self._reading` knows
                 events.append(out)
         if self._reading.session is not None and not had_session:
             self._record_process()

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from treadle.runners.engine import Ending, Engine, GiveUp, Output, RunRequest
+from treadle.runners.engine import Ending, Engine, GiveUp, Output, RunRequest, Waits
 from treadle.runners.events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent, TextDelta
 from treadle.transport.lines import LineFramer
 
@@ -40,6 +40,8 @@ class Reading:
         self.session: ResumeToken | None = None
         self.said_all: bool = False
         """Whether the last that was heard is that the run has ended."""
+        self.waits: bool = False
+        """Whether the last that was heard is that the engine waits."""
 
     def receive(self, data: bytes) -> Iterator[Output]:
         """What the bytes mean. Nothing more comes after a `GiveUp`."""
@@ -77,6 +79,7 @@ class Reading:
 
     def _line(self, line: bytes) -> Iterator[Output]:
         self.lines += 1
+        self.waits = False
         try:
             outputs = list(self._engine.translate(self._state, line))
         except Exception as error:  # the engine's version may be newer than what we know of it
@@ -88,6 +91,8 @@ class Reading:
                 self.said_all = True
             elif isinstance(output, StartedEvent):
                 yield from self._started(output)
+            elif isinstance(output, Waits):
+                self.waits = True
             elif isinstance(output, GiveUp):
                 yield self._give_up(output.reason)
                 return

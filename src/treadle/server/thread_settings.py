@@ -79,8 +79,7 @@ def _config(server: AppServer, params: Any) -> Config:
 def new_settings(server: AppServer, params: Any) -> Settings:
     config = _config(server, params)
     choice = config.model_choice(params.model, params.model_provider)
-    if choice.provider not in config.providers and choice.provider != OFFLINE:
-        raise RpcError(INVALID_REQUEST, f"model provider `{choice.provider}` not found; add it to config.toml")
+    _check_provider(config, choice.provider)
     return Settings(
         model=choice.model,
         model_provider=choice.provider,
@@ -97,6 +96,11 @@ def new_settings(server: AppServer, params: Any) -> Settings:
         config=params.config,
         dynamic_tools=getattr(params, "dynamic_tools", None) or (),
     )
+
+
+def _check_provider(config: Config, provider: str) -> None:
+    if provider not in config.providers and provider != OFFLINE:
+        raise RpcError(INVALID_REQUEST, f"model provider `{provider}` not found; add it to config.toml")
 
 
 def _directory(cwd: str | None, base: str) -> str:
@@ -133,6 +137,10 @@ def overridden_settings(server: AppServer, settings: Settings, params: Any) -> S
         )
         if getattr(params, name, None) is not None
     }
+    if changes.get("model_provider", settings.model_provider) != settings.model_provider:
+        _check_provider(config, params.model_provider)
+        # The model that the thread had is one of the other provider.
+        changes["model"] = config.model_choice(params.model, params.model_provider).model or settings.model
     if params.cwd is not None:
         changes["cwd"] = _directory(params.cwd, server.cwd)
     if params.sandbox is not None or params.permissions is not None:

@@ -72,6 +72,18 @@ class RecordedRequest:
         """The tools that the model was offered; a tool without a name goes by its type."""
         return wire_of(self.path).tool_names(self.json)
 
+    @property
+    def reasoning_effort(self) -> str | None:
+        """How hard the model was asked to think, such as `"high"`; `None` when nothing was said."""
+        effort: str | None = wire_of(self.path).effort(self.json)
+        return effort
+
+    @property
+    def output_schema(self) -> JsonObject | None:
+        """The JSON schema that the answer had to follow; `None` when it was free."""
+        schema: JsonObject | None = wire_of(self.path).output_schema(self.json)
+        return schema
+
 
 def _texts(content: object) -> Iterator[str]:
     if isinstance(content, str):

@@ -17,6 +17,7 @@ from treadle.llm.items import CustomToolCallItem, FunctionCallItem, MessageItem,
 from treadle.llm.model import (
     Completed,
     Created,
+    HttpFailure,
     ItemDone,
     ItemStarted,
     ModelError,
@@ -28,7 +29,7 @@ from treadle.llm.model import (
 )
 from treadle.llm.provider import ProviderConfig
 from treadle.llm.sse import SseParser
-from treadle.llm.wire_api import Asking, HttpFailure, WireApi
+from treadle.llm.wire_api import Asking, WireApi
 
 _PROMPT: Final = "a prompt that nobody else has"
 _MODEL: Final = "the-model-that-is-asked"

@@ -14,7 +14,7 @@ from treadle.agent.confinement import UNPROTECTED, can_protect
 from treadle.errors import RpcError
 from treadle.testing import ToolCall
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_wire]
 
 COMMAND = "item/commandExecution/requestApproval"
 PATCH = "item/fileChange/requestApproval"

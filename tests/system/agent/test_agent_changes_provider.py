@@ -4,47 +4,23 @@ the rules of the API that it is for, and a thought goes back only to who had it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
+from system.agent.journey import WIRES, at, journey, on
 from system.agent.scene import DEADLINE, patch, shell
-from treadle.testing import AppServerHarness, HarnessClient, RecordedRequest, ToolCall
+from treadle.errors import RpcError
+from treadle.llm.known_providers import KNOWN
+from treadle.testing import AppServerHarness, RecordedRequest, ToolCall
 from wire_rules import check_request, wire_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.responses_wire]  # it chooses by itself
+pytestmark = [pytest.mark.anyio, pytest.mark.responses_wire]  # each names its APIs itself
 
 PIXEL: Final = "data:image/png;base64,AAAA"
-WIRES: Final = {"a": "responses", "b": "chat", "c": "anthropic", "d": "responses", "e": "anthropic"}
 # As long as the Responses API has them, and with letters that others do not take.
 CALL_ID: Final = "call.{}|" + "x" * 50
-
-
-def _harness(folder: Path) -> AppServerHarness:
-    harness = AppServerHarness(folder)
-    tables = [
-        f'[model_providers.{name}]\nbase_url = "{harness.model.base_url}"\nwire_api = "{wire}"\n'
-        for name, wire in WIRES.items()
-    ]
-    config = harness.home / "config.toml"
-    config.write_text(config.read_text() + "\n".join(tables))
-    return harness
-
-
-@asynccontextmanager
-async def _on(harness: AppServerHarness, thread: str | None, provider: str) -> AsyncIterator[tuple[HarnessClient, str]]:
-    """A thread on a server of its own: one that is loaded keeps its provider."""
-    async with asyncio.timeout(DEADLINE), harness.connect() as client:
-        given: dict[str, Any] = {"modelProvider": provider, "model": f"model-of-{WIRES[provider]}"}
-        if thread is None:
-            answer = await client.request("thread/start", given)
-        else:
-            answer = await client.request("thread/resume", {**given, "threadId": thread})
-        assert answer["modelProvider"] == provider
-        yield client, answer["thread"]["id"]
 
 
 def _enqueue(harness: AppServerHarness, provider: str, leg: int) -> None:
@@ -63,7 +39,7 @@ def _enqueue(harness: AppServerHarness, provider: str, leg: int) -> None:
 
 async def _leg(harness: AppServerHarness, thread: str | None, provider: str, leg: int) -> str:
     _enqueue(harness, provider, leg)
-    async with _on(harness, thread, provider) as (client, thread_id):
+    async with on(harness, thread, provider) as (client, thread_id):
         given = [{"type": "text", "text": f"question {leg}"}, {"type": "image", "url": PIXEL}]
         turn = (await client.request("turn/start", {"threadId": thread_id, "input": given}))["turn"]
         done = await client.turn_end(turn["id"])
@@ -94,7 +70,7 @@ def _check_meaning(request: RecordedRequest, legs: int) -> None:
 
 @pytest.mark.parametrize("way", ["abca", "acba", "bcab", "adad", "cecb", "abdcea"])
 async def test_a_thread_keeps_its_meaning_whoever_answers(tmp_path: Path, way: str) -> None:
-    with _harness(tmp_path) as harness:
+    with journey(tmp_path) as harness:
         thread = None
         for leg, provider in enumerate(way):
             thread = await _leg(harness, thread, provider, leg)
@@ -115,12 +91,11 @@ def _check_thoughts(request: RecordedRequest, way: str) -> None:
 
 
 async def test_a_fork_may_go_to_another_provider(tmp_path: Path) -> None:
-    with _harness(tmp_path) as harness:
+    with journey(tmp_path) as harness:
         thread = await _leg(harness, None, "a", 0)
         _enqueue(harness, "c", 1)
         async with asyncio.timeout(DEADLINE), harness.connect() as client:
-            given = {"threadId": thread, "modelProvider": "c", "model": "model-of-anthropic"}
-            fork = (await client.request("thread/fork", given))["thread"]["id"]
+            fork = (await client.request("thread/fork", {**at("c"), "threadId": thread}))["thread"]["id"]
             assert (await client.run_turn(fork, "question 1"))["turn"]["status"] == "completed"
         for request in harness.model.requests()[2:]:
             check_request(request)
@@ -129,10 +104,51 @@ async def test_a_fork_may_go_to_another_provider(tmp_path: Path) -> None:
 
 async def test_a_server_behind_another_url_is_another_provider(tmp_path: Path) -> None:
     """The same name in config.toml, but not the server that has encrypted the thoughts."""
-    with _harness(tmp_path) as harness:
+    with journey(tmp_path) as harness:
         thread = await _leg(harness, None, "a", 0)
         config = harness.home / "config.toml"
         config.write_text(config.read_text().replace("/v1", ""))
         await _leg(harness, thread, "a", 1)
         assert not any(sealed in harness.model.requests()[-1].body for sealed in _sealed(0))
         assert all(sealed in harness.model.requests()[-1].body for sealed in _sealed(1)[:1])
+
+
+# --- how it is asked for ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["thread/resume", "thread/fork"])
+async def test_another_provider_brings_its_own_model(tmp_path: Path, method: str) -> None:
+    """That of the old one is not known there."""
+    with journey(tmp_path) as harness:
+        config = harness.home / "config.toml"
+        config.write_text(config.read_text().replace('model = "mock-model"\n', "", 1))
+        thread = await _leg(harness, None, "a", 0)
+        async with asyncio.timeout(DEADLINE), harness.connect() as client:
+            given = {"threadId": thread, "modelProvider": "anthropic"}
+            answer = await client.request(method, given)
+            assert (answer["modelProvider"], answer["model"]) == ("anthropic", KNOWN["anthropic"].model)
+            assert answer["thread"]["modelProvider"] == "anthropic"
+
+
+@pytest.mark.parametrize("method", ["thread/resume", "thread/fork"])
+async def test_a_provider_that_is_not_there_is_refused(tmp_path: Path, method: str) -> None:
+    with journey(tmp_path) as harness:
+        thread = await _leg(harness, None, "a", 0)
+        async with asyncio.timeout(DEADLINE), harness.connect() as client:
+            with pytest.raises(RpcError, match=r"model provider `nope` not found"):
+                await client.request(method, {"threadId": thread, "modelProvider": "nope"})
+            answer = await client.request("thread/resume", {"threadId": thread})
+            assert (answer["modelProvider"], answer["model"]) == ("a", "model-of-responses")
+
+
+async def test_a_loaded_thread_keeps_its_provider(tmp_path: Path) -> None:
+    """The answer says so; a turn has no word for it."""
+    with journey(tmp_path) as harness:
+        _enqueue(harness, "a", 0)
+        harness.model.enqueue_assistant_message("more")
+        async with on(harness, None, "a") as (client, thread):
+            assert (await client.run_turn(thread, "question 0"))["turn"]["status"] == "completed"
+            answer = await client.request("thread/resume", {**at("c"), "threadId": thread})
+            assert (answer["modelProvider"], answer["model"]) == ("a", "model-of-responses")
+            assert (await client.run_turn(thread, "question 1", **at("c")))["turn"]["status"] == "completed"
+        assert {wire_of(request) for request in harness.model.requests()} == {"responses"}

@@ -12,10 +12,11 @@ import pytest
 from system.agent.order import check_thread
 from system.agent.scene import Json, Scene, failed, scene, shell
 from treadle.agent import sampling
+from treadle.llm import backoff
 from treadle.testing import Usage
 from treadle.testing.replies import item_events, message_events, message_item, stream
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_wire]
 
 CREATED: Json = {"type": "response.created", "response": {"id": "r"}}
 
@@ -37,39 +38,36 @@ def _with(kind: str, status: int | None) -> Json:
     return {kind: {"httpStatusCode": status}}
 
 
+# What the server says is told whichever API it speaks; over Responses in the sentence that Codex makes of it.
 HTTP = [
-    (400, "bad thing", "bad thing", "other"),
-    (401, {"error": {"message": "key?"}}, "status 401 Unauthorized: key?, url:", _with("httpConnectionFailed", 401)),
-    (503, {"error": {"message": "x"}}, "status 503 Service Unavailable: x, url:", _with("httpConnectionFailed", 503)),
-    (429, {"error": {"message": "slow"}}, "429 Too Many Requests: slow", _with("responseTooManyFailedAttempts", 429)),
-    (429, {"error": {"type": "usage_limit_reached"}}, "usage limit", "usageLimitExceeded"),
-    (500, {"error": {"message": "x"}}, "high demand", "internalServerError"),
-]  # fmt: skip
-
-
-@pytest.mark.responses_wire
-@pytest.mark.parametrize(("status", "body", "message", "info"), HTTP)
-async def test_an_http_status_fails_the_turn(tmp_path: Path, status: int, body: Any, message: str, info: Any) -> None:
-    async with scene(tmp_path) as stage:
-        stage.model.enqueue_error(status, body)
-        thread = await stage.start()
-        await _check_failure(stage, thread, message, info)
-
-
-STREAMS = [
-    (failed("server_error", "boom"), "stream disconnected before completion: boom", "other"),
-    (failed("context_length_exceeded", "x"), "context window", "contextWindowExceeded"),
-    (failed("insufficient_quota", "x"), "quota", "usageLimitExceeded"),
-    (
-        {"type": "response.incomplete", "response": {"incomplete_details": {"reason": "max_output_tokens"}}},
-        "Incomplete response returned, reason: max_output_tokens",
-        "other",
-    ),
-    (None, "stream disconnected before completion: stream closed before response.completed", "other"),
+    (400, {"message": "bad thing"}, "bad thing", "bad thing", "other"),
+    (401, {"message": "key?"}, "key?, url:", "status 401 Unauthorized: key?", _with("httpConnectionFailed", 401)),
+    (503, {"message": "x"}, "x, url:", "status 503 Service Unavailable: x", _with("httpConnectionFailed", 503)),
+    (429, {"message": "slow"}, "slow", "429 Too Many Requests: slow", _with("responseTooManyFailedAttempts", 429)),
+    (429, {"message": "pay", "code": "insufficient_quota"}, "no credit left", "quota", "usageLimitExceeded"),
+    (429, {"message": "pay", "type": "usage_limit_reached"}, "", "usage limit", "usageLimitExceeded"),
+    (500, {"message": "x"}, "HTTP 500", "high demand", "internalServerError"),
 ]
 
 
-@pytest.mark.responses_wire
+@pytest.mark.parametrize(("status", "error", "said", "as_codex", "info"), HTTP)
+async def test_an_http_status_fails_the_turn(
+    tmp_path: Path, status: int, error: Json, said: str, as_codex: str, info: Any
+) -> None:
+    async with scene(tmp_path) as stage:
+        stage.model.enqueue_error(status, {"error": error})
+        thread = await stage.start()
+        await _check_failure(stage, thread, as_codex if stage.harness.wire_api == "responses" else said, info)
+
+
+STREAMS = [
+    (failed("server_error", "boom"), "stream disconnected before completion: ", "other"),
+    (failed("context_length_exceeded", "x"), "context window", "contextWindowExceeded"),
+    (failed("insufficient_quota", "x"), "", "usageLimitExceeded"),
+    (None, "stream disconnected before completion: stream closed before ", "other"),
+]
+
+
 @pytest.mark.parametrize(("last", "message", "info"), STREAMS)
 async def test_a_stream_that_breaks_off_fails_the_turn(tmp_path: Path, last: Any, message: str, info: Any) -> None:
     async with scene(tmp_path) as stage:
@@ -83,6 +81,19 @@ async def test_a_stream_that_breaks_off_fails_the_turn(tmp_path: Path, last: Any
         broken, _ = await stage.read(thread)
         assert [item["type"] for item in broken["items"]] == ["userMessage"]
         assert "half a" not in str(stage.model.requests()[-1].json)
+
+
+@pytest.mark.parametrize("reason", ["max_output_tokens", "content_filter"])
+async def test_an_answer_that_stops_too_early_fails_the_turn_and_is_kept(tmp_path: Path, reason: str) -> None:
+    """The model has said it: it is shown, and it is in the next request."""
+    async with scene(tmp_path, provider={"stream_max_retries": 3}) as stage:
+        stopped = {"type": "response.incomplete", "response": {"incomplete_details": {"reason": reason}}}
+        item = message_item("msg_part", "half a", None)
+        stage.model.enqueue_sse([CREATED, *message_events(item, ["half a"]), stopped])
+        thread = await stage.start()
+        await _check_failure(stage, thread, "", "other")
+        assert len(stage.model.requests()) == 2, "to ask for the same again gives the same again"
+        assert stage.model.requests()[-1].input_texts("assistant") == ["half a"]
 
 
 async def _check_failure(stage: Scene, thread: str, message: str, info: Any) -> None:
@@ -140,7 +151,6 @@ async def test_retries_end(tmp_path: Path) -> None:
         await check_thread(stage, thread)
 
 
-@pytest.mark.responses_wire  # elsewhere a call counts only when the response is whole
 async def test_what_was_said_before_the_cut_is_kept(tmp_path: Path) -> None:
     """Items that were complete stay, calls are done once, and the next attempt knows of both."""
     async with scene(tmp_path, provider={"stream_max_retries": 1}) as stage:
@@ -149,15 +159,22 @@ async def test_what_was_said_before_the_cut_is_kept(tmp_path: Path) -> None:
         call["arguments"] = '{"cmd": "echo x >> seen; echo found", "login": false}'
         whole = stream("r", [*message_events(said, ["I look"]), *item_events(call, 1)], [said, call], None)
         stage.model.enqueue_sse(whole[:-1])
+        if not _calls_end_alone(stage):
+            stage.model.enqueue_function_call("exec_command", call["arguments"], call_id="c1")
         stage.model.enqueue_assistant_message("done")
         thread = await stage.start()
         assert (await stage.run(thread))["status"] == "completed"
-        second = stage.model.requests()[1]
-        assert second.input_texts("assistant") == ["I look"]
-        assert "found" in second.tool_outputs["c1"]
+        last = stage.model.requests()[-1]
+        assert last.input_texts("assistant") == ["I look"]
+        assert "found" in last.tool_outputs["c1"]
         assert (stage.workspace / "seen").read_text() == "x\n"
-        assert len(stage.model.requests()) == 2
+        assert stage.model.pending == 0
         await check_thread(stage, thread)
+
+
+def _calls_end_alone(stage: Scene) -> bool:
+    """In Chat Completions nothing says that a call is whole but the end of the response."""
+    return stage.harness.wire_api != "chat"
 
 
 async def test_a_steer_between_attempts_is_in_the_next_request_at_the_latest(tmp_path: Path) -> None:
@@ -173,18 +190,31 @@ async def test_a_steer_between_attempts_is_in_the_next_request_at_the_latest(tmp
         await check_thread(stage, thread)
 
 
-@pytest.mark.responses_wire
 async def test_the_provider_says_how_long_to_wait(tmp_path: Path, pauses: list[float | None]) -> None:
     async with scene(tmp_path, provider={"stream_max_retries": 2}) as stage:
-        stage.model.enqueue_error(503, {"error": {"message": "later"}}, {"Retry-After": "7"})
+        stage.model.enqueue_error(502, {"error": {"message": "later"}}, {"Retry-After": "7"})
         stage.model.enqueue_sse([CREATED, failed("rate_limit_exceeded", "Please try again in 1.5s.")])
         stage.model.enqueue_assistant_message("a")
         thread = await stage.start()
         assert (await stage.run(thread))["status"] == "completed"
-        assert pauses == [7.0, 1.5]
+        in_words = None if stage.harness.wire_api == "anthropic" else 1.5  # whose servers have no such words
+        assert pauses == [7.0, in_words]
 
 
-@pytest.mark.responses_wire
+@pytest.mark.every_wire
+@pytest.mark.parametrize("status", [500, 529])
+async def test_silent_retries_are_made_once_in_a_turn(
+    tmp_path: Path, pauses: list[float | None], monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(backoff, "FIRST_PAUSE_S", 0.001)
+    async with scene(tmp_path, provider={"request_max_retries": 3, "stream_max_retries": 4}) as stage:
+        for _ in range(20):
+            stage.model.enqueue_error(status, {"error": {"message": "not now"}})
+        assert (await stage.run(await stage.start()))["status"] == "failed"
+        assert len(stage.model.requests()) == 1 + 3 + 4
+        assert len(pauses) == 4
+
+
 async def test_too_many_requests_are_sent_again_when_the_provider_says(
     tmp_path: Path, pauses: list[float | None]
 ) -> None:
@@ -198,20 +228,26 @@ async def test_too_many_requests_are_sent_again_when_the_provider_says(
         assert pauses == [None, 0.25, 0.1]
         notices = [told["params"]["error"] for told in stage.client.told("error")]
         assert [notice["message"] for notice in notices] == [f"Reconnecting... {n}/3" for n in (1, 2, 3)]
-        assert notices[0]["additionalDetails"].endswith("429 Too Many Requests: slow down")
+        for notice, said in zip(notices, ("slow down", "slower", "slowest"), strict=True):
+            assert "429" in notice["additionalDetails"]
+            assert said in notice["additionalDetails"]
 
 
-@pytest.mark.responses_wire
 @pytest.mark.parametrize(
-    ("body", "headers", "says"),
+    ("body", "headers", "says", "info"),
     [
-        ({"error": {"message": "x", "code": "insufficient_quota"}}, {}, "quota"),
-        ({"error": {"message": "x", "type": "usage_limit_reached"}}, {"Retry-After": "1"}, "usage limit"),
-        ({"error": {"message": "slow down"}}, {"Retry-After": "3600"}, "slow down (the server asks to wait 3600 s)"),
+        ({"error": {"message": "x", "code": "insufficient_quota"}}, {}, "", "usageLimitExceeded"),
+        ({"error": {"message": "x", "type": "usage_limit_reached"}}, {"Retry-After": "1"}, "", "usageLimitExceeded"),
+        (
+            {"error": {"message": "slow down"}},
+            {"Retry-After": "3600"},
+            "slow down (the server asks to wait 3600 s)",
+            _with("responseTooManyFailedAttempts", 429),
+        ),
     ],
 )
 async def test_a_quota_or_a_long_wait_is_told_at_once(
-    tmp_path: Path, body: Json, headers: dict[str, str], says: str
+    tmp_path: Path, body: Json, headers: dict[str, str], says: str, info: Any
 ) -> None:
     async with scene(tmp_path, provider={"stream_max_retries": 3}) as stage:
         stage.model.enqueue_error(429, body, headers)
@@ -219,6 +255,7 @@ async def test_a_quota_or_a_long_wait_is_told_at_once(
         turn = await stage.run(thread)
         assert turn["status"] == "failed"
         assert says in turn["error"]["message"]
+        assert turn["error"]["codexErrorInfo"] == info
         assert len(stage.model.requests()) == 1
 
 
@@ -251,7 +288,6 @@ async def test_an_interrupt_ends_the_retries(tmp_path: Path, monkeypatch: pytest
         await check_thread(stage, thread)
 
 
-@pytest.mark.responses_wire  # elsewhere a call counts only when the response is whole
 async def test_a_final_failure_ends_calls_that_run(tmp_path: Path) -> None:
     async with scene(tmp_path) as stage:
         stage.model.enqueue_function_call(
@@ -262,7 +298,10 @@ async def test_a_final_failure_ends_calls_that_run(tmp_path: Path) -> None:
         async with asyncio.timeout(30):
             assert (await stage.run(thread))["status"] == "failed"
         assert (await stage.run(thread, "again"))["status"] == "completed"
-        assert "aborted" in stage.model.requests()[-1].tool_outputs["c1"]
+        if _calls_end_alone(stage):
+            assert "aborted" in stage.model.requests()[-1].tool_outputs["c1"]
+        else:
+            assert stage.model.requests()[-1].tool_outputs == {}, "it was never called"
         assert len(stage.server.threads.find(thread).sessions) == 0
         await check_thread(stage, thread)
 

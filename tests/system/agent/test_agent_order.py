@@ -174,7 +174,10 @@ def _call_item(number: int, kind: str) -> Json:
 
 def _failure(end: str) -> Json:
     if end == "incomplete":
-        return {"type": "response.incomplete", "response": {"id": "r", "incomplete_details": {"reason": "length"}}}
+        return {
+            "type": "response.incomplete",
+            "response": {"id": "r", "incomplete_details": {"reason": "max_output_tokens"}},
+        }
     code = "server_error" if end == "server_error" else "context_length_exceeded"
     return {"type": "response.failed", "response": {"id": "r", "error": {"code": code, "message": "no"}}}
 

@@ -17,7 +17,7 @@ from treadle.execution.files.pinned import PinnedFiles
 from treadle.execution.sandbox.policy import Policy, Rule
 from treadle.testing import ToolCall
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_wire]
 
 ASKED = "item/fileChange/requestApproval"
 CONFINED: Json = {"type": "workspaceWrite", "excludeSlashTmp": True, "excludeTmpdirEnvVar": True}

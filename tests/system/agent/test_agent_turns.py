@@ -19,6 +19,7 @@ from treadle.agent.inputs import model_items
 from treadle.errors import RpcError
 from treadle.protocol.app.inputs import UserInput
 from treadle.testing import ToolCall
+from wire_rules import check_request
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_wire]
 
@@ -200,7 +201,7 @@ async def test_interrupt_in_the_middle_of_a_message(tmp_path: Path) -> None:
 
 async def test_interrupt_right_after_the_start(tmp_path: Path) -> None:
     async with scene(tmp_path) as stage:
-        stage.model.enqueue_assistant_message("later")
+        stage.model.enqueue_assistant_message("later", gate=gate())
         thread = await stage.start()
         turn = await stage.begin(thread, "hello")
         await stage.interrupt(thread, turn)
@@ -401,7 +402,6 @@ async def test_a_turn_that_waits_for_a_shell_command_is_still_active(tmp_path: P
 # --- settings and requests -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.responses_wire
 async def test_output_schema_is_for_one_turn(tmp_path: Path) -> None:
     async with scene(tmp_path) as stage:
         schema = {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": False}
@@ -410,11 +410,7 @@ async def test_output_schema_is_for_one_turn(tmp_path: Path) -> None:
         thread = await stage.start()
         await stage.run(thread, outputSchema=schema)
         await stage.run(thread)
-        first, second = (request.json for request in stage.model.requests())
-        assert first["text"]["format"]["type"] == "json_schema"
-        assert first["text"]["format"]["schema"] == schema
-        assert first["text"]["format"]["strict"] is True
-        assert "format" not in second.get("text", {})
+        assert [request.output_schema for request in stage.model.requests()] == [schema, None]
 
 
 async def test_settings_of_a_turn_stay(tmp_path: Path) -> None:
@@ -436,10 +432,11 @@ async def test_settings_of_a_turn_stay(tmp_path: Path) -> None:
         await stage.run(thread, **changes)
         await stage.run(thread)
         assert len(stage.client.told("thread/settings/updated")) == 1
-        second = stage.model.requests()[1].json
-        assert second["model"] == "other-model"
-        if stage.harness.wire_api == "responses":
-            assert second["reasoning"] == {"effort": "high", "summary": "detailed"}
+        second = stage.model.requests()[1]
+        assert second.json["model"] == "other-model"
+        assert second.reasoning_effort == "high"
+        if stage.harness.wire_api == "responses":  # the others know no such degrees
+            assert second.json["reasoning"]["summary"] == "detailed"
         resumed = await stage.client.request("thread/resume", {"threadId": thread})
         assert resumed["model"] == "other-model"
         assert resumed["reasoningEffort"] == "high"
@@ -473,23 +470,34 @@ async def test_requests_leave_in_the_order_of_their_turns(tmp_path: Path, monkey
     assert list(dict.fromkeys(left)) == list(range(1, 31))
 
 
-@pytest.mark.responses_wire
-async def test_a_request_has_the_shape_of_the_responses_api(tmp_path: Path) -> None:
+async def test_a_request_says_whose_it_is_and_what_can_be_called(tmp_path: Path) -> None:
     async with scene(tmp_path) as stage:
         stage.model.enqueue_assistant_message("a")
         thread = await stage.start()
         await stage.run(thread)
         request = stage.model.single_request()
-        assert request.json["tool_choice"] == "auto"
-        assert request.json["store"] is False
+        check_request(request)
         assert request.json["stream"] is True
-        assert request.json["include"] == ["reasoning.encrypted_content"]
-        assert request.json["prompt_cache_key"] == thread
-        assert request.json["parallel_tool_calls"] is True
         assert request.header("thread-id") == thread
         assert request.header("originator") == "test"
         assert request.header("accept") == "text/event-stream"
         assert {"exec_command", "write_stdin", "update_plan", "view_image"} <= set(request.tool_names)
+
+
+@pytest.mark.responses_wire  # members that no other API has
+async def test_a_request_has_the_shape_of_the_responses_api(tmp_path: Path) -> None:
+    async with scene(tmp_path) as stage:
+        stage.model.enqueue_assistant_message("a")
+        thread = await stage.start()
+        await stage.run(thread, outputSchema={"type": "object", "properties": {}})
+        request = stage.model.single_request()
+        assert request.json["text"]["format"]["type"] == "json_schema"
+        assert request.json["text"]["format"]["strict"] is True
+        assert request.json["tool_choice"] == "auto"
+        assert request.json["store"] is False
+        assert request.json["include"] == ["reasoning.encrypted_content"]
+        assert request.json["prompt_cache_key"] == thread
+        assert request.json["parallel_tool_calls"] is True
 
 
 async def test_calls_of_one_response_run_side_by_side(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from treadle.agent.error_info import error_info, retry_info
 from treadle.llm import ErrorKind, ModelError
 from treadle.llm.failure import http_failure
-from treadle.llm.wire_api import HttpFailure
+from treadle.llm.model import HttpFailure
 from treadle.protocol.app.base import encode
 from treadle.protocol.app.turn_errors import TurnError
 

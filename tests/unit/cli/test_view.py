@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from msgspec import structs
 
 from treadle.cli.command_view import HEAD, MAX_LINE, TAIL
 from treadle.cli.view import DIFF_HEAD, DIFF_TAIL, View
+from treadle.config.model_choice import ModelChoice
 from treadle.protocol.app.actions import AddPatchChangeKind, FileUpdateChange
 from treadle.protocol.app.item_notifications import (
     AgentMessageDeltaNotification,
@@ -221,3 +223,18 @@ def test_what_a_turn_cost_is_shown_with_its_tokens() -> None:
     assert end(0.0123, 0.0123) == "7 tokens in, 3 out · $0.0123 · 1.5 s"
     assert end(0.01, 0.5) == "7 tokens in, 3 out · $0.0100 ($0.5000 with the turns before) · 1.5 s"
     assert end(0.01, None) == "7 tokens in, 3 out · $0.0100 · 1.5 s"
+
+
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        (ModelChoice("m", "openai", "OPENAI_API_KEY is set"), "m (openai, because OPENAI_API_KEY is set)"),
+        (ModelChoice("m", "anthropic", "ANTHROPIC_API_KEY is set"), "m (openai)"),  # the thread had another before
+        (None, "m (openai)"),
+    ],
+)
+def test_the_first_line_says_which_model_is_asked_and_why(choice: ModelChoice | None, said: str) -> None:
+    stage = Stage(choice=choice)
+    there = {"sandbox": SimpleNamespace(type="readOnly"), "thread": SimpleNamespace(id="t"), "cwd": "/w"}
+    stage.view.started(SimpleNamespace(model="m", model_provider="openai", **there))
+    assert stage.lines[0] == f"model    {said}"

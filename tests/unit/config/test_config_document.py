@@ -148,4 +148,5 @@ def test_the_view_names_the_origin_of_each_value(tmp_path: Path) -> None:
     assert isinstance(view.layers, tuple)
     assert [layer.config.get("model") for layer in view.layers] == ["b", "a"]
     assert b'"d":"1979-05-27"' in encode(view)
+    assert view.config["model_provider_reason"] == "the environment variable TREADLE_MODEL_PROVIDER names it"
     assert config_view(config, document).layers is None

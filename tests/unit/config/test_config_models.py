@@ -105,7 +105,7 @@ def test_facts_of_any_model() -> None:
     ("model", "window"),
     [
         ("gpt-6.1-sol", 272_000),  # it could read more, at twice the price
-        ("gpt-5.4-mini", 400_000),
+        ("gpt-5.4-mini", 272_000),  # the rest of its 400,000 is for the answer
         ("claude-opus-5-5", 1_000_000),
         ("anthropic/claude-haiku-4.5", 200_000),
         ("claude-haiku-5-5", 100_000),

@@ -15,10 +15,10 @@ from treadle.llm.anthropic.body import encode_body
 from treadle.llm.anthropic.messages import GO_ON, OPENING, UNANSWERED, call_item_id
 from treadle.llm.anthropic.quirks import AS_BUDGET, NO_CACHE, NO_THINKING, NO_THOUGHTS, SCHEMA_AS_TEXT, other_way
 from treadle.llm.anthropic.seal import Seal
-from treadle.llm.model import ModelRequest
+from treadle.llm.model import HttpFailure, ModelRequest
 from treadle.llm.provider import read_provider
 from treadle.llm.responses.body import encode_body as encode_responses
-from treadle.llm.wire_api import Asking, HttpFailure
+from treadle.llm.wire_api import Asking
 from treadle.tools.specs import tool_specs
 
 Json = dict[str, Any]
@@ -295,6 +295,8 @@ def test_a_budget_is_not_given_in_the_middle_of_calls_that_no_thought_led_to() -
 def test_an_answer_may_be_limited() -> None:
     told: Json = {"model": "claude-sonnet-4-5", "reasoning_effort": "high"}
     assert body(said("x"), **told)["max_tokens"] == 64_000
+    for model, most in [("claude-opus-4-6", 128_000), ("claude-new-9", 64_000), ("claude-3-5-haiku", 8_192)]:
+        assert body(said("x"), model=model)["max_tokens"] == most
     short = body(said("x"), max_output_tokens=3_000, **told)
     assert (short["max_tokens"], short["thinking"]["budget_tokens"]) == (3_000, 1_976)
     assert "thinking" not in body(said("x"), max_output_tokens=2_000, **told)

@@ -9,9 +9,8 @@ import pytest
 
 from treadle.llm.anthropic import key_header
 from treadle.llm.anthropic.failure import http_failure, seconds_to_reset
-from treadle.llm.model import ModelError
+from treadle.llm.model import HttpFailure, ModelError
 from treadle.llm.provider import endpoint, read_provider
-from treadle.llm.wire_api import HttpFailure
 
 DATE = "Sun, 15 Nov 2026 12:00:00 GMT"
 

@@ -11,6 +11,7 @@ import pytest
 
 from chat_wire import chunk, frames, text_frames
 from model_server import DEADLINE, ModelServer, Reply, chunked, close_delimited, model_server, status
+from treadle.llm import client
 from treadle.llm.client import ProviderModel
 from treadle.llm.items import MessageItem
 from treadle.llm.model import Completed, ItemDone, ModelError, ModelEvent, ModelRequest
@@ -105,6 +106,67 @@ async def test_an_error_as_a_body_with_status_200(server: ModelServer, model: Pr
     server.play(status(200, json.dumps({"error": {"message": "worker died"}}, indent=1)))
     with pytest.raises(ModelError, match="worker died"):
         await collect(model)
+
+
+async def test_a_refusal_inside_of_a_response_teaches_the_same(server: ModelServer, model: ProviderModel) -> None:
+    in_a_stream = chunked([frames({"error": {"message": "stream_options is unknown", "code": 400}})])
+    as_a_body = status(200, json.dumps({"error": {"message": "reasoning_effort is unknown"}}))
+    server.play(in_a_stream, as_a_body, HELLO, HELLO)
+    assert [text_of(await collect(model)) for _ in range(2)] == ["hello", "hello"]
+    keys = [asked.body.keys() & {"stream_options", "reasoning_effort"} for asked in server.asked]
+    assert keys == [{"stream_options", "reasoning_effort"}, {"reasoning_effort"}, set(), set()]
+    assert not model.is_busy
+
+
+async def test_what_did_not_help_inside_of_a_response_is_forgotten(server: ModelServer, model: ProviderModel) -> None:
+    refused = chunked([frames({"error": {"message": "stream_options no"}})])
+    server.play(refused, refused, HELLO)
+    with pytest.raises(ModelError, match="stream_options no") as caught:
+        await collect(model)
+    assert caught.value.answer is None
+    await collect(model)
+    assert ["stream_options" in asked.body for asked in server.asked] == [True, False, True]
+
+
+async def test_an_answer_that_has_begun_is_not_asked_for_otherwise(server: ModelServer, model: ProviderModel) -> None:
+    begun = frames(chunk({"content": "hel"}), {"error": {"message": "stream_options is unknown"}})
+    server.play(chunked([begun]), HELLO)
+    with pytest.raises(ModelError, match="stream_options"):
+        await collect(model)
+    assert len(server.asked) == 1
+
+
+LAST_WORDS = [
+    [chunk({}, "stop")],
+    [chunk({}, "stop"), {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}],
+]
+
+
+@pytest.mark.parametrize("last", LAST_WORDS, ids=["no usage", "usage"])
+async def test_a_server_that_never_says_that_it_is_done(
+    server: ModelServer, model: ProviderModel, monkeypatch: pytest.MonkeyPatch, last: list[Any]
+) -> None:
+    monkeypatch.setattr(client, "LAST_WORDS_S", 0.1)
+    server.play(chunked([frames(chunk({"content": "hello"}), *last, done=False)], ended=False, then="hang"))
+    events = await collect(model)
+    assert text_of(events) == "hello"
+    assert isinstance(events[-1], Completed)
+    assert (events[-1].usage is not None) is (len(last) == 2)
+
+
+async def test_before_the_finish_reason_a_silence_is_none_of_that(
+    server: ModelServer, model: ProviderModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that begins after one takes it back."""
+    monkeypatch.setattr(client, "LAST_WORDS_S", 0.05)
+    call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": "{"}}
+    pieces = [frames(chunk({}, "stop"), chunk({"tool_calls": [call]}), done=False)]
+    server.play(chunked(pieces, ended=False, then="hang"))
+    task = asyncio.create_task(collect(model))
+    await asyncio.wait([task], timeout=0.3)
+    assert not task.done()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_a_connection_that_breaks_after_the_finish_reason_did_no_harm(

@@ -9,7 +9,8 @@ import pytest
 
 from treadle.llm.chat import WIRE_API
 from treadle.llm.chat import quirks as q
-from treadle.llm.wire_api import HttpFailure
+from treadle.llm.chat.failure import read_error, stream_failure
+from treadle.llm.model import HttpFailure
 
 
 def failure(status: int, body: Any, retry_after_s: float | None = None) -> HttpFailure:
@@ -170,3 +171,8 @@ def test_a_place_in_the_body_is_read() -> None:
 def test_a_template_that_fails_is_not_asked_again_as_it_was() -> None:
     error = WIRE_API.failure(failure(500, {"error": {"message": "Jinja Exception: roles must alternate"}}))
     assert not error.retryable
+
+
+def test_a_rate_limit_inside_of_a_stream_says_how_long_to_wait() -> None:
+    said = read_error(json.dumps({"error": {"message": "Please try again in 2.5s.", "code": 429}}))
+    assert stream_failure(said).retry_after_s == 2.5

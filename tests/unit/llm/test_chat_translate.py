@@ -458,6 +458,9 @@ def test_usage_of_many_kinds(usage: Json, expected: TokenUsage | None) -> None:
         (b'{"error": {"message": "worker died"}}', "worker died", "server_failed", True),
         (b'\n {\n "detail": "worker died"\n}', "worker died", "server_failed", True),
         (b'{"error": {"message": "no such key", "code": 401}}', "no such key", "unauthorized", False),
+        (frames({"error": {"message": "not you", "code": "403"}}), "not you", "forbidden", False),
+        (frames({"error": {"message": "slower", "code": 429}}), "slower", "rate_limited", True),
+        (frames({"error": {"message": "full", "code": 529}}), "full", "overloaded", True),
         (b"<html>hello</html>", "stream disconnected", "cut", True),
     ],
 )

@@ -96,6 +96,43 @@ async def test_a_refusal_of_one_holds_up_all(server: ModelServer) -> None:
     await model.close()
 
 
+@pytest.mark.parametrize("code", [503, 529])
+async def test_a_busy_server_that_says_how_long_holds_up_all(server: ModelServer, code: int) -> None:
+    server.play(status(code, "", "Retry-After: 0.7"), TEXT, TEXT)
+    model = model_at(server)
+    told: list[Waiting] = []
+    first = asyncio.ensure_future(collect(model, request("a", on_wait=told.append)))
+    await waiting(model, 1)
+    second = asyncio.ensure_future(collect(model, request("b")))
+    await waiting(model, 2)
+    await asyncio.gather(first, second)
+    assert [asked.body["model"] for asked in server.asked] == ["a", "a", "b"]
+    assert f"HTTP {code}" in told[0].why
+    await model.close()
+
+
+@pytest.mark.parametrize(
+    "reply", [status(503, ""), status(529, "", "Retry-After: 3600"), status(500, "", "Retry-After: 9")]
+)
+async def test_another_failure_is_the_matter_of_one_request(server: ModelServer, reply: Reply) -> None:
+    server.play(reply, TEXT)
+    model = model_at(server, request_max_retries=0)
+    with pytest.raises(ModelError):
+        await collect(model, request("a"))
+    assert isinstance((await collect(model, request("b")))[-1], Completed)
+    await model.close()
+
+
+async def test_one_that_is_retried_is_sent_once(server: ModelServer) -> None:
+    server.play(status(529, ""), status(529, ""), TEXT)
+    model = model_at(server, request_max_retries=4)
+    with pytest.raises(ModelError) as caught:
+        await collect(model, request(retried=True))
+    assert caught.value.retryable
+    assert len(server.asked) == 1
+    await model.close()
+
+
 @pytest.mark.parametrize(
     "reply", [status(429, '{"error": {"code": "insufficient_quota"}}'), status(429, "", "Retry-After: 3600")]
 )

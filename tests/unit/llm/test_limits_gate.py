@@ -113,7 +113,7 @@ def _do(world: World, waiting: list[Place], step: tuple[str, Any, Any]) -> None:
             case "end":
                 world.end(place)
             case "used":
-                world.gate.used(place, second, second, world.now)
+                world.gate.used(place, second, second, 1, world.now)
             case "refuse":
                 world.refuse(place, second)
                 waiting.append(place)
@@ -257,11 +257,11 @@ def test_an_estimate_is_corrected_by_what_was_used() -> None:
     first = world.join(tokens=90)
     second = world.join(tokens=50)
     assert second.waits
-    world.gate.used(first, 30, 30, world.now)
+    world.gate.used(first, 30, 30, 1, world.now)
     assert world.advance() == [second]
     third = world.join(tokens=20)
     assert world.running[-1] is third
-    world.gate.used(second, 80, 80, world.now)
+    world.gate.used(second, 80, 80, 1, world.now)
     assert world.join(tokens=0).waits
 
 
@@ -269,7 +269,7 @@ def test_what_was_used_after_its_minute_counts_for_the_next() -> None:
     world = World(Limits(tokens_per_minute=100))
     first = world.join(tokens=10)
     world.later(MINUTE_S + 1)
-    world.gate.used(first, 110, 110, world.now)
+    world.gate.used(first, 110, 110, 1, world.now)
     assert world.join(tokens=1).waits
     assert len(world.later(MINUTE_S)) == 1
 
@@ -380,10 +380,23 @@ def test_requests_that_the_server_has_not_seen_are_taken_off() -> None:
 def test_tokens_from_a_cache_are_not_what_servers_count() -> None:
     world = World()
     for _ in range(40):
-        world.gate.used(world.gate.pass_by("a", 1000, world.now), 1000, 100, world.now)
+        world.gate.used(world.gate.pass_by("a", 1000, world.now), 1000, 100, 1, world.now)
     first = world.gate.pass_by("a", 1000, world.now)
     world.gate.tell(first, [Told("t", "tokens", 10_000, 250, 60.0)], world.now)
     assert [world.join(tokens=1000).waits for _ in range(3)] == [False, False, True]
+
+
+def test_output_tokens_are_taken_to_be_as_many_as_lately() -> None:
+    world = World()
+    for _ in range(40):
+        world.gate.used(world.gate.pass_by("a", 10_000, world.now), 10_000, 10_000, 100, world.now)
+    first = world.gate.pass_by("a", 10_000, world.now)
+    world.gate.tell(first, [Told("o", "output tokens", 1000, 250, 75.0)], world.now)
+    assert [world.join(tokens=10_000).waits for _ in range(3)] == [False, False, True]
+    hold = world.gate.hold(world.now)
+    assert hold is not None
+    assert "output tokens" in hold.why
+    assert len(world.later(5.1)) == 1  # ten a second come back, and fifty were missing
 
 
 def test_more_than_the_whole_limit_goes_when_it_is_whole() -> None:

@@ -40,12 +40,15 @@ def test_anthropic_dates_are_compared_with_the_clock_of_the_server(date: dict[st
     }
     [told] = read_limits(headers, NOW)
     assert told == Told("anthropic-ratelimit-input-tokens-remaining", "tokens", 40000, 0, seconds)
+    written = {name.replace("input", "output"): value for name, value in headers.items()}
+    [told] = read_limits(written, NOW)
+    assert told == Told("anthropic-ratelimit-output-tokens-remaining", "output tokens", 40000, 0, seconds)
 
 
 NAMES = [
     f"{family}-{unit}-{what}" if family.startswith("a") else f"{family}-{what}-{unit}"
     for family in ("x-ratelimit", "anthropic-ratelimit")
-    for unit in ("requests", "tokens")
+    for unit in ("requests", "tokens", "input-tokens", "output-tokens")
     for what in ("limit", "remaining", "reset")
 ]
 

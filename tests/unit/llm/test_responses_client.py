@@ -183,7 +183,7 @@ async def test_statuses_as_recorded(
 
 async def test_silent_retries_of_a_failing_server(server: ModelServer) -> None:
     server.play(
-        status(500, ""), status(503, "", "Retry-After: 3"), Reply([], "close"), chunked(sse(*text_events("ok")))
+        status(500, ""), status(502, "", "Retry-After: 3"), Reply([], "close"), chunked(sse(*text_events("ok")))
     )
     pauses = Pauses()
     model = model_at(server, pauses, request_max_retries=3)

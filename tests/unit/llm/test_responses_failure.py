@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from treadle.llm.backoff import MAX_PAUSE_S, pause
 from treadle.llm.failure import MAX_TEXT, http_failure, retry_after
-from treadle.llm.model import MAX_ASKED_S, ErrorKind, ModelError
+from treadle.llm.model import MAX_ASKED_S, ErrorKind, HttpFailure, ModelError
 from treadle.llm.responses.translate import Translator
 from treadle.llm.sse import SseEvent
-from treadle.llm.wire_api import HttpFailure
 
 NOW = 1_792_567_660.0  # Wed, 21 Oct 2026 07:27:40 GMT
 URL = "http://127.0.0.1:1/v1/responses"

@@ -168,7 +168,11 @@ def test_token_counts(model: MockModel, other: str) -> None:
 
 @pytest.mark.parametrize(
     ("reason", "chat", "anthropic"),
-    [("max_output_tokens", "length", "max_tokens"), ("content_filter", "content_filter", "refusal")],
+    [
+        ("max_output_tokens", "length", "max_tokens"),
+        ("content_filter", "content_filter", "refusal"),
+        ("some_other", "length", "max_tokens"),
+    ],
 )
 def test_an_incomplete_response(model: MockModel, reason: str, chat: str, anthropic: str) -> None:
     cut = {"type": "response.incomplete", "response": {"id": "r", "incomplete_details": {"reason": reason}}}

@@ -65,3 +65,21 @@ def test_a_string_is_a_user_message() -> None:
 def test_a_body_that_is_no_object(body: bytes) -> None:
     with pytest.raises(ValueError):
         _ = RecordedRequest("POST", "/", {}, body).json
+
+
+ASKED = {
+    "/v1/responses": {"reasoning": {"effort": "high"}, "text": {"format": {"schema": {"type": "object"}}}},
+    "/v1/chat/completions": {
+        "reasoning_effort": "high",
+        "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "object"}}},
+    },
+    "/v1/messages": {"output_config": {"effort": "high", "format": {"schema": {"type": "object"}}}},
+}
+
+
+@pytest.mark.parametrize("path", ASKED)
+def test_what_is_asked_for_beside_the_conversation(path: str) -> None:
+    asked = RecordedRequest("POST", path, {}, json.dumps(ASKED[path]).encode())
+    assert (asked.reasoning_effort, asked.output_schema) == ("high", {"type": "object"})
+    bare = RecordedRequest("POST", path, {}, b'{"text": 7}')
+    assert (bare.reasoning_effort, bare.output_schema) == (None, None)

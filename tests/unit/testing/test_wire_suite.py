@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from contract.wire_plays import DIALECTS, Answer, Call, Dialect
-from treadle.llm.model import Completed, ItemDone, ModelError, ModelRequest
+from treadle.llm.model import Completed, HttpFailure, ItemDone, ModelError, ModelRequest
 from treadle.llm.responses import WIRE_API, Translator
 from treadle.llm.sse import SseEvent
-from treadle.llm.wire_api import HttpFailure, WireApi
+from treadle.llm.wire_api import WireApi
 from treadle.llm.wire_apis import find_wire_api
 from treadle.testing import check_wire_api
 

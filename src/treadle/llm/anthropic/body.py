@@ -16,7 +16,7 @@ from treadle.llm.anthropic.blocks import CacheControl, Image, RedactedThought, T
 from treadle.llm.anthropic.messages import History, Message, read_history
 from treadle.llm.anthropic.names import Named, ToolNames, tool_names
 from treadle.llm.anthropic.quirks import AS_BUDGET, NO_CACHE, NO_THINKING, NO_THOUGHTS, SCHEMA_AS_TEXT
-from treadle.llm.anthropic.traits import Thinking, Traits, traits_of
+from treadle.llm.anthropic.traits import Thinking, Traits, output_limit, traits_of
 from treadle.llm.model import JsonObject, ModelRequest
 from treadle.llm.wire_api import Asking
 
@@ -82,6 +82,7 @@ def encode_body(request: ModelRequest, asking: Asking) -> bytes:
     """JSON for `POST …/messages`."""
     quirks = asking.quirks
     traits = traits_of(request.model)
+    limit = request.max_output_tokens or output_limit(request.model)
     names = tool_names(request.tools)
     history = read_history(request.input, request.model, names, thoughts=NO_THOUGHTS not in quirks)
     if request.instructions and request.instructions.strip():
@@ -94,12 +95,12 @@ def encode_body(request: ModelRequest, asking: Asking) -> bytes:
     kind = _thinking_kind(traits, request, history, quirks)
     body = _Body(
         model=request.model,
-        max_tokens=request.max_output_tokens or traits.max_output,
+        max_tokens=limit,
         stream=True,
         system=history.system,
         tools=tools or _tools_of(history),
         tool_choice=_tool_choice(request, history, tools),
-        thinking=_thinking(kind, traits, request),
+        thinking=_thinking(kind, traits, request, limit),
         output_config=_output_config(kind, traits, request, schema),
         messages=history.messages,
     )
@@ -181,10 +182,10 @@ def _may_think(messages: list[Message]) -> bool:
     return first is None or isinstance(first.content[0], Thought | RedactedThought)
 
 
-def _thinking(kind: Thinking, traits: Traits, request: ModelRequest) -> _Thinking | None:
+def _thinking(kind: Thinking, traits: Traits, request: ModelRequest, limit: int) -> _Thinking | None:
     if kind == "budget":
         budget = _BUDGETS.get(request.reasoning_effort or "", _BUDGETS["medium"])
-        most = (request.max_output_tokens or traits.max_output) - _ROOM_TO_ANSWER
+        most = limit - _ROOM_TO_ANSWER
         return _Thinking(type="enabled", budget_tokens=min(budget, most)) if most >= _LEAST_BUDGET else None
     if kind != "adaptive":
         return None

@@ -12,9 +12,8 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from treadle.llm.failure import MAX_TEXT, cut
-from treadle.llm.model import ErrorKind, ModelError
-from treadle.llm.wire_api import HttpFailure
+from treadle.llm.failure import CONTEXT, MAX_TEXT, cut, told_wait
+from treadle.llm.model import ErrorKind, HttpFailure, ModelError
 
 _TOO_LONG: Final = re.compile(
     r"prompt is too long|exceed context limit|context window|too many total text bytes", re.IGNORECASE
@@ -22,7 +21,6 @@ _TOO_LONG: Final = re.compile(
 _NO_MONEY: Final = re.compile(r"credit balance is too low", re.IGNORECASE)
 _NO_MODEL: Final = re.compile(r"^model\b", re.IGNORECASE)
 
-_CONTEXT: Final = "the conversation is longer than the model's context window. Compact the thread, or start a new one."
 _LIMITS: Final = ("requests", "tokens", "input-tokens", "output-tokens")
 
 
@@ -51,7 +49,7 @@ _MEANINGS: Final = {
     "not_found_error": _Meaning("not_found", "there is no such thing at the provider; look at model and base_url"),
     "model_not_found": _Meaning("not_found", "the provider has no such model, or the key may not use it"),
     "request_too_large": _Meaning("context_too_long", "the request is larger than the provider takes"),
-    "context_length": _Meaning("context_too_long", _CONTEXT),
+    "context_length": _Meaning("context_too_long", CONTEXT),
     "rate_limit_error": _Meaning("rate_limited", "the rate limit of this key is reached", retryable=True),
     "timeout_error": _Meaning("server_failed", "the model server took too long", retryable=True),
     "api_error": _Meaning("server_failed", "the model server failed", retryable=True),
@@ -81,8 +79,9 @@ def http_failure(failure: HttpFailure) -> ModelError:
     # The same words mean other things from a proxy in between: what it is told to repeat, is repeated.
     retryable = meaning.retryable or status >= 500
     where = f"HTTP {status}{f', request {request_id}' if request_id else ''}"
+    said = (error.message[:MAX_TEXT] or "no text") + told_wait(asked_s)
     return ModelError(
-        f"{meaning.says} ({where}): {error.message[:MAX_TEXT] or 'no text'}, url: {failure.url}",
+        f"{meaning.says} ({where}): {said}, url: {failure.url}",
         kind=meaning.kind,
         http_status=status,
         retryable=retryable,
@@ -106,13 +105,15 @@ def stopped(reason: str, explanation: str | None = None) -> ModelError | None:
         case "max_tokens":
             return ModelError(
                 "the answer is not complete: it reached the most tokens that this model may write in one response. "
-                "Ask for less at a time."
+                'Ask for less at a time, or set a higher output_limit in [models."NAME"] of config.toml.',
+                kind="incomplete",
             )
         case "model_context_window_exceeded":
-            return ModelError(_CONTEXT, kind="context_too_long")
+            return ModelError(CONTEXT, kind="context_too_long")
         case "refusal":
             why = f": {explanation[:MAX_TEXT]}" if explanation else ""
-            return ModelError(f"the model refused to answer{why}. Say it in other words, or use another model.")
+            words = f"the model refused to answer{why}. Say it in other words, or use another model."
+            return ModelError(words, kind="incomplete")
     return None
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from treadle.llm.wire_api import HttpFailure
+from treadle.llm.model import HttpFailure
 
 AS_BUDGET: Final = "thinking is told as a budget"
 NO_THINKING: Final = "thinking is not told"

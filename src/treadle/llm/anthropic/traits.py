@@ -7,6 +7,8 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
+from treadle.llm.catalogue import known_model
+
 Thinking: TypeAlias = Literal["adaptive", "budget", "never", "unknown"]
 
 _VERSION: Final = re.compile(r"claude-(?:[a-z]+-)?(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
@@ -19,7 +21,7 @@ class Traits(Struct, frozen=True):
     """Of one model.
 
     Args:
-        max_output: Most tokens that it writes, thoughts included.
+        max_output: Most tokens of an answer, thoughts included, where the catalogue does not know.
         thinking: How it is told to think: as it sees fit, within a budget, or not at all.
         schemas: Whether it can be held to a JSON schema.
         xhigh: Whether it knows this effort.
@@ -31,13 +33,15 @@ class Traits(Struct, frozen=True):
     xhigh: bool = False
 
 
-_NEWEST: Final = Traits(128_000, "adaptive", xhigh=True)
+# What each of them since 4.5 can write.
+_SINCE_4_5: Final = 64_000
+_NEWEST: Final = Traits(_SINCE_4_5, "adaptive", xhigh=True)
 _UNKNOWN: Final = Traits(_UNKNOWN_OUTPUT, "unknown")
 # From which version on: the first that is not newer than the model's holds.
 _BY_VERSION: Final = (
     ((4, 7), _NEWEST),
-    ((4, 6), Traits(128_000, "adaptive")),
-    ((4, 5), Traits(64_000, "budget")),
+    ((4, 6), Traits(_SINCE_4_5, "adaptive")),
+    ((4, 5), Traits(_SINCE_4_5, "budget")),
     # Before 4.5 the sum of prompt and `max_tokens` must fit into the context: all they can write would leave no room.
     ((3, 7), Traits(32_000, "budget", schemas=False)),
     ((3, 5), Traits(8_192, "never", schemas=False)),
@@ -54,3 +58,8 @@ def traits_of(model: str) -> Traits:
         return _NEWEST
     version = int(found[1]), int(found[2] or 0)
     return next(traits for since, traits in _BY_VERSION if version >= since)
+
+
+def output_limit(model: str) -> int:
+    """Most tokens of an answer, thoughts included: the API wants it said in every request."""
+    return known_model(model).output_limit or traits_of(model).max_output

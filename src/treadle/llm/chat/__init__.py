@@ -19,4 +19,5 @@ WIRE_API: Final = WireApi(
     translator=Translator,
     failure=chat_failure,
     other_way=other_way,
+    may_end=lambda translator: translator.may_end,
 )

@@ -12,9 +12,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from treadle.llm.failure import CONTEXT, MAX_TEXT, ErrorDetail, failed, http_failure
-from treadle.llm.model import ErrorKind, ModelError
-from treadle.llm.wire_api import HttpFailure
+from treadle.llm.failure import CONTEXT, MAX_TEXT, ErrorDetail, failed, http_failure, kind_of
+from treadle.llm.model import HttpFailure, ModelError
 
 _TOO_LONG: Final = re.compile(
     r"context_length_exceeded|exceed_context_size|maximum (context|prompt|model|input) length|max(imum)? context size"
@@ -150,21 +149,21 @@ def chat_failure(failure: HttpFailure) -> ModelError:
     return result
 
 
-_KINDS: Final[dict[int, ErrorKind]] = {401: "unauthorized", 403: "forbidden", 404: "not_found"}
-
-
 def stream_failure(error: ChatError) -> ModelError:
     """An error inside a stream that began well. A status may be in it as its code."""
-    code = error.detail.code
-    status = int(code) if isinstance(code, int) or (isinstance(code, str) and code.isdecimal()) else None
-    known = _known(error, status)
-    if known is not None:
-        return known
-    result = failed(error.detail)
-    if status is not None and 400 <= status < 500 and status not in (408, 409, 425, 429):
-        result.retryable = False
-        result.kind = _KINDS.get(status, "refused")
+    status = _status(error.detail.code)
+    result = _known(error, status) or failed(error.detail)
+    if status is not None and result.kind == "server_failed":
+        result.kind = kind_of(status)
+        result.retryable = status >= 500 or status in (408, 409, 425, 429)
+    result.answer = HttpFailure(status or 400, {}, error.words.encode(), "")
     return result
+
+
+def _status(code: str | int | None) -> int | None:
+    if isinstance(code, str):
+        code = int(code) if code.isascii() and code.isdecimal() and len(code) == 3 else None
+    return code if code is not None and 400 <= code < 600 else None
 
 
 def _known(error: ChatError, status: int | None) -> ModelError | None:

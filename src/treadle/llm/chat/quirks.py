@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from treadle.llm.chat.failure import is_too_long, read_error
-from treadle.llm.wire_api import HttpFailure
+from treadle.llm.model import HttpFailure
 
 NO_STREAM_OPTIONS: Final = "no stream_options"
 NO_PARALLEL: Final = "no parallel_tool_calls"

@@ -114,11 +114,15 @@ class Translator:
             return self._other(sse)
         return self._chunk(chunk)
 
-    def end(self) -> list[ModelEvent]:
+    @property
+    def may_end(self) -> bool:
         """Without `[DONE]`: the response is whole if it said why it ended, and no call began after that."""
+        return self._finished and not len(self._calls)
+
+    def end(self) -> list[ModelEvent]:
         if self.completed:
             return []
-        if not self._finished or len(self._calls):
+        if not self.may_end:
             raise self._failure or cut("stream closed before finish_reason")
         return self._complete()
 

@@ -78,10 +78,10 @@ class Admission:
             self._gate.tell(place, told, now)
         self._advance()
 
-    def refused(self, asker: Asker, place: Place, headers: Mapping[str, str], wait_s: float) -> None:
-        """HTTP 429: for `wait_s` nobody asks. `asker` may enter again, and is then where it was."""
+    def refused(self, asker: Asker, place: Place, headers: Mapping[str, str], wait_s: float, status: int) -> None:
+        """By HTTP `status`: for `wait_s` nobody asks. `asker` may enter again, and is then where it was."""
         now = _now()
-        self._gate.refused(place, wait_s, now)
+        self._gate.refused(place, wait_s, now, status)
         self._gate.tell(place, read_limits(headers, time.time()), now)
         asker.place = place
         self._advance()
@@ -89,7 +89,7 @@ class Admission:
     def used(self, place: Place, usage: TokenUsage) -> None:
         """What a response has cost."""
         fresh = usage.input_tokens - usage.cached_input_tokens + usage.output_tokens
-        self._gate.used(place, usage.total_tokens, max(0, fresh), _now())
+        self._gate.used(place, usage.total_tokens, max(0, fresh), usage.output_tokens, _now())
 
     def leave(self, place: Place) -> None:
         """It is over, however it ended. It may be called again."""

@@ -1,7 +1,8 @@
 """`Gate`: which request may go to a provider now, and when the next may. Sans I/O: it takes the time.
 
 It keeps to the settings always, and to what the server tells of its own limits where that is a matter of seconds. A
-refusal (HTTP 429) closes it for all; then it opens slowly. What is sent, and who waits how, is not its matter.
+refusal (HTTP 429, or 503 and 529 with a time to wait) closes it for all; then it opens slowly. What is sent, and who
+waits how, is not its matter.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class Gate:
         self._limited = limits != Limits()
         self._told: dict[str, tuple[Told, Bucket]] = {}
         self._share = 1.0  # of the estimated tokens, those that servers count
+        self._written = 1.0  # tokens of an answer, as they were lately
         self._line = FairLine()
         self._running: dict[Place, None] = {}  # in the order of leaving
         self._sent = 0
@@ -69,6 +71,7 @@ class Gate:
         self._closed_until = 0.0
         self._forget_at = 0.0  # when a refusal is not of interest any more
         self._sent_when_refused = 0
+        self._refused_by = 429
         self.refusals: int = 0
 
     @property
@@ -137,8 +140,8 @@ class Gate:
 
     def _hold(self, place: Place, now: float) -> Hold | None:
         if now < self._closed_until:
-            until = self._closed_until
-            return Hold(f"the server has refused a request (HTTP 429); free in {until - now:.1f} s", until)
+            until, by = self._closed_until, f"HTTP {self._refused_by}"
+            return Hold(f"the server has refused a request ({by}); free in {until - now:.1f} s", until)
         width = self._width()
         if width is not None and len(self._running) >= width:
             return self._too_many(width)
@@ -152,7 +155,8 @@ class Gate:
     def _too_many(self, width: int) -> Hold:
         if width == self._at_a_time:
             return Hold(f"{len(self._running)} of its requests are running (max_concurrent_requests = {width})")
-        return Hold(f"{len(self._running)} of its requests are running, and the server has refused more (HTTP 429)")
+        more = f"the server has refused more (HTTP {self._refused_by})"
+        return Hold(f"{len(self._running)} of its requests are running, and {more}")
 
     def _too_fast(self, place: Place, now: float) -> Hold | None:
         if self._requests is not None and (at := self._requests.free_at(1, now)) > now:
@@ -169,7 +173,9 @@ class Gate:
         return None
 
     def _cost(self, told: Told, place: Place) -> float:
-        return 1.0 if told.unit == "requests" else place.tokens * self._share
+        if told.unit == "tokens":
+            return place.tokens * self._share
+        return 1.0 if told.unit == "requests" else self._written
 
     # --- what came of it ---
 
@@ -180,8 +186,9 @@ class Gate:
         if self._opening is not None:
             self._opening.accepted(len(self._running), now)
 
-    def refused(self, place: Place, wait_s: float, now: float) -> None:
-        """The server answered 429: nobody asks for `wait_s`. Those that were sent before it said so count as one."""
+    def refused(self, place: Place, wait_s: float, now: float, status: int = 429) -> None:
+        """The server has too much to do: nobody asks for `wait_s`. Those sent before it said so count as one."""
+        self._refused_by = status
         self._running.pop(place, None)
         self._correct(place, 0, now)
         self._closed_until = max(self._closed_until, now + wait_s)
@@ -208,9 +215,10 @@ class Gate:
             bucket.spend(sum(self._cost(one, other) for other in unseen), now)
             self._told[one.name] = one, bucket
 
-    def used(self, place: Place, tokens: int, fresh: int, now: float) -> None:
-        """What the response has cost: all tokens, and those that came from no cache."""
+    def used(self, place: Place, tokens: int, fresh: int, written: int, now: float) -> None:
+        """What the response has cost: all tokens, those that came from no cache, and those that the model wrote."""
         self._correct(place, tokens, now)
+        self._written = max(1.0, self._written + (written - self._written) * _NEW)
         if place.tokens:
             self._share += (min(2.0, fresh / place.tokens) - self._share) * _NEW
 

@@ -9,10 +9,9 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-Unit: TypeAlias = Literal["requests", "tokens"]
+Unit: TypeAlias = Literal["requests", "tokens", "output tokens"]
 
 # By the header with what is left: the headers with the limit and with when it is whole again, and what is counted.
-# Tokens that a model writes are not known before, so a limit of those alone is left to the server's refusals.
 _HEADERS: Final[dict[str, tuple[str, str, Unit]]] = {
     "x-ratelimit-remaining-requests": ("x-ratelimit-limit-requests", "x-ratelimit-reset-requests", "requests"),
     "x-ratelimit-remaining-tokens": ("x-ratelimit-limit-tokens", "x-ratelimit-reset-tokens", "tokens"),
@@ -30,6 +29,11 @@ _HEADERS: Final[dict[str, tuple[str, str, Unit]]] = {
         "anthropic-ratelimit-input-tokens-limit",
         "anthropic-ratelimit-input-tokens-reset",
         "tokens",
+    ),
+    "anthropic-ratelimit-output-tokens-remaining": (
+        "anthropic-ratelimit-output-tokens-limit",
+        "anthropic-ratelimit-output-tokens-reset",
+        "output tokens",
     ),
 }
 _DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|h|m|s)")

@@ -44,6 +44,7 @@ class _Body(Struct, omit_defaults=True, kw_only=True):
     store: bool
     stream: bool
     include: tuple[str, ...]
+    max_output_tokens: int | None = None
     prompt_cache_key: str | None = None
     text: _Text | None = None
     client_metadata: Mapping[str, str] | None = None
@@ -66,6 +67,7 @@ def encode_body(request: ModelRequest, asking: Asking) -> bytes:
         store=False,
         stream=True,
         include=_INCLUDE,
+        max_output_tokens=request.max_output_tokens,
         prompt_cache_key=request.prompt_cache_key,
         text=None if schema is None else _Text(_Format(schema)),
         client_metadata=request.client_metadata,

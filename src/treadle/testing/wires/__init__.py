@@ -25,6 +25,8 @@ class Wire:
         route: Where it is asked, below `/v1`.
         items: The conversation in a request.
         tool_names: The tools that a request offers.
+        effort: How hard the model shall think, if a request says so.
+        output_schema: The JSON schema that the answer shall follow, if a request has one.
         frames: The stream of a reply, a frame for each event; it is given the request as well.
         whole: The reply in one piece, for a request that wants no stream; None where there is always one.
         error: The body of an HTTP error, from one in the form of the Responses API.
@@ -33,17 +35,27 @@ class Wire:
     route: str
     items: Callable[[Mapping[str, Any]], list[Event]]
     tool_names: Callable[[Mapping[str, Any]], list[str]]
+    effort: Callable[[Mapping[str, Any]], Any]
+    output_schema: Callable[[Mapping[str, Any]], Any]
     frames: Callable[[Sequence[Event | bytes], Mapping[str, Any]], tuple[bytes, ...]] | None = None
     whole: Callable[[Sequence[Event | bytes], Mapping[str, Any]], Event] | None = None
     error: Callable[[int, Event], Event] | None = None
 
 
 WIRES: Final[Mapping[WireName, Wire]] = {
-    "responses": Wire(route="/responses", items=responses.items, tool_names=responses.tool_names),
+    "responses": Wire(
+        route="/responses",
+        items=responses.items,
+        tool_names=responses.tool_names,
+        effort=responses.effort,
+        output_schema=responses.output_schema,
+    ),
     "chat": Wire(
         route="/chat/completions",
         items=chat.items,
         tool_names=chat.tool_names,
+        effort=chat.effort,
+        output_schema=chat.output_schema,
         frames=chat.frames,
         whole=chat.whole,
     ),
@@ -51,6 +63,8 @@ WIRES: Final[Mapping[WireName, Wire]] = {
         route="/messages",
         items=messages.items,
         tool_names=messages.tool_names,
+        effort=messages.effort,
+        output_schema=messages.output_schema,
         frames=messages.frames,
         whole=messages.whole,
         error=messages.error,

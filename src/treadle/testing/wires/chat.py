@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from treadle.testing.wires.responses import dicts
+from treadle.testing.wires.responses import at, dicts
 from treadle.testing.wires.script import CALLS, Event, Growing, Script, delta_of, ending, failure_of, items_of, name_of
 
 _REASONS: Final = {"max_output_tokens": "length", "content_filter": "content_filter"}
@@ -68,8 +68,7 @@ class _Writer:
         return {"index": index, **_call(growing.item, piece)}
 
     def _end(self) -> Iterator[bytes]:
-        reason = _REASONS.get(self._incomplete or "", "tool_calls" if self._calls else "stop")
-        yield self._chunk({}, reason)
+        yield self._chunk({}, _reason(self._incomplete, self._calls > 0))
         usage = _usage(self._response)
         if usage is not None:
             yield _frame({**self._common, "choices": [], "usage": usage})
@@ -93,9 +92,15 @@ def whole(events: Sequence[Event | bytes], request: Event) -> Event:
                 message["reasoning_content"] = message.get("reasoning_content", "") + text
             case _:
                 message.setdefault("tool_calls", []).append(_call(item, text))
-    reason = _REASONS.get(incomplete or "", "tool_calls" if "tool_calls" in message else "stop")
+    reason = _reason(incomplete, "tool_calls" in message)
     choice = {"index": 0, "message": message, "finish_reason": reason}
     return {**_common(response, request, "chat.completion"), "choices": [choice], "usage": _usage(response)}
+
+
+def _reason(incomplete: str | None, called: bool) -> str:
+    if incomplete is not None:  # for whatever reason: it is no proper end
+        return _REASONS.get(incomplete, "length")
+    return "tool_calls" if called else "stop"
 
 
 def _common(response: Event, request: Event, kind: str) -> Event:
@@ -169,3 +174,11 @@ def _part(part: Event, kind: str) -> Event:
 
 def tool_names(body: Event) -> list[str]:
     return [str((tool.get("function") or tool).get("name")) for tool in dicts(body.get("tools"))]
+
+
+def effort(body: Event) -> Any:
+    return body.get("reasoning_effort")
+
+
+def output_schema(body: Event) -> Any:
+    return at(body, "response_format", "json_schema", "schema")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from treadle.testing.replies import frame
-from treadle.testing.wires.responses import dicts
+from treadle.testing.wires.responses import at, dicts
 from treadle.testing.wires.script import CALLS, Event, Growing, Script, delta_of, ending, failure_of, items_of, name_of
 
 _REASONS: Final = {"max_output_tokens": "max_tokens", "content_filter": "refusal"}
@@ -27,6 +27,7 @@ _CODES: Final = {
     "server_is_overloaded": "overloaded_error",
     "slow_down": "overloaded_error",
     "insufficient_quota": "billing_error",
+    "usage_limit_reached": "billing_error",
 }
 # Clients have no other place for what the developer says in the middle of a conversation.
 _REMINDER: Final = re.compile(r"<system-reminder>\n?(.*?)\n?</system-reminder>\s*", re.DOTALL)
@@ -109,7 +110,9 @@ def _message(response: Event, request: Event) -> Event:
 
 
 def _reason(incomplete: str | None, called: bool) -> str:
-    return _REASONS.get(incomplete or "", "tool_use" if called else "end_turn")
+    if incomplete is not None:  # for whatever reason: it is no proper end
+        return _REASONS.get(incomplete, "max_tokens")
+    return "tool_use" if called else "end_turn"
 
 
 def _block(item: Event, text: str) -> dict[str, Any]:
@@ -240,3 +243,11 @@ def _item(block: Event) -> Event:
 
 def tool_names(body: Event) -> list[str]:
     return [str(tool.get("name", tool.get("type"))) for tool in dicts(body.get("tools"))]
+
+
+def effort(body: Event) -> Any:
+    return at(body, "output_config", "effort")
+
+
+def output_schema(body: Event) -> Any:
+    return at(body, "output_config", "format", "schema")

@@ -19,6 +19,21 @@ def tool_names(body: Event) -> list[str]:
     return [str(tool.get("name", tool.get("type"))) for tool in dicts(body.get("tools"))]
 
 
+def effort(body: Event) -> Any:
+    return at(body, "reasoning", "effort")
+
+
+def output_schema(body: Event) -> Any:
+    return at(body, "text", "format", "schema")
+
+
+def at(value: Any, *names: str) -> Any:
+    """What is there, going down by these names; None where the way ends."""
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
 def dicts(value: object) -> list[dict[str, Any]]:
     """The objects in a list; none in anything else."""
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

@@ -96,7 +96,7 @@ def ending(events: Sequence[Event | bytes]) -> tuple[Event, str | None]:
         if not isinstance(event, bytes) and event["type"] in ("response.completed", "response.incomplete"):
             response = event.get("response") or {}
             details = response.get("incomplete_details") or {}
-            return response, details.get("reason") if event["type"] == "response.incomplete" else None
+            return response, details.get("reason", "") if event["type"] == "response.incomplete" else None
     return {}, None
 
 
