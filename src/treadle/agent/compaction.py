@@ -11,12 +11,8 @@ from functools import partial
 from treadle.agent.context import Context
 from treadle.agent.ids import new_id
 from treadle.agent.sampling import Sampling, sample, tell_wait
-<<<<<<< HEAD
 from treadle.agent.summary import history_after, user_message
-from treadle.agent.turn import Turn
-=======
-from treadle.agent.turn import Turn, developer_message, facts_of
->>>>>>> main
+from treadle.agent.turn import Turn, facts_of
 from treadle.llm import ModelError, ModelRequest
 from treadle.protocol.app.items import ContextCompactionThreadItem
 from treadle.store.model import Compaction

@@ -37,7 +37,7 @@ from treadle.llm import (
     TokenUsage,
     Waiting,
 )
-from treadle.llm.backoff import pause_after
+from treadle.llm.backoff import pause_after, was_retried
 from treadle.protocol.app.item_notifications import (
     AgentMessageDeltaNotification,
     ReasoningSummaryPartAddedNotification,
@@ -212,15 +212,9 @@ async def sample(
             await sampling.run(structs.replace(asked, retried=True) if retried else asked)
             return sampling
         except ModelError as error:
-<<<<<<< HEAD
+            retried = retried or was_retried(error)
             wait = pause_after(error, attempt, limit, answered=turn.answered)
             if wait is None:
-=======
-            retried = retried or error.kind == "unreachable" or (error.http_status or 0) >= 500
-            # A server that was not there from the start will not be there in a moment either.
-            hopeless = not error.retryable or (error.kind == "absent" and not turn.answered)
-            if hopeless or attempt == limit or (wait := pause(attempt, error.retry_after_s)) is None:
->>>>>>> main
                 raise
             turn.tell_error(_retry_notice(error, attempt + 1, limit), will_retry=True)
             await asyncio.sleep(wait)

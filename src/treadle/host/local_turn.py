@@ -28,7 +28,7 @@ from treadle.host.runtime import Compacted, ItemCompleted, Told, TurnEnded, Usag
 from treadle.host.turn_events import TurnEvents
 from treadle.host.usage import Usage
 from treadle.llm import JsonObject, ModelError, ModelRequest, TokenUsage, Waiting
-from treadle.llm.backoff import pause_after
+from treadle.llm.backoff import pause_after, was_retried
 from treadle.protocol.app.inputs import TextUserInput
 from treadle.protocol.app.items import UserMessageThreadItem
 
@@ -281,6 +281,8 @@ class LocalTurn:
                 wait = pause_after(error, attempt, source.max_retries, answered=self._answered)
                 if wait is None:
                     raise
+                if was_retried(error):
+                    request = msgspec.structs.replace(request, retried=True)
                 told = f"The model is asked again ({attempt + 1}/{source.max_retries}): {error.message}"
                 self._events.note(Told(told, self._fault(error)))
                 await asyncio.sleep(wait)

@@ -38,3 +38,8 @@ def pause_after(error: ModelError, attempt: int, limit: int, *, answered: bool) 
     """
     hopeless = not error.retryable or (error.kind == "absent" and not answered)
     return None if hopeless or attempt >= limit else pause(attempt, error.retry_after_s)
+
+
+def was_retried(error: ModelError) -> bool:
+    """Whether the request was sent several times already, silently: then the next attempts send it once each."""
+    return error.kind == "unreachable" or (error.http_status or 0) >= 500
