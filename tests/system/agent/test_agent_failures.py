@@ -12,7 +12,7 @@ import pytest
 from system.agent.order import check_thread
 from system.agent.scene import Json, Scene, failed, scene, shell
 from treadle.agent import sampling
-from treadle.llm import backoff
+from treadle.llm import ModelError, backoff
 from treadle.testing import Usage
 from treadle.testing.replies import item_events, message_events, message_item, stream
 
@@ -26,11 +26,13 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float | None]:
     """No waiting between attempts; what the provider asked for is noted."""
     asked: list[float | None] = []
 
-    def pause(attempt: int, asked_s: float | None) -> float:
-        asked.append(asked_s)
+    def pause_after(error: ModelError, attempt: int, limit: int, *, answered: bool) -> float | None:
+        if backoff.pause_after(error, attempt, limit, answered=answered) is None:
+            return None
+        asked.append(error.retry_after_s)
         return 0.0
 
-    monkeypatch.setattr(sampling, "pause", pause)
+    monkeypatch.setattr(sampling, "pause_after", pause_after)
     return asked
 
 
@@ -276,7 +278,7 @@ async def test_a_server_that_is_not_there(tmp_path: Path) -> None:
 
 
 async def test_an_interrupt_ends_the_retries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "pause", lambda attempt, asked_s: 3600.0)
+    monkeypatch.setattr(sampling, "pause_after", lambda *_, **__: 3600.0)
     async with scene(tmp_path, provider={"stream_max_retries": 5}) as stage:
         stage.model.enqueue_sse([CREATED])
         thread = await stage.start()
