@@ -48,7 +48,9 @@ def close_frame(code: int, reason: bytes = b"", *, masked: bool) -> bytes:
 
 
 def unmasked(payload: bytes, mask: bytes) -> bytes:
-    return bytes(byte ^ mask[place % 4] for place, byte in enumerate(payload))
+    size = len(payload)
+    key = int.from_bytes((mask * (size // 4 + 1))[:size], "big")
+    return (int.from_bytes(payload, "big") ^ key).to_bytes(size, "big") if size else b""
 
 
 def frames_in(stream: bytes) -> list[Seen]:

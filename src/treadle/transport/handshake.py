@@ -95,7 +95,7 @@ class Gate(Struct, frozen=True):
                 return response(HTTPStatus.METHOD_NOT_ALLOWED, "use GET"), False
             return response(HTTPStatus.OK, ""), False
         known = path == "/" or self.any_path
-        accept = _accept(Request(target, Headers(head.headers), method, version))
+        accept = _accept(head, method, target, version)
         if accept is None and known:
             return response(HTTPStatus.BAD_REQUEST, "expected a WebSocket upgrade (version 13)"), False
         if accept is not None and given != "right":
@@ -123,9 +123,10 @@ class Gate(Struct, frozen=True):
         return hmac.compare_digest(given.encode("latin-1"), self.token.encode())
 
 
-def _accept(request: Request) -> str | None:
+def _accept(head: Head, method: str, target: str, version: str) -> str | None:
     """The proof that we have read the key; None when this is no good upgrade."""
     try:
+        request = Request(target, Headers(head.headers), method, version)
         accept, _, _ = ServerProtocol(logger=QUIET).process_request(request)
     except InvalidHandshake:
         return None
