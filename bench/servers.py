@@ -110,13 +110,13 @@ def _announced_url(child: subprocess.Popen[bytes]) -> str:
     assert child.stdout is not None
     line = b""
     deadline = time.monotonic() + START_SECONDS
-    while not line.endswith(b"\n"):
+    while b"\n" not in line:
         readable, _, _ = select.select([child.stdout], [], [], max(0.0, deadline - time.monotonic()))
         data = child.stdout.read(4096) if readable else b""
         if not data:
             raise BenchError(f"{child.args!r} announced no URL: it ended, or took over {START_SECONDS:g} s")
         line += data
-    return line.decode().strip()
+    return line.decode().partition("\n")[0].strip()  # what follows for people may come in the same read
 
 
 async def _stop(child: subprocess.Popen[bytes]) -> None:

@@ -1,22 +1,28 @@
 """The HTTP part of a WebSocket connection, without I/O, for both roles.
 
 The server half answers health checks, refuses what must be refused (browsers by their `Origin`, wrong paths, wrong
-tokens) and upgrades the rest. It never reads a body.
+tokens) and upgrades the rest. It never reads a body. What makes a good upgrade, in a request and in its answer, the
+`websockets` library says.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import hmac
-import os
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final, Literal
 
 from msgspec import Struct
+from websockets.client import ClientProtocol
+from websockets.datastructures import Headers
+from websockets.exceptions import InvalidHandshake
+from websockets.http11 import Request, Response
+from websockets.server import ServerProtocol
+from websockets.uri import WebSocketURI
+from websockets.utils import generate_key
 
 from treadle.errors import ChannelClosed
+from treadle.transport.websocket import QUIET
 
 MAX_HEAD = 16 << 10
 _SAID = 500
@@ -24,7 +30,6 @@ _ADVICE: Final = (
     "send it as `Authorization: Bearer TOKEN`, or connect to ws://HOST:PORT/TOKEN; the server names the file that "
     "holds it when it starts"
 )
-_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
 class BadRequest(Exception):
@@ -39,9 +44,6 @@ class Head(Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"Head({len(self.headers)} headers)"  # the path and the authorization may be secrets
-
-    def has_token(self, name: str, token: str) -> bool:
-        return token in (part.strip().lower() for part in self.headers.get(name, "").split(","))
 
 
 def split_head(buffer: bytes) -> tuple[Head, bytes] | None:
@@ -93,15 +95,15 @@ class Gate(Struct, frozen=True):
                 return response(HTTPStatus.METHOD_NOT_ALLOWED, "use GET"), False
             return response(HTTPStatus.OK, ""), False
         known = path == "/" or self.any_path
-        if not _wants_upgrade(method, head):
-            if known:
-                return response(HTTPStatus.BAD_REQUEST, "expected a WebSocket upgrade (version 13)"), False
-        elif given != "right":
+        accept = _accept(head, method, target, version)
+        if accept is None and known:
+            return response(HTTPStatus.BAD_REQUEST, "expected a WebSocket upgrade (version 13)"), False
+        if accept is not None and given != "right":
             return response(HTTPStatus.UNAUTHORIZED, f"{given} token: {_ADVICE}"), False
-        if not known:
+        if accept is None or not known:
             places = " or ask ".join(("/", *self.health_paths))
             return response(HTTPStatus.NOT_FOUND, f"no such path; connect to {places}"), False
-        return _upgraded(head.headers["sec-websocket-key"]), True
+        return _upgraded(accept), True
 
     def _given(self, head: Head, path: str) -> tuple[Literal["right", "wrong", "missing"], str]:
         """What was given for a token, and the path without it."""
@@ -121,15 +123,19 @@ class Gate(Struct, frozen=True):
         return hmac.compare_digest(given.encode("latin-1"), self.token.encode())
 
 
-def _wants_upgrade(method: str, head: Head) -> bool:
-    asked = head.has_token("connection", "upgrade") and head.has_token("upgrade", "websocket")
-    key, version = (head.headers.get(f"sec-websocket-{name}") for name in ("key", "version"))
-    return method == "GET" and asked and bool(key) and version == "13"
+def _accept(head: Head, method: str, target: str, version: str) -> str | None:
+    """The proof that we have read the key; None when this is no good upgrade."""
+    try:
+        request = Request(target, Headers(head.headers), method, version)
+        accept, _, _ = ServerProtocol(logger=QUIET).process_request(request)
+    except InvalidHandshake:
+        return None
+    return accept
 
 
-def _upgraded(key: str) -> bytes:
+def _upgraded(accept: str) -> bytes:
     lines = ("HTTP/1.1 101 Switching Protocols", "Upgrade: websocket", "Connection: Upgrade")
-    return "\r\n".join((*lines, f"Sec-WebSocket-Accept: {_accept(key)}", "", "")).encode()
+    return "\r\n".join((*lines, f"Sec-WebSocket-Accept: {accept}", "", "")).encode()
 
 
 def response(status: HTTPStatus, text: str) -> bytes:
@@ -159,7 +165,7 @@ class Upgrade(Struct, frozen=True):
     def new(cls, host: str, path: str, token: str | None, advice: str = "") -> Upgrade:
         if token is not None and not (token and token.isascii() and token.isprintable() and " " not in token):
             raise ChannelClosed("the token must be one word of printable ASCII, without the end of its line")
-        return cls(host, path or "/", token, base64.b64encode(os.urandom(16)).decode(), advice)
+        return cls(host, path or "/", token, generate_key(), advice)
 
     def request(self) -> bytes:
         authorization = f"Authorization: Bearer {self.token}\r\n" if self.token is not None else ""
@@ -177,9 +183,9 @@ class Upgrade(Struct, frozen=True):
             if status == [str(HTTPStatus.UNAUTHORIZED.value)]:
                 parts.append(self.advice)
             raise ChannelClosed(": ".join(part for part in parts if part))
-        if head.headers.get("sec-websocket-accept") != _accept(self.key):
-            raise ChannelClosed("the server's WebSocket handshake does not match the request")
-
-
-def _accept(key: str) -> str:
-    return base64.b64encode(hashlib.sha1(key.encode() + _GUID, usedforsecurity=False).digest()).decode()
+        client = ClientProtocol(WebSocketURI(False, "", 0, self.path, "", None, None), logger=QUIET)
+        client.key = self.key
+        try:
+            client.process_response(Response(HTTPStatus.SWITCHING_PROTOCOLS, "", Headers(head.headers)))
+        except InvalidHandshake as error:
+            raise ChannelClosed(f"the server's WebSocket handshake does not match the request: {error}") from None

@@ -1,48 +1,43 @@
-"""WebSocket framing (RFC 6455) without I/O: bytes in, messages out, and bytes to send.
+"""WebSocket framing (RFC 6455) by the sans-I/O protocol of the `websockets` library: bytes in, messages out.
 
-It owns frames, fragments, masking, pings and the closing handshake, for both roles. It does not negotiate extensions
-and does not open connections (`handshake` does the HTTP part).
+It owns what an open connection reads and writes, for both roles: the limits, the words for the end, and what the
+library leaves to others (text is UTF-8, lengths are in their shortest form). It does not open connections (`handshake`
+does the HTTP part) and agrees on no extension: most of the bytes are random base64, or never leave the machine.
 
-Written here rather than taken from the `websockets` library because that costs 45 ms and 4.5 MB at the start of a
-server (see docs/performance.md); the tests run this module against that library.
+Reading goes through the library's state machine. Writing does not: a frame is made by the library's `Frame` alone, so
+that one thread may write while another reads.
 """
 
 from __future__ import annotations
 
-import os
-from enum import IntEnum
+import logging
+from collections.abc import Generator
+from struct import Struct
+from typing import Final
 
-MAX_FRAME = 16 << 20
-MAX_MESSAGE = 64 << 20
+from websockets.exceptions import PayloadTooBig, ProtocolError
+from websockets.frames import Close, CloseCode, Frame, Opcode
+from websockets.protocol import Protocol, Side, State
+from websockets.streams import StreamReader
 
+try:
+    from websockets.speedups import apply_mask
+except ImportError:  # a build without C
+    from websockets.utils import apply_mask
 
-class Opcode(IntEnum):
-    CONTINUATION = 0
-    TEXT = 1
-    BINARY = 2
-    CLOSE = 8
-    PING = 9
-    PONG = 10
-
-
-class CloseCode(IntEnum):
-    NORMAL = 1000
-    GOING_AWAY = 1001
-    PROTOCOL_ERROR = 1002
-    POLICY_VIOLATION = 1008
-    TOO_BIG = 1009
-
-
-_OPCODES = frozenset(int(code) for code in Opcode)
-
-
-class FrameError(Exception):
-    """The peer broke the framing rules; the connection must end with `code`."""
-
-    def __init__(self, code: CloseCode, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
-        self.reason = reason
+MAX_FRAME: Final = 16 << 20
+MAX_MESSAGE: Final = 64 << 20
+# The library writes whole frames and heads, tokens included, to a logger that lets debug messages through.
+QUIET: Final = logging.getLogger(f"{__name__}.library")
+QUIET.setLevel(logging.WARNING)
+_FINAL_TEXT: Final = 0x81
+_CONTROL: Final = 0x08
+_RESERVED: Final = 0x70
+# The longest payloads whose length takes no bytes of its own, and two.
+_SHORT: Final = 125
+_MEDIUM: Final = (1 << 16) - 1
+_UINT16: Final = Struct("!H")
+_UINT64: Final = Struct("!Q")
 
 
 class WebSocketFramer:
@@ -56,13 +51,9 @@ class WebSocketFramer:
         self, *, client: bool, text_only: bool = False, max_frame: int = MAX_FRAME, max_message: int = MAX_MESSAGE
     ) -> None:
         self._client = client
-        self._text_only = text_only
-        self._is_binary = False  # the message that is being received
         self._max_frame = max_frame
         self._max_message = max_message
-        self._buffer = bytearray()
-        # One buffer, not a list: a peer could make a list of any length out of empty fragments.
-        self._fragments: bytearray | None = None
+        self._protocol = _Protocol(client, text_only, max_message, max_frame)
         self._close_sent = False
         self.outgoing: list[bytes] = []
         self.ended: bool = False
@@ -70,145 +61,209 @@ class WebSocketFramer:
 
     def receive(self, data: bytes) -> list[bytes]:
         """Take bytes from the peer and give the messages that they complete."""
-        messages: list[bytes] = []
         if self.ended:
-            return messages
-        self._buffer += data
-        try:
-            while not self.ended:
-                frame = self._next_frame()
-                if frame is None:
-                    break
-                self._handle(*frame, messages)
-        except FrameError as error:
-            self._end(error.code, error.reason)
+            return []
+        protocol = self._protocol
+        protocol.receive_data(data)
+        messages = protocol.messages_received()
+        if protocol.writes:
+            self._owe(protocol.data_to_send())
+        if protocol.parser_exc is not None:
+            self._end(self._complaint(protocol.parser_exc))
+        elif protocol.close_rcvd is not None:
+            self._end(f"the peer closed the connection (code {_code(protocol.close_rcvd)})")
         return messages
 
     def receive_eof(self) -> None:
-        if not self.ended:
-            self.ended = True
-            self.end_reason = "the peer closed the connection without a closing handshake"
+        self._end("the peer closed the connection without a closing handshake")
 
     def message(self, payload: bytes) -> list[bytes]:
         """The bytes of one text message, in fragments that the other side will accept."""
-        if len(payload) <= self._max_frame:
-            return self._frame(Opcode.TEXT, payload)
-        pieces: list[bytes] = []
-        for start in range(0, len(payload), self._max_frame):
-            opcode = Opcode.CONTINUATION if start else Opcode.TEXT
-            end = start + self._max_frame
-            pieces += self._frame(opcode, payload[start:end], final=end >= len(payload))
-        return pieces
+        size = self._max_frame
+        if len(payload) <= size:
+            return [Frame(Opcode.TEXT, payload).serialize(mask=self._client)]
+        view = memoryview(payload)
+        return [
+            Frame(
+                Opcode.CONT if start else Opcode.TEXT, view[start : start + size], fin=start + size >= len(payload)
+            ).serialize(mask=self._client)
+            for start in range(0, len(payload), size)
+        ]
 
     def ping(self) -> list[bytes]:
-        return self._frame(Opcode.PING, b"")
+        return [Frame(Opcode.PING, b"").serialize(mask=self._client)]
 
-    def close(self, code: CloseCode = CloseCode.NORMAL, reason: str = "") -> list[bytes]:
+    def close(self) -> list[bytes]:
         """The bytes of a close frame; nothing when one was sent already."""
         if self._close_sent:
             return []
         self._close_sent = True
-        return self._frame(Opcode.CLOSE, int(code).to_bytes(2, "big") + reason.encode()[:120])
+        return [Frame(Opcode.CLOSE, Close(CloseCode.NORMAL_CLOSURE, "").serialize()).serialize(mask=self._client)]
 
-    def _end(self, code: CloseCode, reason: str) -> None:
-        self.outgoing += self.close(code, reason)
-        self.ended = True
-        self.end_reason = reason
+    def _owe(self, pieces: list[bytes]) -> None:
+        """The empty piece is the library's sign for the end of our half, which the shell closes anyway. After our close
+        frame nothing is owed: the library does not know of it, since it is another thread that may have sent it."""
+        if not self._close_sent:
+            self.outgoing += [piece for piece in pieces if piece]
+            self._close_sent = self._protocol.close_sent is not None
 
-    def _next_frame(self) -> tuple[int, bool, bytes] | None:
-        buffer = self._buffer
-        if len(buffer) < 2:
-            return None
-        first, second = buffer[0], buffer[1]
-        length, start = second & 0x7F, 2
-        if length == 126:
-            start = 4
-        elif length == 127:
-            start = 10
-        if second & 0x80:
-            start += 4
-        opcode = first & 0x0F
-        self._check_header(first, second, opcode, length)
-        if len(buffer) < start:
-            return None
-        if length >= 126:
-            length = int.from_bytes(buffer[2 : 4 if length == 126 else 10], "big")
-        if length > self._max_frame:
-            raise FrameError(CloseCode.TOO_BIG, f"frame of {length} bytes is over the limit of {self._max_frame}")
-        end = start + length
-        if len(buffer) < end:
-            return None
-        payload = bytes(memoryview(buffer)[start:end])
-        if second & 0x80:
-            payload = _masked(payload, bytes(buffer[start - 4 : start]))
-        del buffer[:end]
-        return opcode, bool(first & 0x80), payload
+    def _end(self, reason: str) -> None:
+        if not self.ended:
+            self.ended = True
+            self.end_reason = reason
 
-    def _check_header(self, first: int, second: int, opcode: int, length: int) -> None:
-        if first & 0x70:
-            raise FrameError(CloseCode.PROTOCOL_ERROR, "reserved bits are set and no extension was agreed")
-        if opcode not in _OPCODES:
-            raise FrameError(CloseCode.PROTOCOL_ERROR, f"unknown opcode {opcode}")
-        if opcode >= Opcode.CLOSE and (length > 125 or not first & 0x80):
-            raise FrameError(CloseCode.PROTOCOL_ERROR, "control frame is fragmented or longer than 125 bytes")
-        if bool(second & 0x80) is self._client:
-            raise FrameError(CloseCode.PROTOCOL_ERROR, "frame is masked" if self._client else "frame is not masked")
+    def _complaint(self, error: Exception) -> str:
+        if isinstance(error, UnicodeDecodeError):
+            return f"the peer sent text that is not UTF-8: {error.reason} at position {error.start}"
+        if not isinstance(error, PayloadTooBig):
+            return f"the peer broke the rules of WebSocket: {error}"
+        if error.size is not None and error.size > self._max_frame:
+            return f"frame of {error.size} bytes is over the limit of {self._max_frame}"
+        return f"message is over the limit of {self._max_message} bytes"
 
-    def _handle(self, opcode: int, final: bool, payload: bytes, messages: list[bytes]) -> None:
-        if opcode == Opcode.PING:
-            if not self._close_sent:
-                self.outgoing += self._frame(Opcode.PONG, payload)
-        elif opcode == Opcode.PONG:
-            pass
-        elif opcode == Opcode.CLOSE:
-            code = int.from_bytes(payload[:2], "big") if len(payload) >= 2 else CloseCode.NORMAL
-            self._end(CloseCode.NORMAL, f"the peer closed the connection (code {int(code)})")
-        elif opcode == Opcode.CONTINUATION and self._fragments is None:
-            raise FrameError(CloseCode.PROTOCOL_ERROR, "continuation without a message to continue")
-        elif opcode != Opcode.CONTINUATION and self._fragments is not None:
-            raise FrameError(CloseCode.PROTOCOL_ERROR, "a new message before the last one was complete")
+
+class _Protocol(Protocol):
+    """The library's, which puts fragments together and checks text. What these raise makes the library end the
+    connection with the right code: 1007 for bad UTF-8, 1002 for the rest."""
+
+    def __init__(self, client: bool, text_only: bool, max_message: int, max_frame: int) -> None:
+        self._text_only = text_only
+        self._messages: list[bytes] = []
+        self._opcode = Opcode.TEXT  # of the message that is being received
+        # One buffer, not a list: a peer could make a list of any length out of empty fragments.
+        self._fragments = bytearray()
+        self._max_frame = max_frame
+        super().__init__(Side.CLIENT if client else Side.SERVER, max_size=(max_message, max_frame), logger=QUIET)
+
+    @property
+    def takes_messages(self) -> bool:
+        """Whether a whole message may come next."""
+        return self.state is State.OPEN and self.current_size is None
+
+    def messages_received(self) -> list[bytes]:
+        messages, self._messages = self._messages, []
+        return messages
+
+    def parse(self) -> Generator[None]:
+        self.reader = _Reader(self, masked=self.side is Side.SERVER, max_frame=self._max_frame)
+        return super().parse()
+
+    def recv_frame(self, frame: Frame) -> None:
+        super().recv_frame(frame)
+        self.events.clear()
+        if frame.opcode & _CONTROL:
+            return
+        if frame.opcode is not Opcode.CONT:
+            self._opcode = frame.opcode
+        self._fragments += frame.data
+        if frame.fin:
+            message = bytes(self._fragments)
+            self._fragments.clear()
+            if self._opcode is Opcode.TEXT:
+                self.take_text(message)
+            elif not self._text_only:
+                self._messages.append(message)
+
+    def take_text(self, message: bytes) -> None:
+        if not message.isascii():  # ten times as fast as decoding, and true of nearly all that comes
+            message.decode()
+        self._messages.append(message)
+
+
+class _Reader(StreamReader):
+    """The library's, with two additions. Before each frame the library asks for the end of the stream, then reads the
+    header, then the length where that has bytes of its own; each then goes through a generator or two.
+
+    Whole text messages in one frame, nearly all that ever comes, are taken before the library sees them: it would need
+    twice the time for small ones. Of all other frames the header is checked: the library refuses these after the
+    payload has come, or not at all.
+    """
+
+    def __init__(self, protocol: _Protocol, *, masked: bool, max_frame: int) -> None:
+        super().__init__()
+        self._protocol = protocol
+        self._masked = masked
+        self._max_frame = max_frame
+        self._header_is_next = False
+        self._length_is_next = False
+
+    def at_eof(self) -> Generator[None, None, bool]:
+        self._header_is_next = True
+        while True:
+            waits = self._protocol.takes_messages and self._take_messages()
+            if self.buffer and not (waits and not self.eof):
+                return False
+            if self.eof:
+                return True
+            yield
+
+    def read_exact(self, n: int) -> Generator[None, None, bytearray]:
+        if self._header_is_next:
+            self._header_is_next = False
+            return self._read_header(n)
+        if self._length_is_next:
+            self._length_is_next = False
+            return self._read_length(n)
+        return super().read_exact(n)
+
+    def _take_messages(self) -> bool:
+        """Whether the next one is on its way. What is unusual stays for the library."""
+        buffer = self.buffer
+        begin = 0
+        try:
+            while True:
+                place = _plain_text(buffer, begin, self._masked)
+                if place is None or place[1] - place[0] > self._max_frame:
+                    return False
+                start, end = place
+                if end > len(buffer):
+                    return True
+                with memoryview(buffer) as whole, whole[start:end] as payload:
+                    mask = buffer[start - 4 : start] if self._masked else None
+                    message = bytes(payload) if mask is None else apply_mask(payload, mask)
+                begin = end
+                self._protocol.take_text(message)
+        finally:
+            del buffer[:begin]
+
+    def _read_header(self, n: int) -> Generator[None, None, bytearray]:
+        header = yield from super().read_exact(n)
+        if header[0] & _RESERVED:
+            raise ProtocolError("reserved bits must be 0")
+        self._length_is_next = header[1] & 0x7F > _SHORT
+        if self._length_is_next and header[0] & _CONTROL:
+            raise ProtocolError("control frame too long")
+        return header
+
+    def _read_length(self, n: int) -> Generator[None, None, bytearray]:
+        data = yield from super().read_exact(n)
+        length = int.from_bytes(data, "big")
+        if length <= (_SHORT if n == 2 else _MEDIUM) or length >> 63:
+            raise ProtocolError("length is not in its shortest form")
+        return data
+
+
+def _plain_text(buffer: bytearray, begin: int, masked: bool) -> tuple[int, int] | None:
+    """Where the payload of a text message in one frame starts and ends; None for any other frame, or too few bytes."""
+    here = len(buffer) - begin
+    if here < 2 or buffer[begin] != _FINAL_TEXT:
+        return None
+    length = buffer[begin + 1] - (0x80 if masked else 0)
+    start = begin + 2
+    if length > _SHORT:
+        if length == 126 and here >= 4:
+            (length,), least, start = _UINT16.unpack_from(buffer, start), _SHORT, start + 2
+        elif length == 127 and here >= 10:
+            (length,), least, start = _UINT64.unpack_from(buffer, start), _MEDIUM, start + 8
         else:
-            if opcode != Opcode.CONTINUATION:
-                self._is_binary = opcode == Opcode.BINARY
-            if final and self._fragments is None:
-                self._add_message(payload, messages)
-            else:
-                self._add_fragment(payload, final, messages)
-
-    def _add_message(self, payload: bytes, messages: list[bytes]) -> None:
-        if not (self._is_binary and self._text_only):
-            messages.append(payload)
-
-    def _add_fragment(self, payload: bytes, final: bool, messages: list[bytes]) -> None:
-        if self._fragments is None:
-            self._fragments = bytearray()
-        self._fragments += payload
-        if len(self._fragments) > self._max_message:
-            raise FrameError(CloseCode.TOO_BIG, f"message is over the limit of {self._max_message} bytes")
-        if final:
-            self._add_message(bytes(self._fragments), messages)
-            self._fragments = None
-
-    def _frame(self, opcode: Opcode, payload: bytes, *, final: bool = True) -> list[bytes]:
-        first = opcode | (0x80 if final else 0)
-        mask_bit = 0x80 if self._client else 0
-        length = len(payload)
-        if length < 126:
-            header = bytes((first, mask_bit | length))
-        elif length < 65536:
-            header = bytes((first, mask_bit | 126)) + length.to_bytes(2, "big")
-        else:
-            header = bytes((first, mask_bit | 127)) + length.to_bytes(8, "big")
-        if not self._client:
-            return [header, payload]
-        mask = os.urandom(4)
-        return [header, mask, _masked(payload, mask)]
+            return None
+        if length <= least:
+            return None
+    elif length < 0:
+        return None
+    start += 4 if masked else 0
+    return start, start + length
 
 
-def _masked(payload: bytes, mask: bytes) -> bytes:
-    """XOR with the repeated mask, as one big-integer operation: the fastest way without C."""
-    length = len(payload)
-    if not length:
-        return payload
-    key = (mask * (length // 4 + 1))[:length]
-    return (int.from_bytes(payload, "little") ^ int.from_bytes(key, "little")).to_bytes(length, "little")
+def _code(close: Close) -> int:
+    return CloseCode.NORMAL_CLOSURE if close.code == CloseCode.NO_STATUS_RCVD else close.code

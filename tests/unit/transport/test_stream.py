@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
-from websockets.frames import Frame, Opcode
-from websockets.protocol import Protocol, Side, State
 
 from treadle.transport.lines import LineFramer
-from treadle.transport.stream import BATCH, HIGH_WATER, Framer, StreamChannel
+from treadle.transport.stream import BATCH, DEAD_AFTER_S, HIGH_WATER, KEEPALIVE_S, Framer, StreamChannel
 from treadle.transport.websocket import WebSocketFramer
+from websocket_wire import PING, PONG, TEXT, frame, frames_in
 
 pytestmark = pytest.mark.anyio
 
@@ -63,11 +63,14 @@ class Kept(asyncio.Transport):
 
 
 class Nobody:
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
     def frame_received(self, frame: bytes) -> None:
         pass
 
     def channel_closed(self, reason: str) -> None:
-        pass
+        self.reasons.append(reason)
 
     def channel_writable(self) -> None:
         pass
@@ -112,11 +115,8 @@ async def test_many_small_websocket_frames_leave_in_one_write() -> None:
     channel.probe()
     await _step()
     (written,) = transport.writes
-    peer = Protocol(Side.CLIENT, state=State.OPEN, max_size=None)
-    peer.receive_data(written)
-    frames = [frame for frame in peer.events_received() if isinstance(frame, Frame)]
-    assert [bytes(frame.data) for frame in frames] == [*messages, b""]
-    assert frames[-1].opcode is Opcode.PING
+    expected = [*((TEXT, message, False, True) for message in messages), (PING, b"", False, True)]
+    assert frames_in(written) == expected
 
 
 async def test_what_the_protocol_owes_keeps_its_place_among_the_frames() -> None:
@@ -199,3 +199,86 @@ async def test_nothing_is_written_when_only_the_writing_half_was_lost_in_the_sam
     await _step()
     assert transport.writes == []
     channel.abort()
+
+
+# --- keep-alive ---
+
+
+class Clock:
+    """In the place of the event loop: the time passes when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        callback()
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> Clock:
+        self.timers = [(self.now + delay, callback)]  # a channel has one
+        return self
+
+    def cancel(self) -> None:
+        self.timers = []
+
+    def advance(self, seconds: float) -> None:
+        until = self.now + seconds
+        while self.timers and self.timers[0][0] <= until:
+            (self.now, callback), self.timers = self.timers[0], []
+            callback()
+        self.now = until
+
+
+def _kept_alive(monkeypatch: pytest.MonkeyPatch) -> tuple[StreamChannel, Kept, Nobody, Clock]:
+    clock, nobody = Clock(), Nobody()
+    with monkeypatch.context() as patched:
+        patched.setattr(asyncio, "get_running_loop", lambda: clock)
+        channel = StreamChannel(WebSocketFramer(client=False), "test", keepalive=True)
+    transport = Kept(channel, slow=False)
+    channel.connection_made(transport)
+    channel.attach(nobody)
+    return channel, transport, nobody, clock
+
+
+async def test_a_peer_that_answers_no_ping_is_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    channel, transport, nobody, clock = _kept_alive(monkeypatch)
+    clock.advance(DEAD_AFTER_S)
+    assert [seen.opcode for seen in frames_in(b"".join(transport.writes))] == [PING] * int(DEAD_AFTER_S / KEEPALIVE_S)
+    assert nobody.reasons == []
+    clock.advance(KEEPALIVE_S)
+    assert nobody.reasons == [f"no sign of life from the peer for {DEAD_AFTER_S:.0f} s"]
+    assert transport.log[-1] == "abort"
+    assert channel.closed
+    assert clock.timers == []
+
+
+async def test_a_peer_that_answers_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    channel, transport, nobody, clock = _kept_alive(monkeypatch)
+    for answered in range(1, 20):
+        clock.advance(DEAD_AFTER_S - 1)
+        channel.data_received(frame(PONG, masked=True))
+        assert len(frames_in(b"".join(transport.writes))) > answered
+    assert nobody.reasons == []
+    channel.abort()
+
+
+async def test_silence_is_not_held_against_a_peer_that_we_do_not_listen_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    channel, _, nobody, clock = _kept_alive(monkeypatch)
+    channel.pause()
+    clock.advance(10 * DEAD_AFTER_S)
+    assert nobody.reasons == []
+    channel.resume()
+    clock.advance(DEAD_AFTER_S - KEEPALIVE_S)
+    assert nobody.reasons == []
+    clock.advance(2 * KEEPALIVE_S)
+    assert len(nobody.reasons) == 1
+
+
+async def test_a_channel_that_is_closed_sends_no_pings(monkeypatch: pytest.MonkeyPatch) -> None:
+    channel, transport, _, clock = _kept_alive(monkeypatch)
+    channel.abort()
+    clock.advance(10 * KEEPALIVE_S)
+    assert transport.writes == []
