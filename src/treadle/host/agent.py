@@ -44,9 +44,9 @@ from treadle.host.turn_result import TurnResult
 
 if TYPE_CHECKING:
     from treadle.host.conversations import ConversationStore, TurnState
-    from treadle.host.memory.store import MemoryStore
+    from treadle.host.memory.memory_store import MemoryStore
     from treadle.host.review import Reviewer
-    from treadle.host.skills.store import SkillStore
+    from treadle.host.skills.skill_store import SkillStore
 
 logger: logging.Logger = logging.getLogger(__name__)
 

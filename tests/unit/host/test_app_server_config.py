@@ -8,7 +8,7 @@ import pytest
 
 from treadle.client import CodexConfig
 from treadle.errors import ArgumentValueError
-from treadle.host.app_server_config import KEY_VARIABLE, server_config
+from treadle.host.app_server.server_config import KEY_VARIABLE, server_config
 
 KEY = "sk-0123456789abcdef"
 NOTHING = {"provider": None, "api_key": None, "base_url": None}

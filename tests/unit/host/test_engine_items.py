@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from engine_streams import Stream, cases
-from treadle.host.engine_faults import engine_fault
-from treadle.host.engine_items import EngineItems
+from treadle.host.engine.faults import engine_fault
+from treadle.host.engine.run_items import EngineItems
 from treadle.host.runtime import Delta, ItemCompleted, ItemStarted, RuntimeEvent, ThreadNamed, Told
 from treadle.runners.engine import Ending, RunRequest
 from treadle.runners.events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent, TextDelta

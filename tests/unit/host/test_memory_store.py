@@ -14,9 +14,9 @@ import pytest
 from treadle.client.tools import ToolCallError
 from treadle.errors import ArgumentValueError
 from treadle.host.guarded_folder import locked
-from treadle.host.memory import store as store_module
+from treadle.host.memory import memory_store as store_module
 from treadle.host.memory.entries import Operation
-from treadle.host.memory.store import MemoryStore
+from treadle.host.memory.memory_store import MemoryStore
 from treadle.host.refusals import Refused
 
 

@@ -16,7 +16,7 @@ from treadle.host.refusals import Refused
 from treadle.host.skills import editor as editor_module
 from treadle.host.skills.editor import SkillEditor
 from treadle.host.skills.skill import MARKERS, SkillChange
-from treadle.host.skills.store import SkillStore
+from treadle.host.skills.skill_store import SkillStore
 
 
 def document(name: str = "deploy", description: str = "How to deploy", body: str = "1. Build.\n2. Check.\n") -> str:

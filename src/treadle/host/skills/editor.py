@@ -28,7 +28,7 @@ from treadle.host.skills.skill import (
     checked_name,
     file_parts,
 )
-from treadle.host.skills.store import (
+from treadle.host.skills.skill_store import (
     MAX_FILES,
     MAX_SKILLS,
     Place,

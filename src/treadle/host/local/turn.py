@@ -20,10 +20,10 @@ from treadle.agent.history import History, repaired
 from treadle.agent.ids import new_id
 from treadle.client.tools import Tool
 from treadle.host.faults import Fault
-from treadle.host.local_calls import LocalCalls, output
-from treadle.host.local_response import LocalResponse
-from treadle.host.model_faults import model_fault
-from treadle.host.model_source import ModelSource
+from treadle.host.local.faults import model_fault
+from treadle.host.local.model_source import ModelSource
+from treadle.host.local.response import LocalResponse
+from treadle.host.local.tool_calls import LocalCalls, output
 from treadle.host.runtime import Compacted, ItemCompleted, Told, TurnEnded, UsageTold
 from treadle.host.turn_events import TurnEvents
 from treadle.host.usage import Usage

@@ -22,8 +22,8 @@ from treadle.errors import ArgumentError
 from treadle.host.asking import AskPerson
 from treadle.host.chat_items import history_items, input_items
 from treadle.host.faults import Fault, ResumeFailed, RuntimeFault
-from treadle.host.local_turn import LocalThread, LocalTurn, TurnOptions
-from treadle.host.model_source import WIRES, Given, LocalWire, find_model
+from treadle.host.local.model_source import WIRES, Given, LocalWire, find_model
+from treadle.host.local.turn import LocalThread, LocalTurn, TurnOptions
 from treadle.host.runtime import Opened, Opening, RuntimeEvent, UserInput
 from treadle.host.turn_events import TurnEvents
 

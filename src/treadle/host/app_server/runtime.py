@@ -29,11 +29,11 @@ from treadle.client.router import Stream
 from treadle.client.secrets import secrets_in
 from treadle.client.tools import tools_by_name
 from treadle.errors import ArgumentError, ArgumentValueError
-from treadle.host.app_server_asks import ask_of, decision_of
-from treadle.host.app_server_client import HostClient
-from treadle.host.app_server_config import server_config
-from treadle.host.app_server_events import events_of
-from treadle.host.app_server_faults import Telling, error_fault
+from treadle.host.app_server.approval_asks import ask_of, decision_of
+from treadle.host.app_server.faults import Telling, error_fault
+from treadle.host.app_server.host_client import HostClient
+from treadle.host.app_server.server_config import server_config
+from treadle.host.app_server.server_events import events_of
 from treadle.host.asking import AskPerson
 from treadle.host.faults import Fault, ResumeFailed, RuntimeFault
 from treadle.host.limited_tools import limited

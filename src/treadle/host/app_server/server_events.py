@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
 from treadle.client.notification import Notification, UnknownNotification
-from treadle.host.app_server_faults import NOTHING_MORE, Telling, turn_fault
+from treadle.host.app_server.faults import NOTHING_MORE, Telling, turn_fault
 from treadle.host.runtime import (
     Alive,
     Compacted,

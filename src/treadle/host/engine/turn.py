@@ -15,8 +15,8 @@ from treadle.agent.ids import new_id
 from treadle.client.secrets import secrets_in
 from treadle.host.asking import Ask, AskPerson
 from treadle.host.chat_items import read_input
-from treadle.host.engine_faults import engine_fault
-from treadle.host.engine_items import EngineItems, changed_paths
+from treadle.host.engine.faults import engine_fault
+from treadle.host.engine.run_items import EngineItems, changed_paths
 from treadle.host.faults import Fault
 from treadle.host.runtime import Opening, ThreadNamed, Told, TurnEnded, UsageTold, UserInput
 from treadle.host.seed import seed_text

@@ -29,7 +29,7 @@ from treadle.host.memory.entries import (
     render,
     size,
 )
-from treadle.host.memory.tool import memory_tool
+from treadle.host.memory.memory_tool import memory_tool
 from treadle.host.refusals import Refused
 
 FILES: Final[dict[Target, str]] = {"memory": "MEMORY.md", "user": "USER.md"}

@@ -14,7 +14,7 @@ from typing import Any, Final
 from treadle.agent.ids import new_id
 from treadle.errors import ArgumentValueError
 from treadle.host.asking import AskPerson
-from treadle.host.engine_turn import EngineThread, EngineTurn
+from treadle.host.engine.turn import EngineThread, EngineTurn
 from treadle.host.faults import Fault, ResumeFailed, RuntimeFault
 from treadle.host.runtime import Opened, Opening, RuntimeEvent, UserInput
 from treadle.host.turn_events import TurnEvents
