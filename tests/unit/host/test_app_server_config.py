@@ -8,7 +8,7 @@ import pytest
 
 from treadle.client import CodexConfig
 from treadle.errors import ArgumentValueError
-from treadle.host.app_server.server_config import KEY_VARIABLE, server_config
+from treadle.host.app_server.server_config import KEY_VARIABLE, login_advice, server_config
 
 KEY = "sk-0123456789abcdef"
 NOTHING = {"provider": None, "api_key": None, "base_url": None}
@@ -52,3 +52,20 @@ def test_the_real_codex_is_told_all_that_is_known_of_a_provider() -> None:
 def test_a_server_that_cannot_be_told_is_refused(config: CodexConfig) -> None:
     with pytest.raises(ArgumentValueError, match=r"config\.toml"):
         server_config(config, provider=None, api_key=KEY, base_url=None)
+
+
+@pytest.mark.parametrize(
+    ("config", "has_key", "words"),
+    [
+        (None, False, "export OPENAI_API_KEY"),
+        (CodexConfig(), False, "export OPENAI_API_KEY"),
+        (CodexConfig(codex_bin="codex"), False, "`codex login`"),
+        (CodexConfig(url="ws://127.0.0.1:1"), False, "where the server runs"),
+        (None, True, "another api_key"),
+        (CodexConfig(codex_bin="codex"), True, "another api_key"),
+    ],
+)
+def test_who_is_not_logged_in_is_told_what_helps_with_this_server(
+    config: CodexConfig | None, has_key: bool, words: str
+) -> None:
+    assert words in login_advice(config, has_key=has_key)

@@ -265,7 +265,7 @@ async def test_a_response_that_breaks_off_is_asked_for_again_and_told_once(model
     [
         (401, {"error": {"message": f"bad key {KEY}"}}, "auth", "Pass another api_key"),
         (403, {}, "auth", "Pass another api_key"),
-        (404, {"error": {"message": "no such model"}}, "model_not_found", "Look at the name of the model"),
+        (404, {"error": {"message": "no such model"}}, "model_not_found", "Choose a model that the provider has"),
         (429, {"error": {"code": "insufficient_quota"}}, "usage_limit", "plan and billing"),
         (
             429,

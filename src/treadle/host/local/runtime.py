@@ -21,6 +21,7 @@ from treadle.client.tools import tools_by_name
 from treadle.errors import ArgumentError
 from treadle.host.asking import AskPerson
 from treadle.host.chat_items import history_items, input_items
+from treadle.host.fault_words import BUSY, CLOSED, NOT_OPEN
 from treadle.host.faults import Fault, ResumeFailed, RuntimeFault
 from treadle.host.local.model_source import WIRES, Given, LocalWire, find_model
 from treadle.host.local.turn import LocalThread, LocalTurn, TurnOptions
@@ -31,7 +32,6 @@ logger: Final = logging.getLogger(__name__)
 
 TOOL_S: Final = 90.0
 CLOSE_S: Final = 5.0
-_CLOSED: Final = Fault(kind="dead", message="the runtime is closed; make a new one", retire=True)
 
 
 class LocalRuntime:
@@ -158,7 +158,7 @@ class LocalRuntime:
         if self._closed:
             return
         self._closed = True
-        self._events.close(_CLOSED)
+        self._events.close(CLOSED)
         if self._turn is not None:
             self._turn.interrupt()
             await asyncio.wait([self._turn.task], timeout=CLOSE_S)
@@ -174,16 +174,16 @@ class LocalRuntime:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise RuntimeFault(_CLOSED)
+            raise RuntimeFault(CLOSED)
 
     def _check_idle(self) -> None:
         if self._turn is not None and not self._turn.task.done():
-            raise RuntimeFault(Fault(kind="refused", message="a turn runs already; wait for its end, or interrupt it"))
+            raise RuntimeFault(BUSY)
 
     def _ready(self) -> LocalThread:
         self._check_open()
         if self._thread is None:
-            raise RuntimeFault(Fault(kind="refused", message="no thread is open; call `open` first"))
+            raise RuntimeFault(NOT_OPEN)
         self._check_idle()
         return self._thread
 
