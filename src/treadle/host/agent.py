@@ -28,10 +28,11 @@ from treadle.host.agent_errors import AgentBusy, AgentClosed, WrongThread
 from treadle.host.agent_turn import AgentTurn
 from treadle.host.asking import Approvals
 from treadle.host.belongings import Belongings
-from treadle.host.chat import called_tools, close_calls, user_message, without_echo
+from treadle.host.chat import called_tools, close_calls, said_after, user_message, without_echo
 from treadle.host.clock import Clock
-from treadle.host.conversation_result import ConversationResult
-from treadle.host.counters import MEMORY_TOOL, SKILL_TOOL, Counters
+from treadle.host.conversation_result import ConversationResult, conversation_result
+from treadle.host.counters import SKILL_TOOL, Counters
+from treadle.host.host_tools import tool_names
 from treadle.host.loop_thread import LoopThread
 from treadle.host.prompt import Prompt, compose, offered_tools
 from treadle.host.runtime import Message, Opening, RuntimeEvent, UserInput
@@ -52,8 +53,6 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 MAX_WAITING: Final = 32
 _SANDBOXES: Final = ("read-only", "workspace-write", "danger-full-access")
-_SEARCH_TOOL: Final = "session_search"
-_SKILL_TOOLS: Final = ("skills_list", "skill_view", "skill_manage")
 
 
 class HostAgent(Counters):
@@ -136,7 +135,11 @@ class HostAgent(Counters):
         if session_id is not None and kept is None:
             raise ArgumentValueError("session_id", "session_id names a conversation of a store: pass store=… too")
         self._tools = tools_by_name(tools)
-        self.tool_names: set[str] = self._all_tool_names(searches=kept is not None)
+        offered = tool_names(memory=self._memory is not None, skills=self._skills is not None, search=kept is not None)
+        taken = sorted(offered & set(self._tools))
+        if taken:
+            raise ArgumentValueError("tools", f"`{taken[0]}` is a tool of the host: give yours another name")
+        self.tool_names: set[str] = offered | set(self._tools)
         self._approvals = None if approvals is None else function("approvals", approvals, "an Ask")
         self._sink = None if on_event is None else guarded(function("on_event", on_event, "an event"))
         self._clock = clock
@@ -194,15 +197,6 @@ class HostAgent(Counters):
     def closed(self) -> bool:
         """Whether it was closed."""
         return self._own.closed
-
-    def _all_tool_names(self, *, searches: bool) -> set[str]:
-        host = {MEMORY_TOOL} if self._memory is not None else set()
-        host |= set(_SKILL_TOOLS) if self._skills is not None else set()
-        host |= {_SEARCH_TOOL} if searches else set()
-        taken = sorted(host & set(self._tools))
-        if taken:
-            raise ArgumentValueError("tools", f"`{taken[0]}` is a tool of the host: give yours another name")
-        return host | set(self._tools)
 
     # --- turns, for callers ------------------------------------------------------------------------------------------
 
@@ -396,7 +390,7 @@ class HostAgent(Counters):
     async def _run(self, turn: AgentTurn) -> ConversationResult:
         first = await self._own.transcript.load()
         steered, self._steered = self._steered, []
-        said = user_message(_after(steered, turn.user_input))
+        said = user_message(said_after(steered, turn.user_input))
         try:
             await self._own.transcript.begin(said)
         except BaseException:
@@ -484,19 +478,8 @@ class HostAgent(Counters):
                 await self._own.drop_session()
         if completed and turn.final_text:
             self._maybe_review()
-        return ConversationResult(
-            final_response=_way_back(turn.error or "", self.runtime_name) if failed else turn.final_text,
-            messages=list(self.messages),
-            api_calls=0 if failed else 1,
-            completed=completed,
-            partial=not completed,
-            interrupted=turn.interrupted,
-            error=turn.error,
-            thread_id=turn.thread_id,
-            turn_id=turn.turn_id,
-            usage=turn.usage,
-            notices=[*turn.notices, *self._own.transcript.take_notices()],
-        )
+        notices = self._own.transcript.take_notices()
+        return conversation_result(turn, self.messages, notices, runtime=self.runtime_name, failed=failed)
 
     def _maybe_review(self) -> None:
         memory = self._memory is not None and self.memory_is_due()
@@ -527,20 +510,3 @@ class HostAgent(Counters):
             raise AgentBusy(len(self._steered))
         self._steered.append(said)
         return False
-
-
-def _after(steered: list[str], said: UserInput) -> UserInput:
-    """What was said between the turns comes before what is said now."""
-    if not steered:
-        return said
-    if isinstance(said, str):
-        return "\n\n".join([*steered, said])
-    return [*({"type": "text", "text": words} for words in steered), *said]
-
-
-def _way_back(error: str, runtime: str) -> str:
-    other = "" if runtime == "auto" else ' (agent.use_runtime("auto"))'
-    return (
-        f"The turn could not be run: {error}\nThe next message starts a new session, which is told what was said "
-        f"before. If that fails too, go on without {runtime}: `runtime auto`{other}."
-    )

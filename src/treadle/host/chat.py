@@ -85,3 +85,12 @@ def _calls(message: Mapping[str, Any]) -> Iterator[tuple[Any, str]]:
             function = call.get("function")
             name = function.get("name") if isinstance(function, Mapping) else call.get("name")
             yield call.get("id"), str(name or "")
+
+
+def said_after(steered: list[str], said: UserInput) -> UserInput:
+    """What was said between the turns comes before what is said now."""
+    if not steered:
+        return said
+    if isinstance(said, str):
+        return "\n\n".join([*steered, said])
+    return [*({"type": "text", "text": words} for words in steered), *said]

@@ -37,6 +37,19 @@ def host_tools(
     return {tool.name: tool for tool in found}
 
 
+def tool_names(*, memory: bool, skills: bool, search: bool) -> set[str]:
+    """What these would be called, before anything is opened.
+
+    Args:
+        memory: Whether there will be a memory.
+        skills: Whether there will be skills.
+        search: Whether there will be something to search.
+    """
+    names = {"memory"} if memory else set()
+    names |= {"skills_list", "skill_view", "skill_manage"} if skills else set()
+    return names | ({"session_search"} if search else set())
+
+
 def _session_search(search: SearchesMessages) -> Tool:
     def session_search(query: str, limit: int = 5) -> Sequence[object]:
         """Look for messages of earlier conversations with this user.
