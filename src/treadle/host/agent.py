@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import traceback
 import weakref
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
@@ -20,18 +21,18 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from treadle.agent.ids import new_id
 from treadle.arguments import count, flag, folder, function, one_of, text, wrong_type
 from treadle.client.apart import on_thread
-from treadle.client.secrets import redact
 from treadle.client.tools import Tool, tools_by_name
-from treadle.errors import ArgumentValueError
+from treadle.errors import ArgumentValueError, TreadleError
 from treadle.host.agent_callbacks import approvals_of, guarded, telling
 from treadle.host.agent_errors import AgentBusy, AgentClosed, WrongThread
 from treadle.host.agent_turn import AgentTurn
 from treadle.host.asking import Approvals
 from treadle.host.belongings import Belongings
-from treadle.host.chat import called_tools, close_calls, said_after, user_message, without_echo
+from treadle.host.chat import called_tools, checked_input, close_calls, said_after, user_message, without_echo
 from treadle.host.clock import Clock
 from treadle.host.conversation_result import ConversationResult, conversation_result
 from treadle.host.counters import SKILL_TOOL, Counters
+from treadle.host.fault_words import clean
 from treadle.host.host_tools import tool_names
 from treadle.host.loop_thread import LoopThread
 from treadle.host.prompt import Prompt, compose, offered_tools
@@ -122,7 +123,11 @@ class HostAgent(Counters):
         for name, value in {**words, "session_id": session_id}.items():
             if value is not None:
                 text(name, value)
-        self._choice = RuntimeChoice(runtime, text("provider", provider), api_key, base_url)
+        if not text("provider", provider):
+            raise ArgumentValueError("provider", "provider is empty: leave it out, or name one of config.toml")
+        if timeouts is not None and not isinstance(timeouts, Timeouts):
+            raise wrong_type("timeouts", "Timeouts(…)", timeouts)
+        self._choice = RuntimeChoice(runtime, provider, api_key, base_url)
         self.runtime_name: str = self._choice.name
         self.model = model
         self.instructions = instructions
@@ -207,7 +212,7 @@ class HostAgent(Counters):
         or the message not be stored: the turn has not begun then. Ctrl-C interrupts the turn.
 
         Args:
-            user_message: What the user says: a text, or parts of text and images.
+            user_message: What the user says: a text, or parts of text and images; it cannot be empty.
             **options: For the runtime, such as `model` or `effort`.
         """
         if self._own.loop.inside():
@@ -227,7 +232,7 @@ class HostAgent(Counters):
         """The same for asyncio. Who is cancelled interrupts the turn, and waits for its end.
 
         Args:
-            user_message: What the user says: a text, or parts of text and images.
+            user_message: What the user says: a text, or parts of text and images; it cannot be empty.
             **options: For the runtime, such as `model` or `effort`.
         """
         if self._own.loop.inside():
@@ -357,13 +362,11 @@ class HostAgent(Counters):
     def _ask_for(
         self, said: UserInput, options: dict[str, Any], caller: asyncio.AbstractEventLoop | None
     ) -> tuple[AgentTurn, Future[ConversationResult]]:
-        if not isinstance(said, str) and (isinstance(said, bytes) or not isinstance(said, Iterable)):
-            raise wrong_type("user_message", "a str or a list of parts", said)
+        turn = AgentTurn(checked_input("user_message", said), options, caller)
         if self.closed:
             raise AgentClosed
         if not self._own.loop.started:
             self._own.guard()
-        turn = AgentTurn(said, options, caller)
         return turn, self._own.loop.submit(lambda: self._wait_and_run(turn))
 
     async def _wait_and_run(self, turn: AgentTurn) -> ConversationResult:
@@ -451,8 +454,11 @@ class HostAgent(Counters):
 
     def _failed(self, error: Exception) -> TurnResult:
         key = self._choice.api_key
-        said = redact(str(error) or type(error).__name__, [key] if key else [])
-        logger.warning("a turn could not be run: %s: %s", type(error).__name__, said)
+        said = clean(str(error) or type(error).__name__, [key] if key else [])
+        # What a runtime says of itself is in the result; for anything else somebody will want to know where it was.
+        foreseen = isinstance(error, TreadleError)
+        where = None if foreseen else traceback.extract_tb(error.__traceback__)[-1]
+        logger.log(logging.DEBUG if foreseen else logging.WARNING, "a turn could not be run: %s (%s)", said, where)
         return TurnResult(error=said, should_retire=True)
 
     async def _finish_turn(

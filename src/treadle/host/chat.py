@@ -7,9 +7,32 @@ from typing import Any, Final
 
 import msgspec
 
+from treadle.arguments import wrong_type
+from treadle.errors import ArgumentValueError
 from treadle.host.runtime import Message, UserInput
 
 INTERRUPTED: Final = "[interrupted before it ended]"
+
+
+def checked_input(name: str, said: object) -> UserInput:
+    """What a user says, if it is a text or a list of parts, and not empty. Which parts there are, the runtime knows.
+
+    Args:
+        name: The parameter.
+        said: What was passed.
+    """
+    if isinstance(said, str):
+        parts: list[Any] = [{"text": said}]
+    elif isinstance(said, bytes | Mapping) or not isinstance(said, Iterable):
+        raise wrong_type(name, "a str or a list of parts", said)
+    else:
+        said = parts = list(said)
+    for index, part in enumerate(parts):
+        if not isinstance(part, Mapping):
+            raise wrong_type(f"{name}[{index}]", 'a dict such as {"type": "text", "text": …}', part)
+    if not any(part.get("type", "text") != "text" or str(part.get("text", "")).strip() for part in parts):
+        raise ArgumentValueError(name, f"{name} is empty: there is nothing to say")
+    return said
 
 
 def user_message(user_input: UserInput) -> Message:
