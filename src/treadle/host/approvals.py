@@ -125,7 +125,7 @@ def _choice(answer: object) -> Choice:
     if answer is None or isinstance(answer, bool):
         return "once" if answer else "deny"
     for choice in CHOICES:
-        if answer == choice:
+        if isinstance(answer, str) and answer == choice:  # other things may say that they are equal to anything
             return choice
     raise TypeError(f"{type(answer).__name__!r} where one of {', '.join(CHOICES)}, True, False or None was expected")
 

@@ -30,7 +30,7 @@ _WEAK: Final = re.compile(r"\bunauthori[sz]ed\b|\boauth\b|auth profile|invalid a
 
 RETRYABLE: Final[frozenset[FaultKind]] = frozenset({"rate_limited", "overloaded", "network"})
 _ADVISES: Final = re.compile(
-    r"\b(try again|wait (until|for)|look at|log in|compact the|(choose|use) another)\b", re.IGNORECASE
+    r"\b(try again|wait (until|for)|look at|log in|compact the|correct|(choose|use) another)\b", re.IGNORECASE
 )
 _ADVICE: Final[Mapping[FaultKind, str]] = {
     "usage_limit": "Wait for the limit to end, or use another account, key or model.",

@@ -29,6 +29,9 @@ _NOTHING_YET: Final = frozenset({"userMessage", "reasoning", "contextCompaction"
 _WORDS: Final = _NOTHING_YET | {"agentMessage", "plan", "hookPrompt", "enteredReviewMode", "exitedReviewMode"}
 _NOT_THE_ANSWER: Final = frozenset({"commentary", "partial_answer"})
 
+MAX_NOTICES: Final = 50
+"""Of one turn; nobody reads more."""
+
 
 class TurnRecord:
     """What has happened in one turn.
@@ -94,7 +97,11 @@ class TurnRecord:
             case ThreadNamed(thread_id):
                 self.thread_id = thread_id
                 self._watch.activity(now)
-            case Told() | Alive():
+            case Told():
+                if event.keep and event.message not in self.notices and len(self.notices) < MAX_NOTICES:
+                    self.notices.append(event.message)
+                self._watch.activity(now)
+            case Alive():
                 self._watch.activity(now)
             case TurnEnded():
                 self._end(event)

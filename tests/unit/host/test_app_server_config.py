@@ -55,17 +55,18 @@ def test_a_server_that_cannot_be_told_is_refused(config: CodexConfig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "has_key", "words"),
+    ("config", "provider", "key", "words"),
     [
-        (None, False, "export OPENAI_API_KEY"),
-        (CodexConfig(), False, "export OPENAI_API_KEY"),
-        (CodexConfig(codex_bin="codex"), False, "`codex login`"),
-        (CodexConfig(url="ws://127.0.0.1:1"), False, "where the server runs"),
-        (None, True, "another api_key"),
-        (CodexConfig(codex_bin="codex"), True, "another api_key"),
+        (None, None, None, "Set OPENAI_API_KEY"),
+        (None, "anthropic", None, "Set ANTHROPIC_API_KEY"),
+        (CodexConfig(), None, None, "Set OPENAI_API_KEY"),
+        (CodexConfig(codex_bin="codex"), None, None, "`codex login`"),
+        (CodexConfig(url="ws://127.0.0.1:1"), None, None, "where the server runs"),
+        (None, None, KEY, "another api_key"),
+        (CodexConfig(codex_bin="codex"), None, KEY, "another api_key"),
     ],
 )
 def test_who_is_not_logged_in_is_told_what_helps_with_this_server(
-    config: CodexConfig | None, has_key: bool, words: str
+    config: CodexConfig | None, provider: str | None, key: str | None, words: str
 ) -> None:
-    assert words in login_advice(config, has_key=has_key)
+    assert words in login_advice(config, provider=provider, has_key=key is not None)

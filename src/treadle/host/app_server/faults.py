@@ -164,7 +164,8 @@ def _transport_fault(error: TransportClosedError, telling: Telling, *, starting:
 
 
 def _fault(kind: FaultKind, message: str, telling: Telling, *, retire: bool | None = None) -> Fault:
-    own = {"auth": telling.login, "missing": INSTALL, "dead": HALF_DONE}
+    # A key that is missing is named by the message itself.
+    own = {"auth": "" if "environment variable" in message else telling.login, "missing": INSTALL, "dead": HALF_DONE}
     return Fault(
         kind=kind,
         message=clean(message, telling.secrets),

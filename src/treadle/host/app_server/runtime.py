@@ -81,7 +81,7 @@ class AppServerRuntime:
     ) -> None:
         check_config(config)
         self._config = server_config(config, provider=provider, api_key=api_key, base_url=base_url)
-        self._login = login_advice(config, has_key=api_key is not None)
+        self._login = login_advice(config, provider=provider, has_key=api_key is not None)
         overrides = () if config is None else config.config_overrides
         self._secrets = tuple(secrets_in(self._config.env or {}, overrides))
         self._tool_timeout = seconds_or_none(tool_timeout)

@@ -14,8 +14,7 @@ from typing import Any, Final
 from treadle.arguments import text
 from treadle.client.config import CodexConfig
 from treadle.errors import ArgumentValueError
-from treadle.llm.known_providers import KNOWN, OPENAI, laid_over
-from treadle.runners.logins import HOW_TO_LOG_IN
+from treadle.llm.known_providers import KNOWN, OPENAI, OPENAI_KEY_VARIABLE, laid_over
 
 KEY_VARIABLE: Final = "TREADLE_HOST_API_KEY"
 
@@ -39,11 +38,12 @@ def server_config(
     return replace(config, config_overrides=overrides, env={**(config.env or {}), **variables} or None)
 
 
-def login_advice(config: CodexConfig | None, *, has_key: bool) -> str:
+def login_advice(config: CodexConfig | None, *, provider: str | None, has_key: bool) -> str:
     """What to do when a server says that nobody is logged in.
 
     Args:
         config: The caller's own server, if it is one.
+        provider: The provider that was named, if one was.
         has_key: Whether the runtime was given a key for it.
     """
     if has_key:
@@ -52,7 +52,9 @@ def login_advice(config: CodexConfig | None, *, has_key: bool) -> str:
         return "Log in again with `codex login`, or give an API key that is valid; then try again."
     if config is not None and (config.url is not None or config.launch_args_override is not None):
         return "Log in again where the server runs (`codex login`, or the key of its provider); then try again."
-    return f"Give a key that is valid: {HOW_TO_LOG_IN['treadle']}; or api_key=…. Then try again."
+    known = KNOWN.get(provider or OPENAI)
+    variable = OPENAI_KEY_VARIABLE if known is None else known.table.get("env_key", OPENAI_KEY_VARIABLE)
+    return f"Set {variable} (or what config.toml names) to a key that is accepted, or pass api_key=…; then try again."
 
 
 def _check_reachable(config: CodexConfig, name: str) -> None:

@@ -230,7 +230,7 @@ class LocalTurn:
         """It was told that there are no more calls, and made some."""
         self._deaf = True
         self._thread.remember([output(call, NOT_RUN) for call in response.calls])
-        self._events.note(Told("The turn ended at its limit of tool calls; the model wanted to make more."))
+        self._events.note(Told("The turn ended at its limit of tool calls; the model wanted to make more.", keep=True))
 
     async def _take_steers(self) -> None:
         while self._steers:
