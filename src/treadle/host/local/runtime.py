@@ -20,7 +20,7 @@ from treadle.arguments import count, one_of, seconds
 from treadle.client.tools import tools_by_name
 from treadle.errors import ArgumentError
 from treadle.host.asking import AskPerson
-from treadle.host.chat_items import history_items, input_items
+from treadle.host.chat_items import history_items, input_items, recent
 from treadle.host.fault_words import BUSY, CLOSED, NOT_OPEN
 from treadle.host.faults import Fault, ResumeFailed, RuntimeFault
 from treadle.host.local.model_source import WIRES, Given, LocalWire, find_model
@@ -32,6 +32,7 @@ logger: Final = logging.getLogger(__name__)
 
 TOOL_S: Final = 90.0
 CLOSE_S: Final = 5.0
+BYTES_PER_TOKEN: Final = 4
 
 
 class LocalRuntime:
@@ -102,9 +103,11 @@ class LocalRuntime:
         except ArgumentError as error:
             raise RuntimeFault(Fault(kind="refused", message=str(error))) from None
         cwd = _absolute(opening.cwd)
-        history = History()
-        history.replace(await history_items(opening.history, cwd))
         source = find_model(self._given, opening.model)
+        # Half of the window, so that there is room for the turns to come: what does not fit could not be summed up.
+        fits = source.context_window * BYTES_PER_TOKEN // 2
+        history = History()
+        history.replace(await history_items(recent(opening.history, fits), cwd))
         return LocalThread(
             id=new_id(), source=source, cwd=cwd, instructions=opening.instructions, tools=tools, history=history
         )
