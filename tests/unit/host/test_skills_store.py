@@ -476,3 +476,11 @@ def test_a_wrong_call_is_told_to_the_model(store: SkillStore, arguments: dict[st
     tool = next(tool for tool in store.tools() if tool.name == "skill_manage")
     with pytest.raises(ToolCallError, match=words):
         tool.call(arguments)
+
+
+def test_a_patch_that_would_fill_the_memory_is_refused_before_it_is_made(tmp_path: Path) -> None:
+    editor = SkillStore(tmp_path).editor()
+    editor.create("big", "---\nname: big\ndescription: Large\n---\n" + "a" * 50_000)
+    with pytest.raises(Refused, match="characters") as refused:
+        editor.patch("big", "a", "b" * 10_000_000, replace_all=True)  # half a terabyte
+    assert refused.value.kind == "full"
