@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from treadle.client import CodexConfig
-from treadle.host.app_server_runtime import AppServerRuntime
+from treadle.host.app_server.runtime import AppServerRuntime
 from treadle.host.asking import Ask, Choice
 from treadle.host.runtime import Delta, ItemCompleted, Opened, Opening, RuntimeEvent, TurnEnded, UsageTold
 from treadle.testing import MockModel

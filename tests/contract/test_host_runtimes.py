@@ -9,10 +9,10 @@ from typing import TypeAlias
 import pytest
 
 from system.runners.fake_engine import fake
-from treadle.host.app_server_runtime import AppServerRuntime
-from treadle.host.engine_runtime import EngineRuntime
-from treadle.host.local_runtime import LocalRuntime
-from treadle.host.model_source import LocalWire
+from treadle.host.app_server.runtime import AppServerRuntime
+from treadle.host.engine.runtime import EngineRuntime
+from treadle.host.local.model_source import LocalWire
+from treadle.host.local.runtime import LocalRuntime
 from treadle.host.runtime import Runtime
 from treadle.runners import CodexRunner
 from treadle.testing import EngineHome, EngineModel, RuntimePlay, check_runtime

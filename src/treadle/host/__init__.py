@@ -14,14 +14,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from treadle.host.agent import HostAgent
     from treadle.host.agent_errors import AgentBusy, AgentClosed
+    from treadle.host.app_server.runtime import AppServerRuntime
     from treadle.host.asking import Ask
     from treadle.host.clock import Clock
     from treadle.host.conversation_result import ConversationResult
     from treadle.host.conversations import ConversationStore
+    from treadle.host.engine.runtime import EngineRuntime
     from treadle.host.faults import Fault, ResumeFailed, RuntimeFault, SessionBusy, SessionClosed
+    from treadle.host.local.runtime import LocalRuntime
+    from treadle.host.memory.memory_store import MemoryStore
     from treadle.host.projection import Projection, project
     from treadle.host.runtime import Runtime
     from treadle.host.session import Session
+    from treadle.host.skills.skill_store import SkillStore
     from treadle.host.timeouts import Timeouts
     from treadle.host.turn_result import TurnResult
     from treadle.host.usage import Usage
@@ -29,12 +34,16 @@ if TYPE_CHECKING:
 _HOME = {
     "AgentBusy": "agent_errors",
     "AgentClosed": "agent_errors",
+    "AppServerRuntime": "app_server.runtime",
     "Ask": "asking",
     "Clock": "clock",
     "ConversationResult": "conversation_result",
     "ConversationStore": "conversations",
+    "EngineRuntime": "engine.runtime",
     "Fault": "faults",
     "HostAgent": "agent",
+    "LocalRuntime": "local.runtime",
+    "MemoryStore": "memory.memory_store",
     "Projection": "projection",
     "ResumeFailed": "faults",
     "Runtime": "runtime",
@@ -42,6 +51,7 @@ _HOME = {
     "Session": "session",
     "SessionBusy": "faults",
     "SessionClosed": "faults",
+    "SkillStore": "skills.skill_store",
     "Timeouts": "timeouts",
     "TurnResult": "turn_result",
     "Usage": "usage",
@@ -51,12 +61,16 @@ _HOME = {
 __all__ = [
     "AgentBusy",
     "AgentClosed",
+    "AppServerRuntime",
     "Ask",
     "Clock",
     "ConversationResult",
     "ConversationStore",
+    "EngineRuntime",
     "Fault",
     "HostAgent",
+    "LocalRuntime",
+    "MemoryStore",
     "Projection",
     "ResumeFailed",
     "Runtime",
@@ -64,6 +78,7 @@ __all__ = [
     "Session",
     "SessionBusy",
     "SessionClosed",
+    "SkillStore",
     "Timeouts",
     "TurnResult",
     "Usage",

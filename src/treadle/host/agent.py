@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import traceback
 import weakref
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
@@ -20,18 +21,19 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from treadle.agent.ids import new_id
 from treadle.arguments import count, flag, folder, function, one_of, text, wrong_type
 from treadle.client.apart import on_thread
-from treadle.client.secrets import redact
 from treadle.client.tools import Tool, tools_by_name
-from treadle.errors import ArgumentValueError
+from treadle.errors import ArgumentValueError, TreadleError
 from treadle.host.agent_callbacks import approvals_of, guarded, telling
 from treadle.host.agent_errors import AgentBusy, AgentClosed, WrongThread
 from treadle.host.agent_turn import AgentTurn
 from treadle.host.asking import Approvals
 from treadle.host.belongings import Belongings
-from treadle.host.chat import called_tools, close_calls, user_message, without_echo
+from treadle.host.chat import called_tools, checked_input, close_calls, said_after, user_message, without_echo
 from treadle.host.clock import Clock
-from treadle.host.conversation_result import ConversationResult
-from treadle.host.counters import MEMORY_TOOL, SKILL_TOOL, Counters
+from treadle.host.conversation_result import ConversationResult, conversation_result
+from treadle.host.counters import SKILL_TOOL, Counters
+from treadle.host.fault_words import clean
+from treadle.host.host_tools import tool_names
 from treadle.host.loop_thread import LoopThread
 from treadle.host.prompt import Prompt, compose, offered_tools
 from treadle.host.runtime import Message, Opening, RuntimeEvent, UserInput
@@ -44,16 +46,14 @@ from treadle.host.turn_result import TurnResult
 
 if TYPE_CHECKING:
     from treadle.host.conversations import ConversationStore, TurnState
-    from treadle.host.memory.store import MemoryStore
+    from treadle.host.memory.memory_store import MemoryStore
     from treadle.host.review import Reviewer
-    from treadle.host.skills.store import SkillStore
+    from treadle.host.skills.skill_store import SkillStore
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 MAX_WAITING: Final = 32
 _SANDBOXES: Final = ("read-only", "workspace-write", "danger-full-access")
-_SEARCH_TOOL: Final = "session_search"
-_SKILL_TOOLS: Final = ("skills_list", "skill_view", "skill_manage")
 
 
 class HostAgent(Counters):
@@ -123,7 +123,11 @@ class HostAgent(Counters):
         for name, value in {**words, "session_id": session_id}.items():
             if value is not None:
                 text(name, value)
-        self._choice = RuntimeChoice(runtime, text("provider", provider), api_key, base_url)
+        if not text("provider", provider):
+            raise ArgumentValueError("provider", "provider is empty: leave it out, or name one of config.toml")
+        if timeouts is not None and not isinstance(timeouts, Timeouts):
+            raise wrong_type("timeouts", "Timeouts(…)", timeouts)
+        self._choice = RuntimeChoice(runtime, provider, api_key, base_url)
         self.runtime_name: str = self._choice.name
         self.model = model
         self.instructions = instructions
@@ -136,7 +140,11 @@ class HostAgent(Counters):
         if session_id is not None and kept is None:
             raise ArgumentValueError("session_id", "session_id names a conversation of a store: pass store=… too")
         self._tools = tools_by_name(tools)
-        self.tool_names: set[str] = self._all_tool_names(searches=kept is not None)
+        offered = tool_names(memory=self._memory is not None, skills=self._skills is not None, search=kept is not None)
+        taken = sorted(offered & set(self._tools))
+        if taken:
+            raise ArgumentValueError("tools", f"`{taken[0]}` is a tool of the host: give yours another name")
+        self.tool_names: set[str] = offered | set(self._tools)
         self._approvals = None if approvals is None else function("approvals", approvals, "an Ask")
         self._sink = None if on_event is None else guarded(function("on_event", on_event, "an event"))
         self._clock = clock
@@ -195,15 +203,6 @@ class HostAgent(Counters):
         """Whether it was closed."""
         return self._own.closed
 
-    def _all_tool_names(self, *, searches: bool) -> set[str]:
-        host = {MEMORY_TOOL} if self._memory is not None else set()
-        host |= set(_SKILL_TOOLS) if self._skills is not None else set()
-        host |= {_SEARCH_TOOL} if searches else set()
-        taken = sorted(host & set(self._tools))
-        if taken:
-            raise ArgumentValueError("tools", f"`{taken[0]}` is a tool of the host: give yours another name")
-        return host | set(self._tools)
-
     # --- turns, for callers ------------------------------------------------------------------------------------------
 
     def run_conversation(self, user_message: UserInput, **options: Any) -> ConversationResult:
@@ -213,7 +212,7 @@ class HostAgent(Counters):
         or the message not be stored: the turn has not begun then. Ctrl-C interrupts the turn.
 
         Args:
-            user_message: What the user says: a text, or parts of text and images.
+            user_message: What the user says: a text, or parts of text and images; it cannot be empty.
             **options: For the runtime, such as `model` or `effort`.
         """
         if self._own.loop.inside():
@@ -233,7 +232,7 @@ class HostAgent(Counters):
         """The same for asyncio. Who is cancelled interrupts the turn, and waits for its end.
 
         Args:
-            user_message: What the user says: a text, or parts of text and images.
+            user_message: What the user says: a text, or parts of text and images; it cannot be empty.
             **options: For the runtime, such as `model` or `effort`.
         """
         if self._own.loop.inside():
@@ -363,13 +362,11 @@ class HostAgent(Counters):
     def _ask_for(
         self, said: UserInput, options: dict[str, Any], caller: asyncio.AbstractEventLoop | None
     ) -> tuple[AgentTurn, Future[ConversationResult]]:
-        if not isinstance(said, str) and (isinstance(said, bytes) or not isinstance(said, Iterable)):
-            raise wrong_type("user_message", "a str or a list of parts", said)
+        turn = AgentTurn(checked_input("user_message", said), options, caller)
         if self.closed:
             raise AgentClosed
         if not self._own.loop.started:
             self._own.guard()
-        turn = AgentTurn(said, options, caller)
         return turn, self._own.loop.submit(lambda: self._wait_and_run(turn))
 
     async def _wait_and_run(self, turn: AgentTurn) -> ConversationResult:
@@ -396,7 +393,7 @@ class HostAgent(Counters):
     async def _run(self, turn: AgentTurn) -> ConversationResult:
         first = await self._own.transcript.load()
         steered, self._steered = self._steered, []
-        said = user_message(_after(steered, turn.user_input))
+        said = user_message(said_after(steered, turn.user_input))
         try:
             await self._own.transcript.begin(said)
         except BaseException:
@@ -457,8 +454,11 @@ class HostAgent(Counters):
 
     def _failed(self, error: Exception) -> TurnResult:
         key = self._choice.api_key
-        said = redact(str(error) or type(error).__name__, [key] if key else [])
-        logger.warning("a turn could not be run: %s: %s", type(error).__name__, said)
+        said = clean(str(error) or type(error).__name__, [key] if key else [])
+        # What a runtime says of itself is in the result; for anything else somebody will want to know where it was.
+        foreseen = isinstance(error, TreadleError)
+        where = None if foreseen else traceback.extract_tb(error.__traceback__)[-1]
+        logger.log(logging.DEBUG if foreseen else logging.WARNING, "a turn could not be run: %s (%s)", said, where)
         return TurnResult(error=said, should_retire=True)
 
     async def _finish_turn(
@@ -484,19 +484,8 @@ class HostAgent(Counters):
                 await self._own.drop_session()
         if completed and turn.final_text:
             self._maybe_review()
-        return ConversationResult(
-            final_response=_way_back(turn.error or "", self.runtime_name) if failed else turn.final_text,
-            messages=list(self.messages),
-            api_calls=0 if failed else 1,
-            completed=completed,
-            partial=not completed,
-            interrupted=turn.interrupted,
-            error=turn.error,
-            thread_id=turn.thread_id,
-            turn_id=turn.turn_id,
-            usage=turn.usage,
-            notices=[*turn.notices, *self._own.transcript.take_notices()],
-        )
+        notices = self._own.transcript.take_notices()
+        return conversation_result(turn, self.messages, notices, runtime=self.runtime_name, failed=failed)
 
     def _maybe_review(self) -> None:
         memory = self._memory is not None and self.memory_is_due()
@@ -527,20 +516,3 @@ class HostAgent(Counters):
             raise AgentBusy(len(self._steered))
         self._steered.append(said)
         return False
-
-
-def _after(steered: list[str], said: UserInput) -> UserInput:
-    """What was said between the turns comes before what is said now."""
-    if not steered:
-        return said
-    if isinstance(said, str):
-        return "\n\n".join([*steered, said])
-    return [*({"type": "text", "text": words} for words in steered), *said]
-
-
-def _way_back(error: str, runtime: str) -> str:
-    other = "" if runtime == "auto" else ' (agent.use_runtime("auto"))'
-    return (
-        f"The turn could not be run: {error}\nThe next message starts a new session, which is told what was said "
-        f"before. If that fails too, go on without {runtime}: `runtime auto`{other}."
-    )

@@ -24,3 +24,10 @@ class WrongThread(TreadleError):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"{name} waits for the agent, so it cannot be called in on_event: call it from another thread")
+
+
+class WrongProcess(TreadleError):
+    """The agent belongs to the process that this one was forked from."""
+
+    def __init__(self) -> None:
+        super().__init__("the agent belongs to the process that this one was forked from: make another one here")

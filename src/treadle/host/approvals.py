@@ -94,11 +94,16 @@ class Approver:
 
     async def _decide(self, callback: Approvals, ask: Ask) -> Choice:
         try:
-            return _choice(await self._answer(callback, ask))
+            answer = await self._answer(callback, ask)
         except Exception as error:
             why = redact(f"{type(error).__name__}: {error}", secrets_in(os.environ))
             logger.warning("a request for approval is declined, because the callback raised %s", why)
             return "deny"
+        choice = _choice(answer)
+        if choice is None:
+            wanted, got = ", ".join(map(repr, CHOICES)), type(answer).__name__
+            logger.warning("a request for approval is declined: it needs %s or a bool, and got another %s", wanted, got)
+        return choice or "deny"
 
     async def _answer(self, callback: Approvals, ask: Ask) -> Any:
         if inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(type(callback).__call__):
@@ -121,13 +126,12 @@ class Approver:
         return await answer if inspect.isawaitable(answer) else answer
 
 
-def _choice(answer: object) -> Choice:
+def _choice(answer: object) -> Choice | None:
+    """What was decided; None for what is no decision."""
     if answer is None or isinstance(answer, bool):
         return "once" if answer else "deny"
-    for choice in CHOICES:
-        if answer == choice:
-            return choice
-    raise TypeError(f"{type(answer).__name__!r} where one of {', '.join(CHOICES)}, True, False or None was expected")
+    # Only words: other things may say that they are equal to anything.
+    return next((choice for choice in CHOICES if isinstance(answer, str) and answer == choice), None)
 
 
 def shown(ask: Ask) -> Ask:

@@ -75,6 +75,8 @@ class Belongings:
             return
         self.closed = True
         atexit.unregister(self.close)
+        if self.loop.elsewhere:
+            return  # nothing of it is this process's to end
         if not self.loop.started:
             self.transcript.close()
             return

@@ -7,9 +7,32 @@ from typing import Any, Final
 
 import msgspec
 
+from treadle.arguments import wrong_type
+from treadle.errors import ArgumentValueError
 from treadle.host.runtime import Message, UserInput
 
 INTERRUPTED: Final = "[interrupted before it ended]"
+
+
+def checked_input(name: str, said: object) -> UserInput:
+    """What a user says, if it is a text or a list of parts, and not empty. Which parts there are, the runtime knows.
+
+    Args:
+        name: The parameter.
+        said: What was passed.
+    """
+    if isinstance(said, str):
+        parts: list[Any] = [{"text": said}]
+    elif isinstance(said, bytes | Mapping) or not isinstance(said, Iterable):
+        raise wrong_type(name, "a str or a list of parts", said)
+    else:
+        said = parts = list(said)
+    for index, part in enumerate(parts):
+        if not isinstance(part, Mapping):
+            raise wrong_type(f"{name}[{index}]", 'a dict such as {"type": "text", "text": …}', part)
+    if not any(part.get("type", "text") != "text" or str(part.get("text", "")).strip() for part in parts):
+        raise ArgumentValueError(name, f"{name} is empty: there is nothing to say")
+    return said
 
 
 def user_message(user_input: UserInput) -> Message:
@@ -85,3 +108,12 @@ def _calls(message: Mapping[str, Any]) -> Iterator[tuple[Any, str]]:
             function = call.get("function")
             name = function.get("name") if isinstance(function, Mapping) else call.get("name")
             yield call.get("id"), str(name or "")
+
+
+def said_after(steered: list[str], said: UserInput) -> UserInput:
+    """What was said between the turns comes before what is said now."""
+    if not steered:
+        return said
+    if isinstance(said, str):
+        return "\n\n".join([*steered, said])
+    return [*({"type": "text", "text": words} for words in steered), *said]

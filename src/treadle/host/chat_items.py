@@ -7,7 +7,7 @@ model knows that there was something.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
@@ -18,6 +18,8 @@ from treadle.host.faults import Fault, RuntimeFault
 from treadle.host.runtime import Message
 from treadle.host.runtime import UserInput as HostInput
 from treadle.protocol.app.inputs import ImageUserInput, LocalImageUserInput, TextUserInput, UserInput
+
+LEFT_OUT: Final = "[earlier messages of this conversation are left out]"
 
 
 def read_input(user_input: HostInput) -> list[UserInput]:
@@ -47,6 +49,22 @@ def _part(part: Mapping[str, Any]) -> UserInput:
 async def input_items(user_input: HostInput, cwd: str) -> list[Raw]:
     """What a user says, for a model; images of this machine are read. Raises `RuntimeFault`."""
     return [_raw(item) for item in await model_items(read_input(user_input), cwd)]
+
+
+def recent(history: Sequence[Message], max_bytes: int) -> Sequence[Message]:
+    """The end of a conversation, from something that the user said on: all of it if it is not too long.
+
+    Args:
+        history: The conversation.
+        max_bytes: How much of it a model can be given.
+    """
+    left, first = max_bytes, len(history)
+    while first and (left := left - len(msgspec.json.encode(history[first - 1]))) >= 0:
+        first -= 1
+    if first == 0:
+        return history
+    turns = (index for index in range(first, len(history)) if history[index].get("role") == "user")
+    return [{"role": "developer", "content": LEFT_OUT}, *history[next(turns, first) :]]
 
 
 async def history_items(history: Iterable[Message], cwd: str) -> list[Raw]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from treadle.host.runtime import Message
+    from treadle.host.turn_result import TurnResult
     from treadle.host.usage import Usage
 
 
@@ -39,3 +40,39 @@ class ConversationResult:
     turn_id: str | None = None
     usage: Usage | None = None
     notices: list[str] = field(default_factory=list)
+
+
+def conversation_result(
+    turn: TurnResult, messages: list[Message], notices: list[str], *, runtime: str, failed: bool
+) -> ConversationResult:
+    """What came of a turn, for whoever asked for it.
+
+    Args:
+        turn: The turn.
+        messages: The whole conversation.
+        notices: What is to be told besides what the turn tells.
+        runtime: What it ran on.
+        failed: Whether the turn could not be run at all.
+    """
+    completed = not turn.interrupted and turn.error is None
+    return ConversationResult(
+        final_response=_way_back(turn.error or "", runtime) if failed else turn.final_text,
+        messages=list(messages),
+        api_calls=0 if failed else 1,
+        completed=completed,
+        partial=not completed,
+        interrupted=turn.interrupted,
+        error=turn.error,
+        thread_id=turn.thread_id,
+        turn_id=turn.turn_id,
+        usage=turn.usage,
+        notices=[*turn.notices, *notices],
+    )
+
+
+def _way_back(error: str, runtime: str) -> str:
+    other = "" if runtime == "auto" else ' (agent.use_runtime("auto"))'
+    return (
+        f"The turn could not be run: {error}\nThe next message starts a new session, which is told what was said "
+        f"before. If that fails too, go on without {runtime}: `runtime auto`{other}."
+    )

@@ -55,7 +55,8 @@ class Fault(Struct, frozen=True, kw_only=True):
     stderr_tail: str = ""
 
     def __str__(self) -> str:
-        said = f"{self.message} {self.advice}".strip()
+        ends = not self.advice or self.message.endswith((".", "!", "?", "…"))
+        said = f"{self.message if ends else self.message + '.'} {self.advice}".strip()
         return f"{said}\nstderr (last lines):\n{self.stderr_tail}" if self.stderr_tail else said
 
 

@@ -9,8 +9,8 @@ from treadle.client.tools import Tool, ToolCallError
 from treadle.errors import TreadleError
 
 if TYPE_CHECKING:
-    from treadle.host.memory.store import MemoryStore
-    from treadle.host.skills.store import SkillStore
+    from treadle.host.memory.memory_store import MemoryStore
+    from treadle.host.skills.skill_store import SkillStore
 
 MAX_FOUND: Final = 20
 
@@ -35,6 +35,19 @@ def host_tools(
     found += [] if skills is None else skills.tools()
     found += [] if search is None else [_session_search(search)]
     return {tool.name: tool for tool in found}
+
+
+def tool_names(*, memory: bool, skills: bool, search: bool) -> set[str]:
+    """What these would be called, before anything is opened.
+
+    Args:
+        memory: Whether there will be a memory.
+        skills: Whether there will be skills.
+        search: Whether there will be something to search.
+    """
+    names = {"memory"} if memory else set()
+    names |= {"skills_list", "skill_view", "skill_manage"} if skills else set()
+    return names | ({"session_search"} if search else set())
 
 
 def _session_search(search: SearchesMessages) -> Tool:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
+
+from treadle.host.agent_errors import WrongProcess
 
 T = TypeVar("T")
 
@@ -25,22 +28,32 @@ class LoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._ended = False
+        self._process = os.getpid()
 
     @property
     def started(self) -> bool:
         return self._thread is not None
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it is of the process that this one was forked from: its thread is not here."""
+        return self._thread is not None and self._process != os.getpid()
 
     def inside(self) -> bool:
         """Whether the caller is on this thread, where nothing may wait for it."""
         return self._thread is threading.current_thread()
 
     def submit(self, make: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
-        """Have a coroutine run; raises `RuntimeError` after `end`."""
+        """Have a coroutine run; raises `RuntimeError` after `end`, and `WrongProcess`."""
+        if self.elsewhere:  # before the lock, which may never be released here
+            raise WrongProcess
         with self._lock:
             return asyncio.run_coroutine_threadsafe(make(), self._running())
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:
         """Have something called on the loop; nothing happens when it has never started or has ended."""
+        if self.elsewhere:
+            return
         with self._lock:
             if self._loop is not None and not self._ended:
                 self._loop.call_soon_threadsafe(function, *arguments)
@@ -65,6 +78,7 @@ class LoopThread:
             raise RuntimeError("the loop has ended")
         if self._loop is None:
             ready: Future[asyncio.AbstractEventLoop] = Future()
+            self._process = os.getpid()
             self._thread = threading.Thread(target=self._run, args=(ready,), name=self._name, daemon=True)
             self._thread.start()
             self._loop = ready.result()

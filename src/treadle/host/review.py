@@ -18,13 +18,13 @@ from treadle.host.clock import Clock
 from treadle.host.conversation_digest import digest
 from treadle.host.faults import Fault, RuntimeFault
 from treadle.host.memory.entries import MemoryChange
-from treadle.host.memory.store import MemoryStore
+from treadle.host.memory.memory_store import MemoryStore
 from treadle.host.review_prompts import INSTRUCTIONS, review_prompt
 from treadle.host.runtime import ItemCompleted, ItemStarted, Message, Opening, Runtime, RuntimeEvent
 from treadle.host.session import Session
 from treadle.host.skills.skill import SkillChange
-from treadle.host.skills.store import SkillStore
-from treadle.host.skills.tools import told
+from treadle.host.skills.skill_store import SkillStore
+from treadle.host.skills.skill_tools import told
 from treadle.host.timeouts import Timeouts
 
 MAX_ITERATIONS: Final = 16

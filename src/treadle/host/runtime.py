@@ -104,10 +104,12 @@ class UsageTold(Struct, frozen=True):
 
 
 class Told(Struct, frozen=True):
-    """Something that people may want to know, such as that the provider is asked once more. It is a sign of life."""
+    """Something that people may want to know, such as that the provider is asked once more. It is a sign of life. With
+    `keep` it still matters when the turn is over, and is in its result too."""
 
     message: str
     fault: Fault | None = None
+    keep: bool = False
 
 
 class Alive(Struct, frozen=True):

@@ -11,8 +11,8 @@ from treadle.arguments import one_of, wrong_type
 from treadle.errors import TreadleError
 
 if TYPE_CHECKING:
-    from treadle.host.local_runtime import LocalRuntime
-    from treadle.host.model_source import LocalWire
+    from treadle.host.local.model_source import LocalWire
+    from treadle.host.local.runtime import LocalRuntime
     from treadle.host.runtime import Runtime
 
 RuntimeLike: TypeAlias = "str | Runtime | Callable[[], Runtime]"
@@ -63,7 +63,7 @@ class RuntimeChoice:
         """The next one; `tool_timeout` is for the host's tools."""
         match self.given:
             case "app_server":
-                from treadle.host.app_server_runtime import AppServerRuntime
+                from treadle.host.app_server.runtime import AppServerRuntime
 
                 return AppServerRuntime(
                     provider=self._said, api_key=self.api_key, base_url=self.base_url, tool_timeout=tool_timeout
@@ -71,7 +71,7 @@ class RuntimeChoice:
             case "auto" | "responses" | "chat_completions" | "anthropic" as word:
                 return self._local(self._wire() if word == AUTO else word, model, tool_timeout)
             case str(engine):
-                from treadle.host.engine_runtime import EngineRuntime
+                from treadle.host.engine.runtime import EngineRuntime
 
                 return EngineRuntime(engine)
         if not _is_runtime(self.given):
@@ -104,7 +104,7 @@ class RuntimeChoice:
     def _local(
         self, wire: str, model: str | None, tool_timeout: float | None, max_iterations: int | None = None
     ) -> LocalRuntime:
-        from treadle.host.local_runtime import LocalRuntime
+        from treadle.host.local.runtime import LocalRuntime
 
         return LocalRuntime(
             cast("LocalWire", wire),

@@ -14,10 +14,11 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from treadle.host import failures
+from treadle.host import session_faults
 from treadle.host.approvals import Approver
 from treadle.host.asking import Approvals, Ask, Choice
 from treadle.host.clock import Clock, OutOfTime, SystemClock, end_tasks, within
+from treadle.host.fault_words import duration
 from treadle.host.faults import Fault, ResumeFailed, RuntimeFault, SessionBusy, SessionClosed
 from treadle.host.projection import project
 from treadle.host.runtime import Opened, Opening, Runtime, Told, UserInput
@@ -113,8 +114,8 @@ class Session:
                 opened = await within(self.clock, limit_s, self.runtime.open(opening, self._ask))
                 break
             except OutOfTime:
-                reason = f"it was not ready within {failures.duration(limit_s or 0.0)}."
-                raise self._start_failed(failures.startup(self.runtime.name, reason)) from None
+                reason = f"it was not ready within {duration(limit_s or 0.0)}."
+                raise self._start_failed(session_faults.startup(self.runtime.name, reason)) from None
             except ResumeFailed as error:
                 if opening.resume is None:
                     raise self._start_failed(error.fault) from None
@@ -179,7 +180,7 @@ class Session:
         try:
             await asyncio.wait({running})
         except asyncio.CancelledError:
-            self._retired = failures.aborted("The turn was cut off before the runtime had ended it.", retire=True)
+            self._retired = session_faults.aborted("The turn was cut off before the runtime had ended it.", retire=True)
             await end_tasks({running})
             raise
         if not running.cancelled():
@@ -195,10 +196,10 @@ class Session:
         except Stopped:
             turn.interrupted = True
             if turn.stop == "closed":
-                turn.fail(failures.aborted("The session was closed while the turn was in flight.", retire=True))
+                turn.fail(session_faults.aborted("The session was closed while the turn was in flight.", retire=True))
         except BaseException:
             # Where this leaves the runtime, nobody knows.
-            self._retired = failures.aborted("A turn ended with an error of the program.", retire=True)
+            self._retired = session_faults.aborted("A turn ended with an error of the program.", retire=True)
             raise
         finally:
             self._approver.withdraw()
@@ -235,7 +236,7 @@ class Session:
                 await self._pause(turn, wait, error.fault)
 
     async def _pause(self, turn: WatchedTurn, wait: float, fault: Fault) -> None:
-        turn.tell(Told(f"{fault.message} It is tried again in {failures.duration(wait)}.", fault))
+        turn.tell(Told(f"{fault.message} It is tried again in {duration(wait)}.", fault))
         await turn.unless_stopped(self.clock.sleep(wait))
 
     async def _sum_up(self) -> None:
@@ -244,7 +245,7 @@ class Session:
         self._meter.begin()
         turn.started.set()
         if not await turn.begin(self.runtime.compact(), "sum up the thread"):
-            raise RuntimeFault(failures.refused(self.runtime.name, "sum up threads"))
+            raise RuntimeFault(session_faults.refused(self.runtime.name, "sum up threads"))
         await turn.follow()
 
     async def _make_room(self, turn: WatchedTurn, full: Fault) -> None:
@@ -269,7 +270,7 @@ class Session:
         if fault is not None and turn.used_tools:
             fault = replace(fault, advice=f"{fault.advice} {_MAYBE_DONE}".strip())
         if turn.retire:
-            self._retired = fault or failures.aborted("The runtime has not ended its last turn.", retire=True)
+            self._retired = fault or session_faults.aborted("The runtime has not ended its last turn.", retire=True)
         if self.opened is not None and turn.thread_id is not None:
             self.opened = replace(self.opened, thread_id=turn.thread_id, provisional=False)
         notices, self.notices = self.notices + turn.notices, []

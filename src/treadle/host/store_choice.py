@@ -12,8 +12,8 @@ from treadle.config.home import home_name
 
 if TYPE_CHECKING:
     from treadle.host.conversations import ConversationStore
-    from treadle.host.memory.store import MemoryStore
-    from treadle.host.skills.store import SkillStore
+    from treadle.host.memory.memory_store import MemoryStore
+    from treadle.host.skills.skill_store import SkillStore
 
 T = TypeVar("T")
 
@@ -47,13 +47,13 @@ def choose_store(
 
 
 def memory_at(path: str) -> MemoryStore:
-    from treadle.host.memory.store import MemoryStore
+    from treadle.host.memory.memory_store import MemoryStore
 
     return MemoryStore(path)
 
 
 def skills_at(path: str) -> SkillStore:
-    from treadle.host.skills.store import SkillStore
+    from treadle.host.skills.skill_store import SkillStore
 
     return SkillStore(path)
 

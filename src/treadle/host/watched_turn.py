@@ -14,26 +14,19 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar, assert_never
 
 from msgspec.structs import replace
 
-from treadle.host import failures
+from treadle.host import session_faults
 from treadle.host.clock import Clock, OutOfTime, end_tasks, within
+from treadle.host.fault_words import duration
 from treadle.host.faults import Fault, RuntimeFault
 from treadle.host.runtime import (
-    Alive,
-    Compacted,
-    Delta,
-    ItemCompleted,
-    ItemStarted,
     Runtime,
     RuntimeEvent,
-    ThreadNamed,
     Told,
-    TurnEnded,
-    UsageTold,
 )
 from treadle.host.timeouts import Timeouts
+from treadle.host.turn_record import TurnRecord
 from treadle.host.turn_watch import Limit, TurnWatch
 from treadle.host.usage import UsageMeter
-from treadle.protocol.app.items import ThreadItem
 
 T = TypeVar("T")
 Sink: TypeAlias = Callable[[RuntimeEvent], None]
@@ -43,17 +36,13 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 SETTLE_S: Final = 2.0
 """For the end of a turn whose answer is there when its time is up."""
-# Items of a runtime that has done nothing yet; those that are only words; all others are tools, also unknown ones.
-_NOTHING_YET: Final = frozenset({"userMessage", "reasoning", "contextCompaction"})
-_WORDS: Final = _NOTHING_YET | {"agentMessage", "plan", "hookPrompt", "enteredReviewMode", "exitedReviewMode"}
-_NOT_THE_ANSWER: Final = frozenset({"commentary", "partial_answer"})
 
 
 class Stopped(Exception):
     """The turn was told to end while there was nothing to interrupt yet."""
 
 
-class WatchedTurn:
+class WatchedTurn(TurnRecord):
     """One turn.
 
     Args:
@@ -75,33 +64,17 @@ class WatchedTurn:
         withdraw: Callable[[], None],
         meter: UsageMeter,
     ) -> None:
+        super().__init__(TurnWatch(timeouts, clock.monotonic()), meter)
         self._runtime = runtime
         self._timeouts = timeouts
         self._clock = clock
         self._sink = sink
         self._withdraw = withdraw
-        self._meter = meter
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.stop: Stop | None = None
         self.turn_id: str | None = None
         self.started = asyncio.Event()
         """Set when the runtime has taken it, and in any case when it is over."""
-        self.thread_id: str | None = None
-        """The id of the thread, from a runtime that learns it only when it runs."""
-        self.items: list[ThreadItem] = []
-        self.unfinished: dict[str, ThreadItem] = {}
-        """What was begun and has not ended, by id."""
-        self.notices: list[str] = []
-        self.compacted: bool = False
-        self.interrupted: bool = False
-        self.fault: Fault | None = None
-        self.answered: bool = False
-        """Whether the last thing that the model did was to give its answer."""
-        self.began_work: bool = False
-        """Whether something was said or done that would be said or done twice if the turn were run again."""
-        self.used_tools: bool = False
-        self.ended: TurnEnded | None = None
-        self._watch = TurnWatch(timeouts, clock.monotonic())
         self._stirred: asyncio.Future[None] = self.loop.create_future()
         self._event: asyncio.Task[RuntimeEvent] | None = None
         self._probe: asyncio.Task[None] | None = None
@@ -182,7 +155,7 @@ class WatchedTurn:
             return start.result()
         except OutOfTime:
             self.interrupted = self.stop is not None
-            raise RuntimeFault(failures.stuck(self._runtime.name, limit_s or 0.0, doing)) from None
+            raise RuntimeFault(session_faults.stuck(self._runtime.name, limit_s or 0.0, doing)) from None
         finally:
             await end_tasks({start})
 
@@ -231,13 +204,6 @@ class WatchedTurn:
         due = self._watch.due(self._clock.monotonic())
         return due is None or await self._overdue(due)
 
-    def fail(self, fault: Fault) -> None:
-        """It has gone wrong. The first fault is the reason of those that follow from it."""
-        if self.fault is None:
-            self.fault = fault
-        elif fault.retire:
-            self.fault = replace(self.fault, retire=True)
-
     async def _overdue(self, limit: Limit) -> bool:
         timeouts = self._timeouts
         match limit:
@@ -245,11 +211,11 @@ class WatchedTurn:
                 if self.answered and not self._watch.working:
                     return await self._accept_answer()
                 span = timeouts.turn if limit == "turn" else timeouts.idle
-                return await self._end_early(failures.deadline(span or 0.0, limit))
+                return await self._end_early(session_faults.deadline(span or 0.0, limit))
             case "quiet":
                 self._watch.quiet_handled(self._clock.monotonic())
                 if timeouts.quiet_action == "retire":
-                    return await self._end_early(failures.quiet(self._runtime.name, timeouts.quiet or 0.0))
+                    return await self._end_early(session_faults.quiet(self._runtime.name, timeouts.quiet or 0.0))
                 if timeouts.quiet_action == "warn":
                     self._tell_quiet("nothing is known of it")
                 elif self._probe is None:
@@ -266,7 +232,7 @@ class WatchedTurn:
             probe.result()
         except OutOfTime:
             silence = (self._timeouts.quiet or 0.0) + (self._timeouts.probe or 0.0)
-            return await self._end_early(failures.stuck(self._runtime.name, silence))
+            return await self._end_early(session_faults.stuck(self._runtime.name, silence))
         except RuntimeFault as error:
             if error.fault.retire or error.fault.kind in ("dead", "stuck"):
                 return await self._end_early(replace(error.fault, retire=True))
@@ -277,7 +243,7 @@ class WatchedTurn:
     def _tell_quiet(self, known: str) -> None:
         if not self._told_quiet:
             self._told_quiet = True
-            quiet = failures.duration(self._timeouts.quiet or 0.0)
+            quiet = duration(self._timeouts.quiet or 0.0)
             self.notice(f"{self._runtime.name} has been quiet for {quiet} since a tool ended; {known}, and waited for.")
 
     async def _accept_answer(self) -> bool:
@@ -299,7 +265,7 @@ class WatchedTurn:
         if fault is not None:
             self.fault = fault
         elif not ended:
-            self.fail(failures.stuck(self._runtime.name, self._timeouts.interrupt or 0.0, "end the turn"))
+            self.fail(session_faults.stuck(self._runtime.name, self._timeouts.interrupt or 0.0, "end the turn"))
         return False
 
     async def _interrupt(self) -> bool:
@@ -341,54 +307,8 @@ class WatchedTurn:
         task, self._event = self._event, None
         event = task.result()
         self.tell(event)
-        self._take(event)
+        self.take(event, self._clock.monotonic())
         return True
-
-    def _take(self, event: RuntimeEvent) -> None:
-        now = self._clock.monotonic()
-        match event:
-            case ItemStarted(item):
-                self._watch.item_opened(_item_id(item), now)
-                self.unfinished[_item_id(item)] = item
-                self._saw(item)
-            case ItemCompleted(item):
-                self._watch.item_closed(_item_id(item), now, tool=item.type not in _WORDS)
-                self.unfinished.pop(_item_id(item), None)
-                self._saw(item)
-                self.answered = self.answered or _is_answer(item)
-                self.items.append(item)
-            case Delta(kind=kind):
-                self.began_work = self.began_work or kind != "reasoning"
-                self._watch.activity(now)
-            case UsageTold(total):
-                self._meter.tell(total, before_work=not self.began_work)
-                self._watch.activity(now)
-            case Compacted():
-                self.compacted = True
-                self._watch.activity(now)
-            case ThreadNamed(thread_id):
-                self.thread_id = thread_id
-                self._watch.activity(now)
-            case Told() | Alive():
-                self._watch.activity(now)
-            case TurnEnded():
-                self._end(event)
-            case _:
-                assert_never(event)
-
-    def _saw(self, item: ThreadItem) -> None:
-        if item.type not in _NOTHING_YET:
-            self.began_work = True
-        if item.type not in _WORDS:
-            self.used_tools, self.answered = True, False
-
-    def _end(self, event: TurnEnded) -> None:
-        self.ended = event
-        self.interrupted = event.status == "interrupted"
-        if event.fault is not None:
-            self.fail(event.fault)
-        elif event.status == "failed":
-            self.fail(failures.other(""))
 
     # --- waiting ---
 
@@ -417,13 +337,3 @@ class WatchedTurn:
     def _stir(self) -> None:
         if not self._stirred.done():
             self._stirred.set_result(None)
-
-
-def _item_id(item: ThreadItem) -> str:
-    found = item.get("id") if isinstance(item, dict) else getattr(item, "id", None)
-    return str(found)
-
-
-def _is_answer(item: ThreadItem) -> bool:
-    root: Any = item.root
-    return item.type == "agentMessage" and bool(root.text) and root.phase not in _NOT_THE_ANSWER

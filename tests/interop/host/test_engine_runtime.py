@@ -12,7 +12,7 @@ import pytest
 from interop.peers import installed
 from interop.runners.driving import DEADLINE_S, staged
 from treadle.host.asking import Ask, Choice
-from treadle.host.engine_runtime import EngineRuntime
+from treadle.host.engine.runtime import EngineRuntime
 from treadle.host.runtime import ItemCompleted, Opening, RuntimeEvent, ThreadNamed, TurnEnded, UsageTold
 from treadle.runners import ClaudeRunner, OpenCodeRunner, PiRunner, Runner, Timeouts
 from treadle.testing import EngineHome

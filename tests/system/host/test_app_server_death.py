@@ -15,7 +15,7 @@ import pytest
 
 from host_stage import KEY, WAIT_S, HostStage, alive, begin, descendants, pid_of, run
 from treadle.client import CodexConfig
-from treadle.host.app_server_runtime import AppServerRuntime
+from treadle.host.app_server.runtime import AppServerRuntime
 from treadle.host.faults import RuntimeFault
 from treadle.host.runtime import ItemStarted, Opening
 

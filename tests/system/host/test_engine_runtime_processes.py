@@ -17,7 +17,7 @@ import pytest
 from system.runners.fake_engine import SESSION, fake
 from treadle.client.tools import Tool
 from treadle.host.asking import Ask, Choice
-from treadle.host.engine_runtime import EngineRuntime
+from treadle.host.engine.runtime import EngineRuntime
 from treadle.host.faults import RuntimeFault
 from treadle.host.runtime import ItemCompleted, Opening, RuntimeEvent, ThreadNamed, Told, TurnEnded, UsageTold
 from treadle.runners import ClaudeRunner, CodexRunner

@@ -8,7 +8,7 @@ import pytest
 
 from treadle.client import CodexConfig
 from treadle.errors import ArgumentValueError
-from treadle.host.app_server_config import KEY_VARIABLE, server_config
+from treadle.host.app_server.server_config import KEY_VARIABLE, login_advice, server_config
 
 KEY = "sk-0123456789abcdef"
 NOTHING = {"provider": None, "api_key": None, "base_url": None}
@@ -52,3 +52,21 @@ def test_the_real_codex_is_told_all_that_is_known_of_a_provider() -> None:
 def test_a_server_that_cannot_be_told_is_refused(config: CodexConfig) -> None:
     with pytest.raises(ArgumentValueError, match=r"config\.toml"):
         server_config(config, provider=None, api_key=KEY, base_url=None)
+
+
+@pytest.mark.parametrize(
+    ("config", "provider", "key", "words"),
+    [
+        (None, None, None, "Set OPENAI_API_KEY"),
+        (None, "anthropic", None, "Set ANTHROPIC_API_KEY"),
+        (CodexConfig(), None, None, "Set OPENAI_API_KEY"),
+        (CodexConfig(codex_bin="codex"), None, None, "`codex login`"),
+        (CodexConfig(url="ws://127.0.0.1:1"), None, None, "where the server runs"),
+        (None, None, KEY, "another api_key"),
+        (CodexConfig(codex_bin="codex"), None, KEY, "another api_key"),
+    ],
+)
+def test_who_is_not_logged_in_is_told_what_helps_with_this_server(
+    config: CodexConfig | None, provider: str | None, key: str | None, words: str
+) -> None:
+    assert words in login_advice(config, provider=provider, has_key=key is not None)

@@ -8,8 +8,8 @@ import pytest
 
 from treadle.client import approvals
 from treadle.client.notification import make
-from treadle.host.app_server_asks import ask_of, decision_of
-from treadle.host.app_server_events import events_of
+from treadle.host.app_server.approval_asks import ask_of, decision_of
+from treadle.host.app_server.server_events import events_of
 from treadle.host.runtime import Alive, Compacted, Delta, ItemCompleted, ItemStarted, Told, TurnEnded, UsageTold
 from treadle.protocol.app.actions import FileUpdateChange
 from treadle.protocol.app.approvals import (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from treadle.client.errors import RequestTimeout, TransportClosedError, rpc_error
-from treadle.host.app_server_faults import Telling, error_fault, turn_fault
+from treadle.host.app_server.faults import Telling, error_fault, turn_fault
 from treadle.protocol.app.accounts import RateLimitSnapshot
 from treadle.protocol.app.base import convert
 from treadle.protocol.app.turn_errors import TurnError

@@ -174,6 +174,22 @@ def test_search(store: ConversationStore, indexed: bool, monkeypatch: pytest.Mon
         assert store.search("1_0%") == []
 
 
+@pytest.mark.parametrize("indexed", [True, False])
+def test_a_search_for_very_much_is_a_search_for_its_beginning(
+    store: ConversationStore, indexed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not indexed:
+        monkeypatch.setattr(module, "has_fts5", lambda _: False)
+    store.claim("a")
+    a_turn(store, "a", "one two", "three")
+    assert len(store.search("one two " * 10_000)) == 1
+    said: list[str] = []
+    store._read(lambda connection: connection.set_trace_callback(said.append))
+    store.search(" ".join(f"w{number}" for number in range(500)))
+    (query,) = [text for text in said if "w15" in text]
+    assert "w16" not in query
+
+
 def test_an_index_is_made_for_what_was_written_without(
     store: ConversationStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

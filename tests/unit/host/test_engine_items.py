@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from engine_streams import Stream, cases
-from treadle.host.engine_faults import engine_fault
-from treadle.host.engine_items import EngineItems
+from treadle.host.engine.faults import engine_fault
+from treadle.host.engine.run_items import EngineItems
 from treadle.host.runtime import Delta, ItemCompleted, ItemStarted, RuntimeEvent, ThreadNamed, Told
 from treadle.runners.engine import Ending, RunRequest
 from treadle.runners.events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent, TextDelta
@@ -153,6 +153,8 @@ def test_a_program_that_died_tells_its_code_and_its_last_words_without_secrets()
     assert (fault.kind, fault.exit_code, fault.retire) == ("dead", 137, False)
     assert "killed by signal 9" in fault.message
     assert fault.stderr_tail == "panic: token [redacted] and Bearer [redacted]"
+    killed = engine_fault("pi", "pi failed (rc=137).", ending=Ending(exit_code=137), stderr="plugin: 429, again later")
+    assert (killed.kind, killed.retryable) == ("dead", False)
     gone = engine_fault("pi", "pi failed (rc=1).", ending=Ending(exit_code=1), lost_session=True)
     assert gone.retire
     assert engine_fault("pi", "stopped", ending=Ending(exit_code=None, stopped="stopped")).kind == "deadline"

@@ -5,6 +5,7 @@ import logging
 import threading
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
@@ -73,7 +74,7 @@ async def test_every_kind_of_callback_and_answer(kind: Any, answer: object, choi
 
 
 @pytest.mark.parametrize("kind", [plainly, awaited])
-@pytest.mark.parametrize("answer", ["always", "", "ONCE", 1, 0, ["once"], {"decision": "once"}])
+@pytest.mark.parametrize("answer", ["always", "", "ONCE", 1, 0, ["once"], {"decision": "once"}, ANY])
 async def test_nonsense_is_a_no(kind: Any, answer: object, caplog: pytest.LogCaptureFixture) -> None:
     assert await Desk(kind(answer)).approver.ask(ASK) == "deny"
     assert "declined" in caplog.text

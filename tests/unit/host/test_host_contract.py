@@ -66,7 +66,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
     monkeypatch.setattr(Session, "run_turn", run_turn)
     monkeypatch.setattr(Session, "close", close)
     monkeypatch.setattr(
-        "treadle.host.app_server_runtime.AppServerRuntime", lambda **_: ScriptedRuntime(name="app_server")
+        "treadle.host.app_server.runtime.AppServerRuntime", lambda **_: ScriptedRuntime(name="app_server")
     )
     return played
 
@@ -267,7 +267,7 @@ def test_09_the_app_server_path_never_touches_the_chat_client(
     def forbidden(*_: Any, **__: Any) -> None:
         raise AssertionError("the provider was asked directly")
 
-    monkeypatch.setattr("treadle.host.local_runtime.LocalRuntime.__init__", forbidden)
+    monkeypatch.setattr("treadle.host.local.runtime.LocalRuntime.__init__", forbidden)
     monkeypatch.setattr("treadle.llm.client.ProviderModel.__init__", forbidden)
     assert agent.run_conversation("hello").completed
 
@@ -296,7 +296,7 @@ def test_10_the_review_fork_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         made.append({"wire": wire, **choices})
         return ScriptedRuntime()
 
-    monkeypatch.setattr("treadle.host.local_runtime.LocalRuntime", local)
+    monkeypatch.setattr("treadle.host.local.runtime.LocalRuntime", local)
     agent = HostAgent(api_key="sk-test-key-123456", model="m")
     agent._choice.make_reviewing(agent.model, agent.timeouts.tool)
     assert made[0]["wire"] == "responses"

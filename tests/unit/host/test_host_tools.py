@@ -10,9 +10,9 @@ import pytest
 
 from treadle.client.tools import ToolCallError, tools_by_name
 from treadle.host.host_tools import host_tools
-from treadle.host.memory.store import MemoryStore
+from treadle.host.memory.memory_store import MemoryStore
 from treadle.host.refusals import Refused
-from treadle.host.skills.store import SkillStore
+from treadle.host.skills.skill_store import SkillStore
 
 
 def nothing(query: str, limit: int) -> Sequence[object]:

@@ -15,8 +15,8 @@ import pytest
 from treadle.client.tools import Tool
 from treadle.host.asking import Ask, Choice
 from treadle.host.faults import ResumeFailed, RuntimeFault
-from treadle.host.local_runtime import LocalRuntime
-from treadle.host.model_source import LocalWire
+from treadle.host.local.model_source import LocalWire
+from treadle.host.local.runtime import LocalRuntime
 from treadle.host.runtime import Compacted, Delta, ItemCompleted, Opening, RuntimeEvent, Told, TurnEnded, UsageTold
 from treadle.testing import MockModel, ToolCall, Usage
 
@@ -221,7 +221,7 @@ async def test_an_interrupt_in_the_middle_of_a_tool_leaves_a_history_that_is_val
 
 
 async def test_a_tool_that_does_not_end_holds_up_nobody(model: MockModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treadle.host.local_calls.STOPPING_S", 0.05)
+    monkeypatch.setattr("treadle.host.local.tool_calls.STOPPING_S", 0.05)
     begun, let_go = asyncio.Event(), asyncio.Event()
 
     async def stubborn() -> None:
@@ -265,7 +265,7 @@ async def test_a_response_that_breaks_off_is_asked_for_again_and_told_once(model
     [
         (401, {"error": {"message": f"bad key {KEY}"}}, "auth", "Pass another api_key"),
         (403, {}, "auth", "Pass another api_key"),
-        (404, {"error": {"message": "no such model"}}, "model_not_found", "Look at the name of the model"),
+        (404, {"error": {"message": "no such model"}}, "model_not_found", "Choose a model that the provider has"),
         (429, {"error": {"code": "insufficient_quota"}}, "usage_limit", "plan and billing"),
         (
             429,

@@ -14,9 +14,9 @@ import pytest
 from treadle.client.tools import ToolCallError
 from treadle.errors import ArgumentValueError
 from treadle.host.guarded_folder import locked
-from treadle.host.memory import store as store_module
+from treadle.host.memory import memory_store as store_module
 from treadle.host.memory.entries import Operation
-from treadle.host.memory.store import MemoryStore
+from treadle.host.memory.memory_store import MemoryStore
 from treadle.host.refusals import Refused
 
 
@@ -313,3 +313,17 @@ def test_limits_that_make_no_sense_are_refused(folder: Path) -> None:
     for limit in (0, -1, 100_001):
         with pytest.raises(ArgumentValueError):
             MemoryStore(folder, memory_limit=limit)
+
+
+def test_what_does_not_fit_is_not_even_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+
+    def find(text: str) -> str | None:
+        looked.append(text)
+        return None
+
+    monkeypatch.setattr(store_module, "find_injection", find)
+    (tmp_path / "MEMORY.md").write_text("a\n§\n" * 2000 + "b" * 5000)
+    shown = MemoryStore(tmp_path, memory_limit=21).prompt()
+    assert looked == ["a"] * 6  # with five separators of three characters, 21
+    assert "1995 not shown: more than the 21 characters that fit." in shown

@@ -13,10 +13,10 @@ from treadle.client.tools import ToolCallError
 from treadle.errors import ArgumentValueError
 from treadle.host.asking import Ask
 from treadle.host.faults import Fault, RuntimeFault
-from treadle.host.memory.store import MemoryStore
+from treadle.host.memory.memory_store import MemoryStore
 from treadle.host.review import Reviewer, ReviewFailed
 from treadle.host.runtime import RuntimeEvent, TurnEnded
-from treadle.host.skills.store import SkillStore
+from treadle.host.skills.skill_store import SkillStore
 from treadle.host.timeouts import Timeouts
 from treadle.testing import ScriptedRuntime
 from treadle.testing.scripted_runtime import DONE, SILENCE, Act, Gate, ran, said

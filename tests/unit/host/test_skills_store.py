@@ -16,7 +16,7 @@ from treadle.host.refusals import Refused
 from treadle.host.skills import editor as editor_module
 from treadle.host.skills.editor import SkillEditor
 from treadle.host.skills.skill import MARKERS, SkillChange
-from treadle.host.skills.store import SkillStore
+from treadle.host.skills.skill_store import SkillStore
 
 
 def document(name: str = "deploy", description: str = "How to deploy", body: str = "1. Build.\n2. Check.\n") -> str:
@@ -476,3 +476,11 @@ def test_a_wrong_call_is_told_to_the_model(store: SkillStore, arguments: dict[st
     tool = next(tool for tool in store.tools() if tool.name == "skill_manage")
     with pytest.raises(ToolCallError, match=words):
         tool.call(arguments)
+
+
+def test_a_patch_that_would_fill_the_memory_is_refused_before_it_is_made(tmp_path: Path) -> None:
+    editor = SkillStore(tmp_path).editor()
+    editor.create("big", "---\nname: big\ndescription: Large\n---\n" + "a" * 50_000)
+    with pytest.raises(Refused, match="characters") as refused:
+        editor.patch("big", "a", "b" * 10_000_000, replace_all=True)  # half a terabyte
+    assert refused.value.kind == "full"

@@ -11,6 +11,9 @@ from treadle.host.conversations.records import MessageHit
 _SNIPPET_TOKENS: Final = 24
 _SNIPPET_CHARS: Final = 160
 MAX_HITS: Final = 200
+# The time of a search grows with the words, and nobody else can use the store meanwhile.
+MAX_QUERY: Final = 2000
+MAX_WORDS: Final = 16
 _TRIGGERS: Final = ("messages_inserted", "messages_deleted")
 _INDEX: Final = (
     """CREATE VIRTUAL TABLE IF NOT EXISTS message_words USING fts5 (
@@ -53,7 +56,8 @@ def prepare_index(connection: sqlite3.Connection, *, indexed: bool) -> None:
 
 def search(connection: sqlite3.Connection, words: str, limit: int, *, indexed: bool) -> list[MessageHit]:
     """The messages with all these words, best first; without an index, the newest first."""
-    found = words.replace("\0", " ").encode("utf-8", "replace").decode().split()
+    said = words[:MAX_QUERY].replace("\0", " ").encode("utf-8", "replace").decode().split()
+    found = list(dict.fromkeys(said))[:MAX_WORDS]
     limit = max(0, min(limit, MAX_HITS))
     if not found or not limit:
         return []

@@ -140,7 +140,7 @@ class ConversationStore:
         """The messages that have all these words, best first.
 
         Args:
-            words: What to look for. Capitals and accents do not matter.
+            words: What to look for: up to 16 words; more do not count. Capitals and accents do not matter.
             limit: How many at most; never more than 200.
         """
         return self._read(lambda connection: search(connection, words, limit, indexed=self._indexed))

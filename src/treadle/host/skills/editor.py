@@ -28,7 +28,7 @@ from treadle.host.skills.skill import (
     checked_name,
     file_parts,
 )
-from treadle.host.skills.store import (
+from treadle.host.skills.skill_store import (
     MAX_FILES,
     MAX_SKILLS,
     Place,
@@ -262,6 +262,9 @@ def _patched(text: str, old: str, new: str, *, replace_all: bool) -> str:
         raise Refused("ambiguous", problem)
     if old == new:
         raise Refused("duplicate", "`new_text` is what is there already")
+    length = len(text) + number * (len(new) - len(old))
+    if length > MAX_FILE_BYTES:  # before it is made: it may be more than the memory
+        raise Refused("full", f"it would have {length:,} characters, and {MAX_FILE_BYTES:,} bytes fit into a file")
     return text.replace(old, new)
 
 

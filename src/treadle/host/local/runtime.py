@@ -20,10 +20,11 @@ from treadle.arguments import count, one_of, seconds
 from treadle.client.tools import tools_by_name
 from treadle.errors import ArgumentError
 from treadle.host.asking import AskPerson
-from treadle.host.chat_items import history_items, input_items
+from treadle.host.chat_items import history_items, input_items, recent
+from treadle.host.fault_words import BUSY, CLOSED, NOT_OPEN
 from treadle.host.faults import Fault, ResumeFailed, RuntimeFault
-from treadle.host.local_turn import LocalThread, LocalTurn, TurnOptions
-from treadle.host.model_source import WIRES, Given, LocalWire, find_model
+from treadle.host.local.model_source import WIRES, Given, LocalWire, find_model
+from treadle.host.local.turn import LocalThread, LocalTurn, TurnOptions
 from treadle.host.runtime import Opened, Opening, RuntimeEvent, UserInput
 from treadle.host.turn_events import TurnEvents
 
@@ -31,7 +32,7 @@ logger: Final = logging.getLogger(__name__)
 
 TOOL_S: Final = 90.0
 CLOSE_S: Final = 5.0
-_CLOSED: Final = Fault(kind="dead", message="the runtime is closed; make a new one", retire=True)
+BYTES_PER_TOKEN: Final = 4
 
 
 class LocalRuntime:
@@ -102,9 +103,11 @@ class LocalRuntime:
         except ArgumentError as error:
             raise RuntimeFault(Fault(kind="refused", message=str(error))) from None
         cwd = _absolute(opening.cwd)
-        history = History()
-        history.replace(await history_items(opening.history, cwd))
         source = find_model(self._given, opening.model)
+        # Half of the window, so that there is room for the turns to come: what does not fit could not be summed up.
+        fits = source.context_window * BYTES_PER_TOKEN // 2
+        history = History()
+        history.replace(await history_items(recent(opening.history, fits), cwd))
         return LocalThread(
             id=new_id(), source=source, cwd=cwd, instructions=opening.instructions, tools=tools, history=history
         )
@@ -158,7 +161,7 @@ class LocalRuntime:
         if self._closed:
             return
         self._closed = True
-        self._events.close(_CLOSED)
+        self._events.close(CLOSED)
         if self._turn is not None:
             self._turn.interrupt()
             await asyncio.wait([self._turn.task], timeout=CLOSE_S)
@@ -174,16 +177,16 @@ class LocalRuntime:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise RuntimeFault(_CLOSED)
+            raise RuntimeFault(CLOSED)
 
     def _check_idle(self) -> None:
         if self._turn is not None and not self._turn.task.done():
-            raise RuntimeFault(Fault(kind="refused", message="a turn runs already; wait for its end, or interrupt it"))
+            raise RuntimeFault(BUSY)
 
     def _ready(self) -> LocalThread:
         self._check_open()
         if self._thread is None:
-            raise RuntimeFault(Fault(kind="refused", message="no thread is open; call `open` first"))
+            raise RuntimeFault(NOT_OPEN)
         self._check_idle()
         return self._thread
 

@@ -14,7 +14,8 @@ from typing import Any, Final
 from treadle.agent.ids import new_id
 from treadle.errors import ArgumentValueError
 from treadle.host.asking import AskPerson
-from treadle.host.engine_turn import EngineThread, EngineTurn
+from treadle.host.engine.turn import EngineThread, EngineTurn
+from treadle.host.fault_words import BUSY, CLOSED, NOT_OPEN
 from treadle.host.faults import Fault, ResumeFailed, RuntimeFault
 from treadle.host.runtime import Opened, Opening, RuntimeEvent, UserInput
 from treadle.host.turn_events import TurnEvents
@@ -29,7 +30,6 @@ PENDING: Final = "pending-"
 CLOSE_S: Final = 15.0
 """For an engine to end; it gets a signal and a moment, then it is killed."""
 OPTIONS: Final = ("model", "effort", "cwd", "env", "timeouts")
-_CLOSED: Final = Fault(kind="dead", message="the runtime is closed; make a new one", retire=True)
 
 
 class EngineRuntime:
@@ -118,7 +118,7 @@ class EngineRuntime:
         if self._closed:
             return
         self._closed = True
-        self._events.close(_CLOSED)
+        self._events.close(CLOSED)
         if self._turn is not None:
             self._turn.task.cancel()
             _, left = await asyncio.wait([self._turn.task], timeout=CLOSE_S)
@@ -129,16 +129,16 @@ class EngineRuntime:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise RuntimeFault(_CLOSED)
+            raise RuntimeFault(CLOSED)
 
     def _check_idle(self) -> None:
         if self._turn is not None and not self._turn.task.done():
-            raise RuntimeFault(Fault(kind="refused", message="a turn runs already; wait for its end, or interrupt it"))
+            raise RuntimeFault(BUSY)
 
     def _ready(self) -> EngineThread:
         self._check_open()
         if self._thread is None:
-            raise RuntimeFault(Fault(kind="refused", message="no thread is open; call `open` first"))
+            raise RuntimeFault(NOT_OPEN)
         self._check_idle()
         return self._thread
 

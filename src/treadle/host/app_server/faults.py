@@ -6,9 +6,7 @@ process. Words are looked at last, because they change with every version.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from msgspec import Struct
@@ -22,13 +20,11 @@ from treadle.client.errors import (
     ServerBusyError,
     TransportClosedError,
 )
-from treadle.client.secrets import redact
+from treadle.host.fault_words import RETRYABLE, advice, clean, limit_ends, says_logged_out, tail
 from treadle.host.faults import Fault, FaultKind
 from treadle.protocol.app.accounts import RateLimitSnapshot
 from treadle.protocol.app.turn_errors import TurnError
 
-LOGIN: Final = "Log in again with `codex login`, or give an API key that is valid; then try again."
-AGAIN: Final = "Try again in a moment."
 HALF_DONE: Final = "What it was doing may be half done: look before it is done again."
 INSTALL: Final = "Install codex with `npm i -g @openai/codex`, or leave the program out to use Treadle's own server."
 
@@ -51,41 +47,16 @@ _WORDS: Final[Mapping[str, FaultKind]] = {
     "toomanydenials": "aborted",
 }
 _BY_STATUS: Final[Mapping[int, FaultKind]] = {401: "auth", 403: "auth", 429: "rate_limited", 503: "overloaded"}
-_ADVICE: Final[Mapping[FaultKind, str]] = {
-    "auth": LOGIN,
-    "usage_limit": "Wait for the limit to end, or use another account, key or model.",
-    "rate_limited": AGAIN,
-    "overloaded": AGAIN,
-    "network": "Look at the network and at the provider's address; then try again.",
-    "context_window": "The thread is full: have it summed up (compact), then try again.",
-    "model_not_found": "Choose a model that the provider has: `treadle models` lists them.",
-    "policy": "The provider does not answer this. Ask for something else, or in another way.",
-    "sandbox": "`treadle doctor` tells what the sandbox needs on this machine.",
-    "missing": INSTALL,
-    "dead": HALF_DONE,
-}
-_RETRYABLE: Final = frozenset({"rate_limited", "overloaded", "network"})
 _RETIRED: Final = frozenset({"auth", "missing", "startup", "dead", "stuck"})
-
-# Only a login that is over says these; they may stand anywhere.
-_SURELY_AUTH: Final = re.compile(
-    r"invalid_grant|refresh[ _]token|token[ _]refresh|token has expired|expired_token|token_expired|"
-    r"not authenticated|unauthenticated|re-?authenticate|please log ?in|no auth profile|not logged in",
-    re.IGNORECASE,
-)
-# These also occur in the log of a server that is well, about something else.
-_AUTH_IF_SAID: Final = re.compile(
-    r"\b401\b.*unauthori[sz]ed|\bunauthori[sz]ed\b|\boauth\b|invalid api key", re.IGNORECASE
-)
-_ANSI: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
-_TAIL_LINES: Final = 20
 
 
 class Telling(Struct, frozen=True):
-    """What is known besides: values that must not be shown, and the limits that the provider has told."""
+    """What is known besides: values that must not be shown, the limits that the provider has told, and how to log in
+    again."""
 
     secrets: tuple[str, ...] = ()
     limits: RateLimitSnapshot | None = None
+    login: str = ""
 
 
 NOTHING_MORE: Final = Telling()
@@ -100,7 +71,7 @@ def turn_fault(error: TurnError | None, telling: Telling = NOTHING_MORE) -> Faul
         return _fault("other", "The turn failed, and the server does not say why.", telling)
     details = error.additional_details
     message = error.message if not details or details in error.message else f"{error.message} ({details})"
-    kind = info_kind(error.codex_error_info) or _kind_of_words(message)
+    kind = info_kind(error.codex_error_info) or ("auth" if says_logged_out(message) else "other")
     fault = _fault(kind, message, telling)
     return _with_reset(fault, telling.limits) if kind in ("usage_limit", "rate_limited") else fault
 
@@ -136,10 +107,6 @@ def _status_kind(status: Any) -> FaultKind:
     return _BY_STATUS.get(status) or ("overloaded" if status >= 500 else "refused" if status >= 400 else "network")
 
 
-def _kind_of_words(text: str) -> FaultKind:
-    return "auth" if _SURELY_AUTH.search(text) or _AUTH_IF_SAID.search(text) else "other"
-
-
 def _with_reset(fault: Fault, limits: RateLimitSnapshot | None) -> Fault:
     windows = [] if limits is None else [window for window in (limits.primary, limits.secondary) if window is not None]
     known = [window for window in windows if window.resets_at is not None]
@@ -148,8 +115,8 @@ def _with_reset(fault: Fault, limits: RateLimitSnapshot | None) -> Fault:
     # The one that is used up; of two that are, the one that lasts longer.
     window = max(known, key=lambda it: (it.used_percent >= 100, it.used_percent, it.resets_at))
     assert window.resets_at is not None
-    when = datetime.fromtimestamp(window.resets_at, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    return replace(fault, resets_at=float(window.resets_at), advice=f"The limit ends at {when}. {fault.advice}")
+    resets_at = float(window.resets_at)
+    return replace(fault, resets_at=resets_at, advice=f"{limit_ends(resets_at)} {fault.advice}".strip())
 
 
 # --- a request that failed -------------------------------------------------------------------------------------------
@@ -181,7 +148,7 @@ def _rpc_fault(error: JsonRpcError, telling: Telling, *, starting: bool) -> Faul
     kind: FaultKind | None = info_kind(data.get("codexErrorInfo"))
     if kind is None and isinstance(error, ServerBusyError):
         kind = "overloaded"
-    if kind is None and _kind_of_words(error.message) == "auth":
+    if kind is None and says_logged_out(error.message):
         kind = "auth"
     fault = _fault(kind or ("startup" if starting else "refused"), error.message, telling)
     return _with_reset(fault, telling.limits) if kind == "usage_limit" else fault
@@ -190,27 +157,19 @@ def _rpc_fault(error: JsonRpcError, telling: Telling, *, starting: bool) -> Faul
 def _transport_fault(error: TransportClosedError, telling: Telling, *, starting: bool) -> Fault:
     if isinstance(error.__cause__, FileNotFoundError):
         return _fault("missing", str(error), telling)
-    tail = _shown_tail(error.stderr_tail or "", telling)
+    last = tail(error.stderr_tail or "", telling.secrets)
     message = str(error).partition("; its last words:")[0]
-    kind: FaultKind = "auth" if _SURELY_AUTH.search(tail) else "startup" if starting else "dead"
-    return replace(_fault(kind, message, telling), exit_code=error.exit_code, stderr_tail=tail, retire=True)
-
-
-def _shown_tail(text: str, telling: Telling) -> str:
-    lines = [line.rstrip() for line in _clean(text, telling).splitlines()]
-    return "\n".join(line for line in lines[-_TAIL_LINES:] if line)
+    kind: FaultKind = "auth" if says_logged_out("", last) else "startup" if starting else "dead"
+    return replace(_fault(kind, message, telling), exit_code=error.exit_code, stderr_tail=last, retire=True)
 
 
 def _fault(kind: FaultKind, message: str, telling: Telling, *, retire: bool | None = None) -> Fault:
+    # A key that is missing is named by the message itself.
+    own = {"auth": "" if "environment variable" in message else telling.login, "missing": INSTALL, "dead": HALF_DONE}
     return Fault(
         kind=kind,
-        message=_clean(message, telling),
-        advice=_ADVICE.get(kind, ""),
+        message=clean(message, telling.secrets),
+        advice=own[kind] if kind in own else advice(kind, message),
         retire=kind in _RETIRED if retire is None else retire,
-        retryable=kind in _RETRYABLE,
+        retryable=kind in RETRYABLE,
     )
-
-
-def _clean(text: str, telling: Telling) -> str:
-    """Without secrets, and without the colours that a log is written in."""
-    return redact(_ANSI.sub("", text), telling.secrets)

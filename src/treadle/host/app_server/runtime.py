@@ -29,12 +29,13 @@ from treadle.client.router import Stream
 from treadle.client.secrets import secrets_in
 from treadle.client.tools import tools_by_name
 from treadle.errors import ArgumentError, ArgumentValueError
-from treadle.host.app_server_asks import ask_of, decision_of
-from treadle.host.app_server_client import HostClient
-from treadle.host.app_server_config import server_config
-from treadle.host.app_server_events import events_of
-from treadle.host.app_server_faults import Telling, error_fault
+from treadle.host.app_server.approval_asks import ask_of, decision_of
+from treadle.host.app_server.faults import Telling, error_fault
+from treadle.host.app_server.host_client import HostClient
+from treadle.host.app_server.server_config import login_advice, server_config
+from treadle.host.app_server.server_events import events_of
 from treadle.host.asking import AskPerson
+from treadle.host.fault_words import BUSY, CLOSED, NOT_OPEN
 from treadle.host.faults import Fault, ResumeFailed, RuntimeFault
 from treadle.host.limited_tools import limited
 from treadle.host.runtime import Opened, Opening, RuntimeEvent, TurnEnded, UserInput
@@ -52,9 +53,6 @@ START_S: Final = 30.0
 USAGE_S: Final = 1.0
 """The tokens of a resumed thread are told right after it, if at all."""
 TOOL_S: Final = 90.0
-_CLOSED: Final = Fault(kind="dead", message="The runtime is closed: make a new one.", retire=True)
-_NOT_OPEN: Final = Fault(kind="refused", message="No thread is open: call `open` first.")
-_BUSY: Final = Fault(kind="refused", message="A turn runs already: wait for its end, or interrupt it.")
 _EMPTY: Final = Fault(kind="refused", message="There is nothing to send: the message is empty.")
 _NO_TURN: Final = Fault(kind="refused", message="No turn was started, so there is nothing to wait for.")
 _SANDBOXES: Final = {sandbox_mode(sandbox): sandbox for sandbox in Sandbox}
@@ -83,6 +81,7 @@ class AppServerRuntime:
     ) -> None:
         check_config(config)
         self._config = server_config(config, provider=provider, api_key=api_key, base_url=base_url)
+        self._login = login_advice(config, provider=provider, has_key=api_key is not None)
         overrides = () if config is None else config.config_overrides
         self._secrets = tuple(secrets_in(self._config.env or {}, overrides))
         self._tool_timeout = seconds_or_none(tool_timeout)
@@ -165,9 +164,9 @@ class AppServerRuntime:
         """Start a turn. The options are those of the SDK's `thread.turn`, such as `model` and `effort`."""
         async with self._faults():
             if not self._thread_id:
-                raise RuntimeFault(_NOT_OPEN)
+                raise RuntimeFault(NOT_OPEN)
             if self._turn is not None and not self._turn.completed and not self._interrupted:
-                raise RuntimeFault(_BUSY)
+                raise RuntimeFault(BUSY)
             said, params, limit = self._prepared(user_input, options)
             self._give_turn_up()
             answer = await self._client.turn_start(self._thread_id, wire_input(said), params=params, timeout=limit)
@@ -289,7 +288,7 @@ class AppServerRuntime:
     async def close(self) -> None:
         """End the server with all that it started, if it is ours; else the connection."""
         self._turn = None
-        self._dead = self._dead or _CLOSED
+        self._dead = self._dead or CLOSED
         await self._end()
 
     async def _end(self) -> None:
@@ -301,7 +300,7 @@ class AppServerRuntime:
             logger.warning("the app-server could not be ended in order: %s", error or "it takes too long")
 
     def _telling(self) -> Telling:
-        return Telling(self._secrets, self._client.limits)
+        return Telling(self._secrets, self._client.limits, self._login)
 
     @asynccontextmanager
     async def _faults(self, *, starting: bool = False) -> AsyncIterator[None]:

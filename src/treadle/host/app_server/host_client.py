@@ -11,7 +11,7 @@ from treadle.client.config import CodexConfig
 from treadle.client.errors import TransportClosedError
 from treadle.client.notification import Notification
 from treadle.client.router import News, Router
-from treadle.host.app_server_events import usage_of
+from treadle.host.app_server.server_events import usage_of
 from treadle.host.usage import Usage
 from treadle.protocol.app.accounts import RateLimitSnapshot
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from treadle.host.fault_words import advice, clean, limit_ends
 from treadle.host.faults import Fault, FaultKind
 from treadle.llm import ErrorKind, ModelError
 from treadle.llm.known_providers import OPENAI, OPENAI_KEY_VARIABLE
@@ -26,13 +27,6 @@ _KINDS: Final[dict[ErrorKind, FaultKind]] = {
     "context_too_long": "context_window",
     "policy": "policy",
 }
-_ADVICE: Final[dict[ErrorKind, str]] = {
-    "overloaded": "Try again in a moment, or choose another model.",
-    "rate_limited": "Try again in a moment.",
-    "server_failed": "Try again in a moment.",
-    "not_found": "Look at the name of the model, and at base_url.",
-    "cut": "Try again.",
-}
 
 
 def model_fault(error: ModelError, provider: ProviderConfig | None, *, now: float, given_key: bool = False) -> Fault:
@@ -46,21 +40,19 @@ def model_fault(error: ModelError, provider: ProviderConfig | None, *, now: floa
     """
     kind = _KINDS.get(error.kind, "other")
     ends = error.retry_after_s if kind in ("usage_limit", "rate_limited") else None
+    resets_at = None if ends is None else now + ends
+    sent = error.http_status is not None  # else the error itself says what is missing
+    what_to_do = advice(kind, error.message)
+    if kind == "auth":
+        what_to_do = _key_advice(provider, given_key=given_key) if sent else ""
     return Fault(
         kind=kind,
-        message=error.message,
-        advice=_advice(error, provider, given_key=given_key),
+        message=clean(error.message),
+        advice=f"{limit_ends(resets_at)} {what_to_do}".strip() if kind == "usage_limit" else what_to_do,
         retryable=error.retryable or error.kind == "overloaded",
         retry_after_s=error.retry_after_s,
-        resets_at=None if ends is None else now + ends,
+        resets_at=resets_at,
     )
-
-
-def _advice(error: ModelError, provider: ProviderConfig | None, *, given_key: bool) -> str:
-    if error.kind in ("unauthorized", "forbidden"):
-        # Without a status nothing was sent: the error itself says what is missing.
-        return "" if error.http_status is None else _key_advice(provider, given_key=given_key)
-    return _ADVICE.get(error.kind, "")
 
 
 def _key_advice(provider: ProviderConfig | None, *, given_key: bool) -> str:

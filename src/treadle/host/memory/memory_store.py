@@ -29,7 +29,7 @@ from treadle.host.memory.entries import (
     render,
     size,
 )
-from treadle.host.memory.tool import memory_tool
+from treadle.host.memory.memory_tool import memory_tool
 from treadle.host.refusals import Refused
 
 FILES: Final[dict[Target, str]] = {"memory": "MEMORY.md", "user": "USER.md"}
@@ -148,17 +148,19 @@ def _target(target: Target) -> Target:
 
 def _presentable(entries: Entries, limit: int) -> tuple[Entries, dict[str, int]]:
     """Those for the prompt, and how many are left out for which reason."""
-    kept: Entries = ()
+    kept: list[str] = []
     left_out: dict[str, int] = {}
+    used = 0
     for entry in entries:
-        reason = find_injection(entry)
-        if reason is None and size((*kept, entry)) > limit:
-            reason = f"more than the {limit:,} characters that fit"
+        with_it = used + size((entry,) if not kept else ("", entry))
+        # First what costs nothing: a file may have any number of entries, of any length.
+        reason = f"more than the {limit:,} characters that fit" if with_it > limit else find_injection(entry)
         if reason is None:
-            kept = (*kept, entry)
+            kept.append(entry)
+            used = with_it
         else:
             left_out[reason] = left_out.get(reason, 0) + 1
-    return kept, left_out
+    return tuple(kept), left_out
 
 
 # --- files -----------------------------------------------------------------------------------------------------------

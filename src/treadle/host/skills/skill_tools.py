@@ -12,7 +12,7 @@ from treadle.host.skills.skill import MARKERS, Skill, SkillAction, SkillChange
 
 if TYPE_CHECKING:
     from treadle.host.skills.editor import SkillEditor
-    from treadle.host.skills.store import SkillStore
+    from treadle.host.skills.skill_store import SkillStore
 
 OnChange: TypeAlias = Callable[[SkillChange], None]
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from treadle.arguments import text
 from treadle.client.config import CodexConfig
 from treadle.errors import ArgumentValueError
-from treadle.llm.known_providers import KNOWN, OPENAI, laid_over
+from treadle.llm.known_providers import KNOWN, OPENAI, OPENAI_KEY_VARIABLE, laid_over
 
 KEY_VARIABLE: Final = "TREADLE_HOST_API_KEY"
 
@@ -36,6 +36,25 @@ def server_config(
         return CodexConfig(launch_args_override=command, env={"NO_COLOR": "1", **variables})
     overrides = (*config.config_overrides, *settings)
     return replace(config, config_overrides=overrides, env={**(config.env or {}), **variables} or None)
+
+
+def login_advice(config: CodexConfig | None, *, provider: str | None, has_key: bool) -> str:
+    """What to do when a server says that nobody is logged in.
+
+    Args:
+        config: The caller's own server, if it is one.
+        provider: The provider that was named, if one was.
+        has_key: Whether the runtime was given a key for it.
+    """
+    if has_key:
+        return "Pass another api_key: this one is not accepted."
+    if config is not None and config.codex_bin is not None:
+        return "Log in again with `codex login`, or give an API key that is valid; then try again."
+    if config is not None and (config.url is not None or config.launch_args_override is not None):
+        return "Log in again where the server runs (`codex login`, or the key of its provider); then try again."
+    known = KNOWN.get(provider or OPENAI)
+    variable = OPENAI_KEY_VARIABLE if known is None else known.table.get("env_key", OPENAI_KEY_VARIABLE)
+    return f"Set {variable} (or what config.toml names) to a key that is accepted, or pass api_key=…; then try again."
 
 
 def _check_reachable(config: CodexConfig, name: str) -> None:

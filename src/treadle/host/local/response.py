@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from msgspec import Raw, structs
 
-from treadle.host.local_calls import Call
+from treadle.host.local.tool_calls import Call
 from treadle.host.runtime import Delta, ItemCompleted, ItemStarted
 from treadle.host.turn_events import TurnEvents
 from treadle.llm import (

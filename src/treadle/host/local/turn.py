@@ -20,10 +20,10 @@ from treadle.agent.history import History, repaired
 from treadle.agent.ids import new_id
 from treadle.client.tools import Tool
 from treadle.host.faults import Fault
-from treadle.host.local_calls import LocalCalls, output
-from treadle.host.local_response import LocalResponse
-from treadle.host.model_faults import model_fault
-from treadle.host.model_source import ModelSource
+from treadle.host.local.faults import model_fault
+from treadle.host.local.model_source import ModelSource
+from treadle.host.local.response import LocalResponse
+from treadle.host.local.tool_calls import LocalCalls, output
 from treadle.host.runtime import Compacted, ItemCompleted, Told, TurnEnded, UsageTold
 from treadle.host.turn_events import TurnEvents
 from treadle.host.usage import Usage
@@ -230,7 +230,7 @@ class LocalTurn:
         """It was told that there are no more calls, and made some."""
         self._deaf = True
         self._thread.remember([output(call, NOT_RUN) for call in response.calls])
-        self._events.note(Told("The turn ended at its limit of tool calls; the model wanted to make more."))
+        self._events.note(Told("The turn ended at its limit of tool calls; the model wanted to make more.", keep=True))
 
     async def _take_steers(self) -> None:
         while self._steers:

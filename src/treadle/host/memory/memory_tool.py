@@ -9,7 +9,7 @@ from treadle.host.memory.entries import Action, MemoryChange, OnChange, Operatio
 from treadle.host.refusals import Refused
 
 if TYPE_CHECKING:
-    from treadle.host.memory.store import MemoryStore
+    from treadle.host.memory.memory_store import MemoryStore
 
 
 def memory_tool(store: MemoryStore, on_change: OnChange | None) -> Tool:

@@ -15,8 +15,8 @@ from treadle.agent.ids import new_id
 from treadle.client.secrets import secrets_in
 from treadle.host.asking import Ask, AskPerson
 from treadle.host.chat_items import read_input
-from treadle.host.engine_faults import engine_fault
-from treadle.host.engine_items import EngineItems, changed_paths
+from treadle.host.engine.faults import engine_fault
+from treadle.host.engine.run_items import EngineItems, changed_paths
 from treadle.host.faults import Fault
 from treadle.host.runtime import Opening, ThreadNamed, Told, TurnEnded, UsageTold, UserInput
 from treadle.host.seed import seed_text
@@ -40,6 +40,8 @@ _COUNTED: Final = (
     "output_tokens",
     "reasoning_output_tokens",
 )
+# Of a command: said to people, or of no effect on what it does.
+_WORDS_ONLY: Final = frozenset({"description", "timeout"})
 
 
 @dataclass(slots=True)
@@ -135,9 +137,8 @@ class EngineTurn:
         if thread.opening.tools and not thread.told_of_tools:
             thread.told_of_tools = True
             names = ", ".join(tool.name for tool in thread.opening.tools)
-            self._events.note(
-                Told(f"{thread.name} uses its own tools: it cannot be given those of the host ({names}).")
-            )
+            own_tools = f"{thread.name} uses its own tools: it cannot be given those of the host ({names})."
+            self._events.note(Told(own_tools, keep=True))
         ended = TurnEnded("failed", Fault(kind="other", message=f"{thread.name} ended without an answer"))
         try:
             async for event in self._run:
@@ -195,14 +196,15 @@ class EngineTurn:
         if key in self._thread.allowed:
             return ApprovalAnswer(allow=True)
         choice = await self._thread.ask(ask)
-        if choice == "session":
+        if choice == "session" and key is not None:
             self._thread.allowed.add(key)
         if choice in ("once", "session"):
             return ApprovalAnswer(allow=True)
         return ApprovalAnswer(allow=False, message="the user does not want this")
 
-    def _question(self, asked: ApprovalAsk) -> tuple[Ask, tuple[str, ...]]:
-        """The question, and what a yes for the session is a yes to: this command, these files, or this tool."""
+    def _question(self, asked: ApprovalAsk) -> tuple[Ask, tuple[str, ...] | None]:
+        """The question, and what a yes for the session is a yes to: this command run in this way, these files, or this
+        tool; None when nobody can say which files."""
         given = dict(asked.input)
         action = tool_action(asked.id, asked.tool, given, self._cwd)
         base = Ask(
@@ -216,9 +218,11 @@ class EngineTurn:
         )
         command, paths = given.get("command"), changed_paths(given)
         if action.kind == "command" and isinstance(command, str):
-            return changed(base, kind="command", command=command), ("command", command)
+            # How it is run counts too: outside of the engine's sandbox, or in the background.
+            way = {name: value for name, value in given.items() if name not in _WORDS_ONLY}
+            return changed(base, kind="command", command=command), ("command", asked.tool, repr(sorted(way.items())))
         if action.kind == "file_change":
-            return changed(base, kind="patch", paths=paths), ("patch", asked.tool, *paths)
+            return changed(base, kind="patch", paths=paths), ("patch", asked.tool, *paths) if paths else None
         return base, ("tool", asked.tool)
 
     # --- life ---

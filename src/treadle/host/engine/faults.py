@@ -8,12 +8,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from treadle.client.secrets import redact
+from treadle.host.fault_words import RETRYABLE, advice, clean, tail
 from treadle.host.faults import Fault, FaultKind
 from treadle.runners.engine import Ending
 
-MAX_STDERR: Final = 2000
-_COLOURS: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _WORDS: Final[dict[FaultKind, str]] = {
     "auth": r"\b401\b|unauthori[sz]ed|authentication|not logged in|/login\b|invalid (x-)?api[ -]?key"
     r"|no api key|there is no key|needs the environment variable|token (has )?expired",
@@ -25,13 +23,6 @@ _WORDS: Final[dict[FaultKind, str]] = {
     "network": r"ECONNREFUSED|ENOTFOUND|connection (error|refused)|unable to connect|fetch failed|stream disconnected",
 }
 _PATTERNS: Final = {kind: re.compile(words, re.IGNORECASE) for kind, words in _WORDS.items()}
-_RETRYABLE: Final[frozenset[FaultKind]] = frozenset({"rate_limited", "overloaded", "network"})
-_ADVICE: Final[dict[FaultKind, str]] = {
-    "rate_limited": "Try again in a moment.",
-    "overloaded": "Try again in a moment, or choose another model.",
-    "context_window": "Begin a new session.",
-    "model_not_found": "Look at the name of the model.",
-}
 
 
 def engine_fault(
@@ -58,26 +49,29 @@ def engine_fault(
         lost_session: Whether it was to go on with a session and did not even find it: it never will.
     """
     hidden = secrets or []
-    message, tail = redact(error, hidden), redact(_COLOURS.sub("", stderr), hidden).strip()[-MAX_STDERR:]
+    message, last = clean(error, hidden), tail(stderr, hidden)
     code = None if ending is None else ending.exit_code
     if ending is not None and ending.stopped is not None:
-        return Fault(kind="deadline", message=message, exit_code=code, stderr_tail=tail)
-    kind = _kind(f"{error}\n{stderr}" if code not in (0, None) else error)
-    if kind is not None:
-        advice = f"Log in: {log_in}" if kind == "auth" and log_in else _ADVICE.get(kind, "")
-        return Fault(
-            kind=kind, message=message, advice=advice, retryable=kind in _RETRYABLE, exit_code=code, stderr_tail=tail
-        )
+        return Fault(kind="deadline", message=message, exit_code=code, stderr_tail=last)
     killed = code is not None and code > 128
+    # What a program that was killed had written before is not the reason.
+    kind = _kind(error if killed or code in (0, None) else f"{error}\n{stderr}")
+    if kind is not None:
+        what_to_do = f"Log in: {log_in}" if kind == "auth" and log_in else advice(kind, message)
+        return Fault(
+            kind=kind, message=message, advice=what_to_do, retryable=kind in RETRYABLE, exit_code=code, stderr_tail=last
+        )
     # A guess, so it does not decide what happened; and a program that was killed did not ask for a login.
-    advice = f"There seems to be no login; log in: {log_in}" if no_login and log_in and not killed else ""
+    what_to_do = f"There seems to be no login; log in: {log_in}" if no_login and log_in and not killed else ""
     if code in (0, None):
-        return Fault(kind="startup" if ending is None else "other", message=message, advice=advice, stderr_tail=tail)
+        return Fault(
+            kind="startup" if ending is None else "other", message=message, advice=what_to_do, stderr_tail=last
+        )
     if lost_session:
-        advice = f"The session of {engine} cannot be continued; the next turn begins a new one."
+        what_to_do = f"The session of {engine} cannot be continued; the next turn begins a new one."
     if killed and code is not None:
         message = f"{message} It was killed by signal {code - 128}."
-    return Fault(kind="dead", message=message, advice=advice, retire=lost_session, exit_code=code, stderr_tail=tail)
+    return Fault(kind="dead", message=message, advice=what_to_do, retire=lost_session, exit_code=code, stderr_tail=last)
 
 
 def _kind(text: str) -> FaultKind | None:

@@ -21,7 +21,7 @@ from treadle.server.skill_files import FILE_NAME
 
 if TYPE_CHECKING:
     from treadle.host.skills.editor import SkillEditor
-    from treadle.host.skills.tools import OnChange
+    from treadle.host.skills.skill_tools import OnChange
 
 MAX_SKILLS: Final = 1000
 MAX_FILES: Final = 200
@@ -95,7 +95,7 @@ class SkillStore:
 
     def tools(self, *, on_change: OnChange | None = None, must_read: bool = False) -> list[Tool]:
         """`skills_list`, `skill_view` and `skill_manage`; `on_change` hears of every change that was made."""
-        from treadle.host.skills.tools import skill_tools
+        from treadle.host.skills.skill_tools import skill_tools
 
         return skill_tools(self, on_change, must_read)
 

@@ -1,7 +1,7 @@
 """What an app-server tells of a turn, as the events of a runtime. Pure: one notification in, its events out.
 
 Everything that is told of a turn is a sign that it is alive, so nothing is lost here: what has no event of its own is
-an empty `Delta`.
+`Alive`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
 from treadle.client.notification import Notification, UnknownNotification
-from treadle.host.app_server_faults import NOTHING_MORE, Telling, turn_fault
+from treadle.host.app_server.faults import NOTHING_MORE, Telling, turn_fault
 from treadle.host.runtime import (
     Alive,
     Compacted,
@@ -82,7 +82,7 @@ def _compacted(_: Any) -> Events:
 
 
 def _rerouted(payload: Any) -> Events:
-    return (Told(f"The provider answers with {payload.to_model} instead of {payload.from_model}."),)
+    return (Told(f"The provider answers with {payload.to_model} instead of {payload.from_model}.", keep=True),)
 
 
 def _problem(payload: Any, telling: Telling) -> Events:

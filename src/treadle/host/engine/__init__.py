@@ -1,0 +1,1 @@
+"""Turns on another agent's program: each is one run of it."""

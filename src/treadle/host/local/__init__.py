@@ -1,0 +1,1 @@
+"""Turns in this process, straight on a provider, with the tools of the host alone."""
