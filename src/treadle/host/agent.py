@@ -32,6 +32,7 @@ from treadle.host.chat import called_tools, close_calls, user_message, without_e
 from treadle.host.clock import Clock
 from treadle.host.conversation_result import ConversationResult
 from treadle.host.counters import MEMORY_TOOL, SKILL_TOOL, Counters
+from treadle.host.faults import RuntimeFault
 from treadle.host.loop_thread import LoopThread
 from treadle.host.prompt import Prompt, compose, offered_tools
 from treadle.host.runtime import Message, Opening, RuntimeEvent, UserInput
@@ -459,7 +460,8 @@ class HostAgent(Counters):
         key = self._choice.api_key
         said = redact(str(error) or type(error).__name__, [key] if key else [])
         logger.warning("a turn could not be run: %s: %s", type(error).__name__, said)
-        return TurnResult(error=said, should_retire=True)
+        fault = error.fault if isinstance(error, RuntimeFault) else None
+        return TurnResult(error=said, should_retire=True, fault=fault)
 
     async def _finish_turn(
         self, asked: AgentTurn, said: Message, turn: TurnResult, *, failed: bool = False
@@ -496,6 +498,7 @@ class HostAgent(Counters):
             turn_id=turn.turn_id,
             usage=turn.usage,
             notices=[*turn.notices, *self._own.transcript.take_notices()],
+            fault=turn.fault,
         )
 
     def _maybe_review(self) -> None:
