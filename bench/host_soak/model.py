@@ -93,10 +93,9 @@ class SoakModel(MockModel):
     def _reply_to(self, number: int, kind: str, *, after_tool: bool) -> Reply | str:
         once = self.asked[number] == 1
         words = answer(number)
-        base, _, often = kind.partition("-")
-        if often == "once" and not once:
+        if kind.endswith("-once") and not once:
             return words
-        match base:
+        match base := kind.partition("-")[0]:
             case "command" | "tool" | "memory" if not after_tool:
                 return self._use(base, number)
             case _ if kind.endswith("after-tool") and not after_tool:
@@ -111,7 +110,7 @@ class SoakModel(MockModel):
             case "401":
                 return _error(401, "invalid_api_key", "Incorrect API key provided.")
             case "429":
-                wait = HOURS_S if often == "for-hours" else 1
+                wait = HOURS_S if kind == "429-for-hours" else 1
                 with_header = wait > 1 or number % 2
                 headers = {"retry-after": str(wait)} if with_header else None
                 return _error(429, "rate_limit_exceeded", "Too many requests.", headers)

@@ -38,7 +38,8 @@ KINDS: Final = (
     Kind("kill-after-tool", 3, _DEAD, "tool ended", needs_process=True),
     Kind("kill-between", 3, (COMPLETED, *_DEAD), "before", needs_process=True),
     Kind("stop", 2, ("deadline", "stuck"), "asked", needs_process=True),
-    Kind("stop-after-tool", 2, ("stuck",), "tool ended", needs_process=True),
+    # Whether the end of the tool was told before the process was stopped, is chance: quiet after a tool, or a deadline.
+    Kind("stop-after-tool", 2, ("stuck", "deadline"), "tool ended", needs_process=True),
     Kind("stop-for-a-moment", 3, moment="asked", needs_process=True),
     # The provider: for ever, and once.
     Kind("hang-up", 3, ("network",)),
@@ -48,7 +49,8 @@ KINDS: Final = (
     Kind("401", 3, ("auth",)),
     Kind("429", 2, ("rate_limited",)),
     Kind("429-once", 3),
-    Kind("429-for-hours", 2, ("rate_limited", "usage_limit")),
+    # The real codex waits for as long as it is told to: the host ends that.
+    Kind("429-for-hours", 2, ("rate_limited", "deadline")),
     Kind("500", 2, ("overloaded",)),
     Kind("500-once", 3),
     # The user, and whoever restarts the program.

@@ -154,6 +154,8 @@ class Soak:
             self._problem(f"ended with {end}, not {' or '.join(kind.ends)}: {result.error}")
         if result.completed and result.final_response != answer(self._number):
             self._problem(f"the answer was {result.final_response!r}")
+        if any("cut off" in notice for notice in result.notices):
+            self._problem("a turn is said to have been cut off, and none was")
         if result.thread_id is not None:
             self.tally.threads.add(result.thread_id)
         self._model.expected += [words, answer(self._number)] if result.completed else [words]
@@ -187,7 +189,8 @@ class Soak:
         doubled = [number for number, times in self._used.items() if times != 1]
         if doubled:
             self.tally.problems.append(f"the tool was used more than once in the turns {doubled}")
-        facts = (self._stage.home / "memory" / "MEMORY.md").read_text().count("of the soak.")
+        memory = self._stage.home / "memory" / "MEMORY.md"
+        facts = memory.read_text().count("of the soak.") if memory.exists() else 0
         if facts > 1:
             self.tally.problems.append(f"the memory has {facts} facts, not the last one")
         self.tally.reviews = self._model.reviews

@@ -43,6 +43,7 @@ enabled = false
 @dataclass(frozen=True, slots=True)
 class Stage:
     program: Program
+    codex: str | None
     home: Path
     workspace: Path
     store: Path
@@ -63,10 +64,8 @@ class Stage:
         )
 
     def _codex(self) -> Runtime:
-        from scripts.install_peers import PEERS, ensure
-
         env = {"HOME": str(self.home), "CODEX_HOME": str(self.home)}
-        config = CodexConfig(codex_bin=str(ensure(PEERS["codex"])), env=env, cwd=str(self.workspace))
+        config = CodexConfig(codex_bin=self.codex, env=env, cwd=str(self.workspace))
         return AppServerRuntime(config, tool_timeout=TIMEOUTS.tool)
 
 
@@ -79,6 +78,13 @@ def staged(program: Program, base_url: str) -> Iterator[Stage]:
         workspace.mkdir()
         wire = _WIRES.get(program, "responses")
         (home / "config.toml").write_text(_CONFIG.format(base_url=base_url, wire=wire))
+        codex = _codex() if program == "codex" else None  # before there is another home
         places = {"HOME": str(home), "TREADLE_HOME": str(home), "CODEX_HOME": str(home)}
         with patch.dict(os.environ, places):
-            yield Stage(program, home, workspace, Path(folder) / "conversations.db")
+            yield Stage(program, codex, home, workspace, Path(folder) / "conversations.db")
+
+
+def _codex() -> str:
+    from scripts.install_peers import PEERS, ensure
+
+    return str(ensure(PEERS["codex"]))

@@ -420,6 +420,12 @@ class HostAgent(Counters):
             self._own.transcript.notices.append(
                 "The settings have changed: a new session goes on with this conversation."
             )
+        elif self.session is not None and self.session.is_over:
+            # Nothing was asked of it yet, so nothing can be half done.
+            await self._own.drop_session()
+            self._own.transcript.notices.append(
+                "The runtime has ended since the last turn: a new session goes on with this conversation."
+            )
         if self.session is None:
             self._prompt = await on_thread(self._compose)
             self._own.transcript.notices += self._prompt.notices

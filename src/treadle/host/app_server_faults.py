@@ -23,6 +23,7 @@ from treadle.client.errors import (
     TransportClosedError,
 )
 from treadle.client.secrets import redact
+from treadle.host.failures import duration
 from treadle.host.faults import Fault, FaultKind
 from treadle.protocol.app.accounts import RateLimitSnapshot
 from treadle.protocol.app.turn_errors import TurnError
@@ -77,7 +78,11 @@ _SURELY_AUTH: Final = re.compile(
 _AUTH_IF_SAID: Final = re.compile(
     r"\b401\b.*unauthori[sz]ed|\bunauthori[sz]ed\b|\boauth\b|invalid api key", re.IGNORECASE
 )
+# The real codex calls it `other` when a stream breaks off.
+_NETWORK_IF_SAID: Final = re.compile(r"^(?:stream disconnected before completion|error sending request)\b", re.IGNORECASE)
 _ANSI: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+# The protocol has no place for it, so our server says it in words.
+_ASKED_WAIT: Final = re.compile(r"asks to wait (\d{1,9}(?:\.\d+)?) s\b")
 _TAIL_LINES: Final = 20
 
 
@@ -102,7 +107,9 @@ def turn_fault(error: TurnError | None, telling: Telling = NOTHING_MORE) -> Faul
     message = error.message if not details or details in error.message else f"{error.message} ({details})"
     kind = info_kind(error.codex_error_info) or _kind_of_words(message)
     fault = _fault(kind, message, telling)
-    return _with_reset(fault, telling.limits) if kind in ("usage_limit", "rate_limited") else fault
+    if kind not in ("usage_limit", "rate_limited"):
+        return fault
+    return _with_reset(_with_wait(fault), telling.limits)
 
 
 def info_kind(info: Any) -> FaultKind | None:
@@ -137,7 +144,17 @@ def _status_kind(status: Any) -> FaultKind:
 
 
 def _kind_of_words(text: str) -> FaultKind:
-    return "auth" if _SURELY_AUTH.search(text) or _AUTH_IF_SAID.search(text) else "other"
+    if _SURELY_AUTH.search(text) or _AUTH_IF_SAID.search(text):
+        return "auth"
+    return "network" if _NETWORK_IF_SAID.search(text) else "other"
+
+
+def _with_wait(fault: Fault) -> Fault:
+    asked = _ASKED_WAIT.search(fault.message)
+    if asked is None:
+        return fault
+    wait = float(asked[1])
+    return replace(fault, retry_after_s=wait, advice=f"Try again in {duration(wait)}.")
 
 
 def _with_reset(fault: Fault, limits: RateLimitSnapshot | None) -> Fault:

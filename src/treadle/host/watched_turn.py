@@ -18,6 +18,7 @@ from treadle.host import failures
 from treadle.host.clock import Clock, OutOfTime, end_tasks, within
 from treadle.host.faults import Fault, RuntimeFault
 from treadle.host.runtime import (
+    NOTHING_YET,
     Alive,
     Compacted,
     Delta,
@@ -29,6 +30,7 @@ from treadle.host.runtime import (
     Told,
     TurnEnded,
     UsageTold,
+    begins_work,
 )
 from treadle.host.timeouts import Timeouts
 from treadle.host.turn_watch import Limit, TurnWatch
@@ -43,9 +45,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 SETTLE_S: Final = 2.0
 """For the end of a turn whose answer is there when its time is up."""
-# Items of a runtime that has done nothing yet; those that are only words; all others are tools, also unknown ones.
-_NOTHING_YET: Final = frozenset({"userMessage", "reasoning", "contextCompaction"})
-_WORDS: Final = _NOTHING_YET | {"agentMessage", "plan", "hookPrompt", "enteredReviewMode", "exitedReviewMode"}
+# Items that are only words; all others are tools, also unknown ones.
+_WORDS: Final = NOTHING_YET | {"agentMessage", "plan", "hookPrompt", "enteredReviewMode", "exitedReviewMode"}
 _NOT_THE_ANSWER: Final = frozenset({"commentary", "partial_answer"})
 
 
@@ -91,6 +92,8 @@ class WatchedTurn:
         self.items: list[ThreadItem] = []
         self.unfinished: dict[str, ThreadItem] = {}
         """What was begun and has not ended, by id."""
+        self._words: dict[str, list[str]] = {}
+        """What was said so far in messages that have not ended, by id."""
         self.notices: list[str] = []
         self.compacted: bool = False
         self.interrupted: bool = False
@@ -114,6 +117,17 @@ class WatchedTurn:
     def retire(self) -> bool:
         """Whether the runtime is of no use any more."""
         return self._unended or (self.fault is not None and self.fault.retire)
+
+    def begun(self) -> list[ThreadItem]:
+        """What has not ended, with what there is of it. Of messages the last at most: one that broke off and was said
+        again is not said twice."""
+        done = self.ended is not None and self.ended.status == "completed"
+        tools = [item for item in self.unfinished.values() if item.type != "agentMessage"]
+        messages = [item for item in self.unfinished.values() if item.type == "agentMessage"]
+        if done or not messages:
+            return tools
+        last: Any = messages[-1]
+        return [*tools, replace(last, text=last.text + "".join(self._words.get(last.id, ())))]
 
     # --- what others do to it ---
 
@@ -346,6 +360,7 @@ class WatchedTurn:
 
     def _take(self, event: RuntimeEvent) -> None:
         now = self._clock.monotonic()
+        self.began_work = self.began_work or begins_work(event)
         match event:
             case ItemStarted(item):
                 self._watch.item_opened(_item_id(item), now)
@@ -354,12 +369,10 @@ class WatchedTurn:
             case ItemCompleted(item):
                 self._watch.item_closed(_item_id(item), now, tool=item.type not in _WORDS)
                 self.unfinished.pop(_item_id(item), None)
+                self._words.pop(_item_id(item), None)
                 self._saw(item)
                 self.answered = self.answered or _is_answer(item)
                 self.items.append(item)
-            case Delta(kind=kind):
-                self.began_work = self.began_work or kind != "reasoning"
-                self._watch.activity(now)
             case UsageTold(total):
                 self._meter.tell(total, before_work=not self.began_work)
                 self._watch.activity(now)
@@ -369,7 +382,10 @@ class WatchedTurn:
             case ThreadNamed(thread_id):
                 self.thread_id = thread_id
                 self._watch.activity(now)
-            case Told() | Alive():
+            case Delta(item_id, text, "text"):
+                self._words.setdefault(item_id, []).append(text)
+                self._watch.activity(now)
+            case Delta() | Told() | Alive():
                 self._watch.activity(now)
             case TurnEnded():
                 self._end(event)
@@ -377,8 +393,6 @@ class WatchedTurn:
                 assert_never(event)
 
     def _saw(self, item: ThreadItem) -> None:
-        if item.type not in _NOTHING_YET:
-            self.began_work = True
         if item.type not in _WORDS:
             self.used_tools, self.answered = True, False
 
