@@ -16,21 +16,17 @@ from bench.host_soak.plan import Program, turns
 from bench.host_soak.report import ends, series, table
 from bench.host_soak.soak import EVERY, Tally, soak
 
-SHOWN = 30
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     print("\n".join(f"{name}: {value}" for name, value in machine.facts([]).items()), flush=True)
     began = time.monotonic()
-    tally = soak(options.runtime, list(turns(options.runtime, options.turns, options.seed)), _talk)
+    tally = soak(options.runtime, turns(options.runtime, options.turns, options.seed), _Talk())
     print(f"\n{table(tally, time.monotonic() - began)}\n\n{ends(tally)}\n\n{series(tally)}")
     if options.json:
         told = {"ends": [[*end, count] for end, count in tally.ends.items()], "problems": tally.problems}
         samples = [asdict(sample) | asdict(beside) for sample, beside in zip(tally.samples, tally.children, strict=True)]
         options.json.write_text(json.dumps({**told, "left": tally.left, "samples": samples}), encoding="utf-8")
-    for problem in tally.problems[:SHOWN]:
-        print(problem, file=sys.stderr)
     return 1 if tally.problems or any(tally.left.values()) else 0
 
 
@@ -46,15 +42,24 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _talk(tally: Tally) -> None:
-    if tally.total % EVERY == 0:
-        last, beside = tally.samples[-1], tally.children[-1]
-        print(
-            f"{last.at_s:.0f} s: {last.turns} turns, {last.memory:.1f} MB, {last.descriptors} descriptors, "
-            f"{last.threads} threads, {beside.processes} processes, {len(tally.problems)} problems",
-            file=sys.stderr,
-            flush=True,
-        )
+class _Talk:
+    """On standard error: every problem when it is found, and now and then how it goes."""
+
+    def __init__(self) -> None:
+        self._told = 0
+
+    def __call__(self, tally: Tally) -> None:
+        for problem in tally.problems[self._told :]:
+            print(problem, file=sys.stderr, flush=True)
+        self._told = len(tally.problems)
+        if tally.total % EVERY == 0:
+            last, beside = tally.samples[-1], tally.children[-1]
+            print(
+                f"{last.at_s:.0f} s: {last.turns} turns, {last.memory:.1f} MB, {last.descriptors} descriptors, "
+                f"{last.threads} threads, {beside.processes} processes, {len(tally.problems)} problems",
+                file=sys.stderr,
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -219,7 +220,7 @@ def _command_of(pid: int) -> bytes:
         return b""
 
 
-def soak(program: Program, kinds: list[Kind], told: object = None) -> Tally:
+def soak(program: Program, kinds: Iterable[Kind], told: Callable[[Tally], None] = lambda _: None) -> Tally:
     """All the turns, and the end."""
     tally = Tally()
     before = _held()
@@ -229,13 +230,13 @@ def soak(program: Program, kinds: list[Kind], told: object = None) -> Tally:
         if soaking is not None:
             soaking.strike(moment)
 
-    with SoakModel(strike, has_commands=program in ("app_server", "codex")) as model, staged(program, model.base_url) as stage:
+    has_commands = program in ("app_server", "codex")
+    with SoakModel(strike, has_commands=has_commands) as model, staged(program, model.base_url) as stage:
         soaking = Soak(stage, model, tally)
         try:
             for kind in kinds:
                 soaking.run(kind)
-                if callable(told):
-                    told(tally)
+                told(tally)
         finally:
             soaking.end()
     tally.left = _left(before)
