@@ -1,7 +1,7 @@
 """`python -m bench`: run the measures round by round, the servers in turn, and print the table.
 
-It owns the exec-server's; `python -m bench app-server`, `sdk`, `models`, `runners` and `soak` go to those of
-these names, `kills` and `fuzz` to modules beside the soak.
+It owns the exec-server's; `python -m bench app-server`, `sdk`, `models`, `runners`, `soak` and `host-soak` go to those
+of these names, `kills` and `fuzz` to modules beside the soak.
 """
 
 from __future__ import annotations
@@ -41,6 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from bench.soak.__main__ import main as soak
 
         return soak(words[1:])
+    if words[:1] == ["host-soak"]:
+        from bench.host_soak.__main__ import main as soak_host
+
+        return soak_host(words[1:])
     if words[:1] == ["kills"]:
         from bench.soak.kills import main as kill
 
@@ -76,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Measure our exec-server and the real one side by side. The real one is installed when missing.",
-        epilog="The others have their own: python -m bench {app-server,sdk,models,runners,soak,kills,fuzz} --help",
+        epilog="The others have their own: python -m bench {app-server,sdk,models,runners,soak,host-soak,kills,fuzz} --help",
     )
     parser.add_argument("--rounds", type=_positive, metavar="N", help="how often each is measured (default 5, quick 2)")
     parser.add_argument("--quick", action="store_true", help="smaller amounts, fewer rounds: to see that it works")

@@ -27,14 +27,14 @@ def table(samples: Sequence[Sample], tally: Tally, clients: Sequence[SoakClient]
         ("lost events", f"{sum(each.lost for each in followers):,}"),
         ("doubled events", f"{sum(each.doubled for each in followers):,}"),
         ("texts whose deltas are not the text", f"{sum(each.torn for each in followers):,}"),
-        *_held(samples),
+        *held(samples),
         ("memory per 10,000 turns, over the second half", f"{slope(samples) * 10_000:+.2f} MB"),
-        ("latency of a plain turn: p50, p99, max", _latency(tally.seconds)),
+        ("latency of a plain turn: p50, p99, max", latency(tally.seconds)),
     ]
-    return _markdown(("what", "value"), rows)
+    return markdown(("what", "value"), rows)
 
 
-def _held(samples: Sequence[Sample]) -> list[tuple[str, str]]:
+def held(samples: Sequence[Sample]) -> list[tuple[str, str]]:
     first, warm, last = samples[0], samples[len(samples) // _WARM], samples[-1]
     marks = (first, warm, last)
     memory = [*(each.memory for each in marks), max(each.memory for each in samples)]
@@ -47,7 +47,7 @@ def _held(samples: Sequence[Sample]) -> list[tuple[str, str]]:
     ]
 
 
-def _latency(seconds: Sequence[float]) -> str:
+def latency(seconds: Sequence[float]) -> str:
     if not seconds:
         return "none"
     ordered = sorted(seconds)
@@ -72,9 +72,9 @@ def series(samples: Sequence[Sample]) -> str:
         (f"{each.at_s:.0f}", f"{each.turns:,}", f"{each.memory:.1f}", str(each.descriptors), str(each.threads))
         for each in shown
     ]
-    return _markdown(("s", "turns", "MB", "descriptors", "threads"), rows)
+    return markdown(("s", "turns", "MB", "descriptors", "threads"), rows)
 
 
-def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     cells = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(row) + " |" for row in cells)

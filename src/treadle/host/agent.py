@@ -33,6 +33,7 @@ from treadle.host.clock import Clock
 from treadle.host.conversation_result import ConversationResult, conversation_result
 from treadle.host.counters import SKILL_TOOL, Counters
 from treadle.host.fault_words import clean
+from treadle.host.faults import RuntimeFault
 from treadle.host.host_tools import tool_names
 from treadle.host.loop_thread import LoopThread
 from treadle.host.prompt import Prompt, compose, offered_tools
@@ -416,6 +417,12 @@ class HostAgent(Counters):
             self._own.transcript.notices.append(
                 "The settings have changed: a new session goes on with this conversation."
             )
+        elif self.session is not None and self.session.is_over:
+            # Nothing was asked of it yet, so nothing can be half done.
+            await self._own.drop_session()
+            self._own.transcript.notices.append(
+                "The runtime has ended since the last turn: a new session goes on with this conversation."
+            )
         if self.session is None:
             self._prompt = await on_thread(self._compose)
             self._own.transcript.notices += self._prompt.notices
@@ -459,7 +466,8 @@ class HostAgent(Counters):
         foreseen = isinstance(error, TreadleError)
         where = None if foreseen else traceback.extract_tb(error.__traceback__)[-1]
         logger.log(logging.DEBUG if foreseen else logging.WARNING, "a turn could not be run: %s (%s)", said, where)
-        return TurnResult(error=said, should_retire=True)
+        fault = error.fault if isinstance(error, RuntimeFault) else None
+        return TurnResult(error=said, should_retire=True, fault=fault)
 
     async def _finish_turn(
         self, asked: AgentTurn, said: Message, turn: TurnResult, *, failed: bool = False

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from treadle.host.faults import Fault
     from treadle.host.runtime import Message
     from treadle.host.turn_result import TurnResult
     from treadle.host.usage import Usage
@@ -27,6 +28,8 @@ class ConversationResult:
         turn_id: The runtime's id of the turn.
         usage: The tokens of this turn; None when the runtime did not tell.
         notices: What people should know besides, such as what a review has learned.
+        fault: The same as `error` in parts, for programs; None when nothing went wrong, and for an error of the
+            program itself.
     """
 
     final_response: str
@@ -40,6 +43,7 @@ class ConversationResult:
     turn_id: str | None = None
     usage: Usage | None = None
     notices: list[str] = field(default_factory=list)
+    fault: Fault | None = None
 
 
 def conversation_result(
@@ -67,6 +71,7 @@ def conversation_result(
         turn_id=turn.turn_id,
         usage=turn.usage,
         notices=[*turn.notices, *notices],
+        fault=turn.fault,
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -127,9 +127,22 @@ class TurnEnded(Struct, frozen=True):
     fault: Fault | None = None
 
 
+NOTHING_YET: Final = frozenset({"userMessage", "reasoning", "contextCompaction"})
+"""Items of a runtime that has done nothing yet."""
+
 RuntimeEvent: TypeAlias = (
     ThreadNamed | ItemStarted | ItemCompleted | Delta | UsageTold | Told | Alive | Compacted | TurnEnded
 )
+
+
+def begins_work(event: RuntimeEvent) -> bool:
+    """Whether something was said or done that would be said or done twice if the turn were run again."""
+    match event:
+        case ItemStarted(item) | ItemCompleted(item):
+            return item.type not in NOTHING_YET
+        case Delta(kind=kind):
+            return kind != "reasoning"
+    return False
 
 
 class Runtime(Protocol):

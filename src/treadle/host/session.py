@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from treadle.client.result import final_response
 from treadle.host import session_faults
 from treadle.host.approvals import Approver
 from treadle.host.asking import Approvals, Ask, Choice
@@ -87,6 +88,11 @@ class Session:
     def thread_id(self) -> str | None:
         """The runtime's id of the thread; None before it is open and has one."""
         return None if self.opened is None or self.opened.provisional else self.opened.thread_id
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the runtime has ended by itself since the last turn, and says so: not all can."""
+        return self._turn is None and bool(getattr(self.runtime, "is_over", False))
 
     # --- starting ---
 
@@ -265,7 +271,7 @@ class Session:
         turn.fault = replace(full, advice=advice, retire=full.retire or room.retire)
 
     def _result(self, turn: WatchedTurn, user_input: UserInput) -> TurnResult:
-        projection = project([*turn.items, *turn.unfinished.values()], submitted=user_input)
+        projection = project([*turn.items, *turn.begun()], submitted=user_input)
         fault = turn.fault
         if fault is not None and turn.used_tools:
             fault = replace(fault, advice=f"{fault.advice} {_MAYBE_DONE}".strip())
@@ -275,7 +281,7 @@ class Session:
             self.opened = replace(self.opened, thread_id=turn.thread_id, provisional=False)
         notices, self.notices = self.notices + turn.notices, []
         return TurnResult(
-            final_text=projection.final_text,
+            final_text=final_response(turn.items) or "",
             projected_messages=projection.messages,
             tool_iterations=projection.tool_iterations,
             interrupted=turn.interrupted,

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from treadle.host import session_faults
 from treadle.host.faults import Fault
 from treadle.host.runtime import (
+    NOTHING_YET,
     Alive,
     Compacted,
     Delta,
@@ -19,14 +20,14 @@ from treadle.host.runtime import (
     Told,
     TurnEnded,
     UsageTold,
+    begins_work,
 )
 from treadle.host.turn_watch import TurnWatch
 from treadle.host.usage import UsageMeter
 from treadle.protocol.app.items import ThreadItem
 
-# Items of a runtime that has done nothing yet; those that are only words; all others are tools, also unknown ones.
-_NOTHING_YET: Final = frozenset({"userMessage", "reasoning", "contextCompaction"})
-_WORDS: Final = _NOTHING_YET | {"agentMessage", "plan", "hookPrompt", "enteredReviewMode", "exitedReviewMode"}
+# Items that are only words; all others are tools, also unknown ones.
+_WORDS: Final = NOTHING_YET | {"agentMessage", "plan", "hookPrompt", "enteredReviewMode", "exitedReviewMode"}
 _NOT_THE_ANSWER: Final = frozenset({"commentary", "partial_answer"})
 
 MAX_NOTICES: Final = 50
@@ -49,6 +50,8 @@ class TurnRecord:
         self.items: list[ThreadItem] = []
         self.unfinished: dict[str, ThreadItem] = {}
         """What was begun and has not ended, by id."""
+        self._words: dict[str, list[str]] = {}
+        """What was said so far in messages that have not ended, by id."""
         self.notices: list[str] = []
         self.compacted: bool = False
         self.interrupted: bool = False
@@ -59,6 +62,17 @@ class TurnRecord:
         """Whether something was said or done that would be said or done twice if the turn were run again."""
         self.used_tools: bool = False
         self.ended: TurnEnded | None = None
+
+    def begun(self) -> list[ThreadItem]:
+        """What has not ended, with what there is of it. Of messages the last at most: one that broke off and was said
+        again is not said twice."""
+        done = self.ended is not None and self.ended.status == "completed"
+        tools = [item for item in self.unfinished.values() if item.type != "agentMessage"]
+        messages = [item for item in self.unfinished.values() if item.type == "agentMessage"]
+        if done or not messages:
+            return tools
+        last: Any = messages[-1]
+        return [*tools, replace(last, text=last.text + "".join(self._words.get(last.id, ())))]
 
     def fail(self, fault: Fault) -> None:
         """It has gone wrong. The first fault is the reason of those that follow from it."""
@@ -74,6 +88,7 @@ class TurnRecord:
             event: What the runtime tells.
             now: When.
         """
+        self.began_work = self.began_work or begins_work(event)
         match event:
             case ItemStarted(item):
                 self._watch.item_opened(_item_id(item), now)
@@ -82,11 +97,12 @@ class TurnRecord:
             case ItemCompleted(item):
                 self._watch.item_closed(_item_id(item), now, tool=item.type not in _WORDS)
                 self.unfinished.pop(_item_id(item), None)
+                self._words.pop(_item_id(item), None)
                 self._saw(item)
                 self.answered = self.answered or _is_answer(item)
                 self.items.append(item)
-            case Delta(kind=kind):
-                self.began_work = self.began_work or kind != "reasoning"
+            case Delta(item_id, text, "text"):
+                self._words.setdefault(item_id, []).append(text)
                 self._watch.activity(now)
             case UsageTold(total):
                 self._meter.tell(total, before_work=not self.began_work)
@@ -101,7 +117,7 @@ class TurnRecord:
                 if event.keep and event.message not in self.notices and len(self.notices) < MAX_NOTICES:
                     self.notices.append(event.message)
                 self._watch.activity(now)
-            case Alive():
+            case Delta() | Alive():
                 self._watch.activity(now)
             case TurnEnded():
                 self._end(event)
@@ -109,8 +125,6 @@ class TurnRecord:
                 assert_never(event)
 
     def _saw(self, item: ThreadItem) -> None:
-        if item.type not in _NOTHING_YET:
-            self.began_work = True
         if item.type not in _WORDS:
             self.used_tools, self.answered = True, False
 

@@ -6,6 +6,7 @@ process. Words are looked at last, because they change with every version.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ from treadle.client.errors import (
     ServerBusyError,
     TransportClosedError,
 )
-from treadle.host.fault_words import RETRYABLE, advice, clean, limit_ends, says_logged_out, tail
+from treadle.host.fault_words import RETRYABLE, advice, clean, duration, limit_ends, says_logged_out, tail
 from treadle.host.faults import Fault, FaultKind
 from treadle.protocol.app.accounts import RateLimitSnapshot
 from treadle.protocol.app.turn_errors import TurnError
@@ -47,6 +48,12 @@ _WORDS: Final[Mapping[str, FaultKind]] = {
     "toomanydenials": "aborted",
 }
 _BY_STATUS: Final[Mapping[int, FaultKind]] = {401: "auth", 403: "auth", 429: "rate_limited", 503: "overloaded"}
+# The real codex calls it `other` when a stream breaks off.
+_NETWORK_IF_SAID: Final = re.compile(
+    r"^(?:stream disconnected before completion|error sending request)\b", re.IGNORECASE
+)
+# The protocol has no place for it, so our server says it in words.
+_ASKED_WAIT: Final = re.compile(r"asks to wait (\d{1,9}(?:\.\d+)?) s\b")
 _RETIRED: Final = frozenset({"auth", "missing", "startup", "dead", "stuck"})
 
 
@@ -71,9 +78,11 @@ def turn_fault(error: TurnError | None, telling: Telling = NOTHING_MORE) -> Faul
         return _fault("other", "The turn failed, and the server does not say why.", telling)
     details = error.additional_details
     message = error.message if not details or details in error.message else f"{error.message} ({details})"
-    kind = info_kind(error.codex_error_info) or ("auth" if says_logged_out(message) else "other")
+    kind = info_kind(error.codex_error_info) or _kind_of_words(message)
     fault = _fault(kind, message, telling)
-    return _with_reset(fault, telling.limits) if kind in ("usage_limit", "rate_limited") else fault
+    if kind not in ("usage_limit", "rate_limited"):
+        return fault
+    return _with_reset(_with_wait(fault), telling.limits)
 
 
 def info_kind(info: Any) -> FaultKind | None:
@@ -105,6 +114,20 @@ def _status_kind(status: Any) -> FaultKind:
     if not isinstance(status, int):
         return "network"
     return _BY_STATUS.get(status) or ("overloaded" if status >= 500 else "refused" if status >= 400 else "network")
+
+
+def _kind_of_words(text: str) -> FaultKind:
+    if says_logged_out(text):
+        return "auth"
+    return "network" if _NETWORK_IF_SAID.search(text) else "other"
+
+
+def _with_wait(fault: Fault) -> Fault:
+    asked = _ASKED_WAIT.search(fault.message)
+    if asked is None:
+        return fault
+    wait = float(asked[1])
+    return replace(fault, retry_after_s=wait, advice=f"Try again in {duration(wait)}.")
 
 
 def _with_reset(fault: Fault, limits: RateLimitSnapshot | None) -> Fault:

@@ -38,7 +38,7 @@ from treadle.host.asking import AskPerson
 from treadle.host.fault_words import BUSY, CLOSED, NOT_OPEN
 from treadle.host.faults import Fault, ResumeFailed, RuntimeFault
 from treadle.host.limited_tools import limited
-from treadle.host.runtime import Opened, Opening, RuntimeEvent, TurnEnded, UserInput
+from treadle.host.runtime import Opened, Opening, RuntimeEvent, TurnEnded, UserInput, begins_work
 from treadle.host.seed import seed_text
 
 if TYPE_CHECKING:
@@ -90,6 +90,10 @@ class AppServerRuntime:
         self._dead: Fault | None = None
         self._thread_id = ""
         self._turn: Stream | None = None
+        self._said: UserInput = ""
+        self._did_nothing = False
+        """Whether the last turn failed before anything was said or done in it."""
+        self._began_work = False
         self._interrupted = False
         self._turns: deque[str] = deque(maxlen=64)
         self._events: deque[RuntimeEvent] = deque()
@@ -97,6 +101,11 @@ class AppServerRuntime:
     @property
     def name(self) -> str:
         return "app_server"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the server has ended, or the connection to it."""
+        return self._shaken and self._client.is_over
 
     # --- the thread ---
 
@@ -169,9 +178,21 @@ class AppServerRuntime:
                 raise RuntimeFault(BUSY)
             said, params, limit = self._prepared(user_input, options)
             self._give_turn_up()
+            if self._did_nothing and user_input == self._said:
+                await self._take_back(self._turns[-1])
             answer = await self._client.turn_start(self._thread_id, wire_input(said), params=params, timeout=limit)
+            self._said = user_input
             self._read(answer.turn.id)
         return answer.turn.id
+
+    async def _take_back(self, turn_id: str) -> None:
+        """The same is said once more: without this the model would be told it twice."""
+        from treadle.protocol.app.thread_history import ThreadRevertParams
+
+        try:
+            await self._client.thread_revert(ThreadRevertParams(thread_id=self._thread_id, before_turn_id=turn_id))
+        except JsonRpcError as error:
+            logger.debug("turn %s is not taken back: %s", turn_id, error)
 
     def _prepared(
         self, user_input: UserInput, options: Mapping[str, Any]
@@ -197,7 +218,8 @@ class AppServerRuntime:
 
     def _read(self, turn_id: str) -> None:
         self._events.clear()
-        self._interrupted = False
+        self._interrupted = self._did_nothing = False
+        self._began_work = False
         self._turns.append(turn_id)
         self._turn = self._client.open_turn(turn_id)
 
@@ -218,9 +240,11 @@ class AppServerRuntime:
                 told = await self._client.next_turn_notification(self._thread_id, turn.key)
             self._events.extend(events_of(told, self._telling()))
         event = self._events.popleft()
+        self._began_work = self._began_work or begins_work(event)
         if isinstance(event, TurnEnded) and self._turn is not None:
             turn, self._turn = self._turn, None
             self._client.close_turn(turn)
+            self._did_nothing = event.status == "failed" and not self._began_work
         return event
 
     async def interrupt(self) -> None:

@@ -36,19 +36,18 @@ def claim(connection: Connection, session_id: str, me: str, now: int) -> StoredC
         "ON CONFLICT (id) DO UPDATE SET owner = excluded.owner",
         (session_id, now, now, me),
     )
-    connection.execute(
+    left_open = connection.execute(
         "UPDATE messages SET state = 'interrupted' WHERE session_id = ? AND state = 'open'", (session_id,)
-    )
+    ).rowcount
     runtime, thread_id = connection.execute(
         "SELECT runtime, thread_id FROM sessions WHERE id = ?", (session_id,)
     ).fetchone()
     found = messages(connection, session_id)
-    last = found[-1] if found else None
     return StoredConversation(
         messages=[record.message for record in found],
         runtime=runtime,
         thread_id=thread_id,
-        cut_off=last is not None and last.state == "interrupted" and last.message.get("role") == "user",
+        cut_off=left_open > 0,
     )
 
 

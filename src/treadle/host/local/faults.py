@@ -18,6 +18,7 @@ _KINDS: Final[dict[ErrorKind, FaultKind]] = {
     "unreadable": "network",
     "cut": "network",
     "overloaded": "overloaded",
+    "server_failed": "overloaded",
     "rate_limited": "rate_limited",
     "quota": "usage_limit",
     "unauthorized": "auth",
