@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -28,6 +29,11 @@ from treadle.protocol.app.accounts import RateLimitSnapshot
 from treadle.protocol.app.turn_errors import TurnError
 
 LOGIN: Final = "Log in again with `codex login`, or give an API key that is valid; then try again."
+OTHER_KEY: Final = "Pass another api_key: this one is not accepted."
+SET_KEY: Final = (
+    "Set OPENAI_API_KEY (or the variable that `env_key` of your provider names in config.toml) to a key that is "
+    "accepted, then try again."
+)
 AGAIN: Final = "Try again in a moment."
 HALF_DONE: Final = "What it was doing may be half done: look before it is done again."
 INSTALL: Final = "Install codex with `npm i -g @openai/codex`, or leave the program out to use Treadle's own server."
@@ -50,15 +56,27 @@ _WORDS: Final[Mapping[str, FaultKind]] = {
     "threadrollbackfailed": "refused",
     "toomanydenials": "aborted",
 }
-_BY_STATUS: Final[Mapping[int, FaultKind]] = {401: "auth", 403: "auth", 429: "rate_limited", 503: "overloaded"}
+# What a provider calls it, where the server passes its answer on as it came.
+_CODES: Final[Mapping[str, FaultKind]] = {
+    "model_not_found": "model_not_found",
+    "context_length_exceeded": "context_window",
+    "invalid_api_key": "auth",
+    "insufficient_quota": "usage_limit",
+}
+_BY_STATUS: Final[Mapping[int, FaultKind]] = {
+    401: "auth",
+    403: "auth",
+    404: "model_not_found",
+    429: "rate_limited",
+    503: "overloaded",
+}
 _ADVICE: Final[Mapping[FaultKind, str]] = {
-    "auth": LOGIN,
     "usage_limit": "Wait for the limit to end, or use another account, key or model.",
     "rate_limited": AGAIN,
     "overloaded": AGAIN,
     "network": "Look at the network and at the provider's address; then try again.",
     "context_window": "The thread is full: have it summed up (compact), then try again.",
-    "model_not_found": "Choose a model that the provider has: `treadle models` lists them.",
+    "model_not_found": "Look at the name of the model (`treadle models` lists those of a provider), and at base_url.",
     "policy": "The provider does not answer this. Ask for something else, or in another way.",
     "sandbox": "`treadle doctor` tells what the sandbox needs on this machine.",
     "missing": INSTALL,
@@ -82,10 +100,12 @@ _TAIL_LINES: Final = 20
 
 
 class Telling(Struct, frozen=True):
-    """What is known besides: values that must not be shown, and the limits that the provider has told."""
+    """What is known besides: values that must not be shown, and the limits that the provider has told;
+    and how to get a login or a key that is accepted."""
 
     secrets: tuple[str, ...] = ()
     limits: RateLimitSnapshot | None = None
+    login: str = LOGIN
 
 
 NOTHING_MORE: Final = Telling()
@@ -100,7 +120,8 @@ def turn_fault(error: TurnError | None, telling: Telling = NOTHING_MORE) -> Faul
         return _fault("other", "The turn failed, and the server does not say why.", telling)
     details = error.additional_details
     message = error.message if not details or details in error.message else f"{error.message} ({details})"
-    kind = info_kind(error.codex_error_info) or _kind_of_words(message)
+    message, code = _unwrapped(message)
+    kind = info_kind(error.codex_error_info) or _CODES.get(code) or _kind_of_words(message)
     fault = _fault(kind, message, telling)
     return _with_reset(fault, telling.limits) if kind in ("usage_limit", "rate_limited") else fault
 
@@ -134,6 +155,24 @@ def _status_kind(status: Any) -> FaultKind:
     if not isinstance(status, int):
         return "network"
     return _BY_STATUS.get(status) or ("overloaded" if status >= 500 else "refused" if status >= 400 else "network")
+
+
+class _Detail(Struct):
+    message: str
+    code: str | None = None
+
+
+class _Answer(Struct):
+    error: _Detail
+
+
+def _unwrapped(message: str) -> tuple[str, str]:
+    """What a provider says, and its code, where the server has passed on the whole answer; else the message itself."""
+    try:
+        found = msgspec.json.decode(message, type=_Answer).error
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return message, ""
+    return found.message, found.code or ""
 
 
 def _kind_of_words(text: str) -> FaultKind:
@@ -205,7 +244,7 @@ def _fault(kind: FaultKind, message: str, telling: Telling, *, retire: bool | No
     return Fault(
         kind=kind,
         message=_clean(message, telling),
-        advice=_ADVICE.get(kind, ""),
+        advice=telling.login if kind == "auth" else _ADVICE.get(kind, ""),
         retire=kind in _RETIRED if retire is None else retire,
         retryable=kind in _RETRYABLE,
     )

@@ -33,7 +33,7 @@ from treadle.host.app_server_asks import ask_of, decision_of
 from treadle.host.app_server_client import HostClient
 from treadle.host.app_server_config import server_config
 from treadle.host.app_server_events import events_of
-from treadle.host.app_server_faults import Telling, error_fault
+from treadle.host.app_server_faults import LOGIN, OTHER_KEY, SET_KEY, Telling, error_fault
 from treadle.host.asking import AskPerson
 from treadle.host.faults import Fault, ResumeFailed, RuntimeFault
 from treadle.host.limited_tools import limited
@@ -84,6 +84,7 @@ class AppServerRuntime:
         check_config(config)
         self._config = server_config(config, provider=provider, api_key=api_key, base_url=base_url)
         overrides = () if config is None else config.config_overrides
+        self._login = OTHER_KEY if api_key is not None else SET_KEY if _is_ours(config) else LOGIN
         self._secrets = tuple(secrets_in(self._config.env or {}, overrides))
         self._tool_timeout = seconds_or_none(tool_timeout)
         self._client = HostClient(self._config)
@@ -301,7 +302,7 @@ class AppServerRuntime:
             logger.warning("the app-server could not be ended in order: %s", error or "it takes too long")
 
     def _telling(self) -> Telling:
-        return Telling(self._secrets, self._client.limits)
+        return Telling(self._secrets, self._client.limits, self._login)
 
     @asynccontextmanager
     async def _faults(self, *, starting: bool = False) -> AsyncIterator[None]:
@@ -317,6 +318,10 @@ class AppServerRuntime:
                 self._turn = None
                 await self._end()
             raise RuntimeFault(fault) from None  # what the error says may be more than may be shown
+
+
+def _is_ours(config: CodexConfig | None) -> bool:
+    return config is None or not (config.codex_bin or config.url or config.launch_args_override)
 
 
 def _instructions(opening: Opening) -> str | None:
