@@ -495,6 +495,7 @@ class HostAgent(Counters):
             thread_id=turn.thread_id,
             turn_id=turn.turn_id,
             usage=turn.usage,
+            fault=turn.fault,
             notices=[*turn.notices, *self._own.transcript.take_notices()],
         )
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from treadle.host.faults import Fault
     from treadle.host.runtime import Message
     from treadle.host.usage import Usage
 
@@ -25,6 +26,7 @@ class ConversationResult:
         thread_id: The runtime's id of the thread.
         turn_id: The runtime's id of the turn.
         usage: The tokens of this turn; None when the runtime did not tell.
+        fault: The same as `error` in parts, for programs: `kind`, `exit_code`, `resets_at`, …
         notices: What people should know besides, such as what a review has learned.
     """
 
@@ -38,4 +40,5 @@ class ConversationResult:
     thread_id: str | None = None
     turn_id: str | None = None
     usage: Usage | None = None
+    fault: Fault | None = None
     notices: list[str] = field(default_factory=list)

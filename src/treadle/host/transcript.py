@@ -42,6 +42,7 @@ class Transcript:
         self._cut_off = False
         self._stored = 0
         self._resumes = False
+        self._retired = False
 
     @property
     def store(self) -> ConversationStore | None:
@@ -89,6 +90,8 @@ class Transcript:
         """The thread of this runtime that a new session goes on with: only the one that was stored, and only until a
         thread has been opened. Whatever was retired since is not gone back to."""
         before, thread_id = self._thread
+        if self._retired:
+            self.notices.append("The thread of before is not used any more; a new one is told what was said.")
         if not self._resumes or thread_id is None:
             return None
         if before != runtime:
@@ -109,7 +112,7 @@ class Transcript:
         """What came of the turn, with the thread that it was on. That it could not be stored is a notice."""
         self.messages += [clean(message) for message in added]
         if opened:
-            self._resumes = False
+            self._resumes, self._retired = False, retired
         if thread_id is not None and not retired:
             self._thread = (runtime, thread_id)
         elif not self._resumes:
