@@ -32,6 +32,7 @@ from treadle.host.chat import called_tools, close_calls, user_message, without_e
 from treadle.host.clock import Clock
 from treadle.host.conversation_result import ConversationResult
 from treadle.host.counters import MEMORY_TOOL, SKILL_TOOL, Counters
+from treadle.host.faults import RuntimeFault
 from treadle.host.loop_thread import LoopThread
 from treadle.host.prompt import Prompt, compose, offered_tools
 from treadle.host.runtime import Message, Opening, RuntimeEvent, UserInput
@@ -455,11 +456,17 @@ class HostAgent(Counters):
             sink=self._sink,
         )
 
+    def _runtime_of(self, session: Session) -> str:
+        """One that somebody else has put in its place may have none to name."""
+        return str(getattr(getattr(session, "runtime", None), "name", self.runtime_name))
+
     def _failed(self, error: Exception) -> TurnResult:
         key = self._choice.api_key
         said = redact(str(error) or type(error).__name__, [key] if key else [])
         logger.warning("a turn could not be run: %s: %s", type(error).__name__, said)
-        return TurnResult(error=said, should_retire=True)
+        return TurnResult(
+            error=said, should_retire=True, fault=error.fault if isinstance(error, RuntimeFault) else None
+        )
 
     async def _finish_turn(
         self, asked: AgentTurn, said: Message, turn: TurnResult, *, failed: bool = False
@@ -474,7 +481,7 @@ class HostAgent(Counters):
             await self._own.transcript.end(
                 added,
                 state,
-                None if live is None else live.runtime.name,
+                None if live is None else self._runtime_of(live),
                 turn.thread_id,
                 opened=asked.opened,
                 retired=turn.should_retire,
