@@ -417,7 +417,7 @@ class HostAgent(Counters):
             self._own.transcript.notices.append(
                 "The settings have changed: a new session goes on with this conversation."
             )
-        elif self.session is not None and self.session.is_over:
+        elif getattr(self.session, "is_over", False):
             # Nothing was asked of it yet, so nothing can be half done.
             await self._own.drop_session()
             self._own.transcript.notices.append(
@@ -459,6 +459,10 @@ class HostAgent(Counters):
             sink=self._sink,
         )
 
+    def _runtime_of(self, session: Session) -> str:
+        """One that somebody else has put in its place may have none to name."""
+        return str(getattr(getattr(session, "runtime", None), "name", self.runtime_name))
+
     def _failed(self, error: Exception) -> TurnResult:
         key = self._choice.api_key
         said = clean(str(error) or type(error).__name__, [key] if key else [])
@@ -482,7 +486,7 @@ class HostAgent(Counters):
             await self._own.transcript.end(
                 added,
                 state,
-                None if live is None else live.runtime.name,
+                None if live is None else self._runtime_of(live),
                 turn.thread_id,
                 opened=asked.opened,
                 retired=turn.should_retire,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from treadle.host.agent_turn import GRACE_S, AgentTurn
@@ -50,7 +51,7 @@ class Belongings:
         if self.turn is not None:
             self.turn.stop()
 
-    async def drop_session(self) -> None:
+    async def drop_session(self, close: Callable[[], Awaitable[None]] | None = None) -> None:
         """End the session that is live, if one is; it is never used again."""
         session, self.session = self.session, None
         if session is None:
@@ -58,7 +59,7 @@ class Belongings:
         limit = self.timeouts.close
         try:
             async with asyncio.timeout(None if limit is None else limit + GRACE_S):
-                await session.close()
+                await (close or session.close)()
         except Exception as error:
             logger.warning("a session could not be closed in order: %s", error or type(error).__name__)
 
@@ -80,7 +81,9 @@ class Belongings:
         if not self.loop.started:
             self.transcript.close()
             return
-        ending = self.loop.submit(self._end)
+        # Looked up now, by who is done with the agent: in a moment a test that has replaced it may be over.
+        close = None if self.session is None else self.session.close
+        ending = self.loop.submit(lambda: self._end(close))
         if not wait or self.loop.inside():
             ending.add_done_callback(lambda _: self._close_rest())
             return
@@ -94,10 +97,10 @@ class Belongings:
         self.loop.end(GRACE_S)
         self.transcript.close()
 
-    async def _end(self) -> None:
+    async def _end(self, close: Callable[[], Awaitable[None]] | None) -> None:
         self.review.cancel()
         turn = self.turn
         if turn is not None and turn.task is not None and turn.task is not asyncio.current_task():
             turn.stop()
             await asyncio.wait({turn.task}, timeout=self.patience())
-        await self.drop_session()
+        await self.drop_session(close)

@@ -28,8 +28,8 @@ class ConversationResult:
         turn_id: The runtime's id of the turn.
         usage: The tokens of this turn; None when the runtime did not tell.
         notices: What people should know besides, such as what a review has learned.
-        fault: The same as `error` in parts, for programs; None when nothing went wrong, and for an error of the
-            program itself.
+        fault: The same as `error` in parts, for programs (`kind`, `exit_code`, `resets_at`, …); None when nothing went
+            wrong, and for an error of the program itself.
     """
 
     final_response: str

@@ -38,7 +38,7 @@ _ADVICE: Final[Mapping[FaultKind, str]] = {
     "overloaded": "Try again in a moment, or choose another model.",
     "network": "Look at the network and at the provider's address; then try again.",
     "context_window": "Have the conversation summed up (compact), or start a new one.",
-    "model_not_found": "Choose a model that the provider has: `treadle models` lists them.",
+    "model_not_found": "Choose a model that the provider has (`treadle models` lists them), and look at base_url.",
     "policy": "The provider does not answer this: say it differently, or use another model.",
     "sandbox": "`treadle doctor` tells what the sandbox needs on this machine.",
 }

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from treadle.arguments import wrong_type
 from treadle.client.tools import Tool
 from treadle.host.host_tools import host_tools
 
@@ -43,7 +44,10 @@ def compose(
 
 def _part(name: str, store: _Prompting | None, notices: list[str]) -> str:
     try:
-        return "" if store is None else store.prompt()
+        words: object = "" if store is None else store.prompt()
+        if isinstance(words, str):
+            return words
+        raise wrong_type("what `prompt` gives", "a str", words)
     except Exception as error:
         logger.warning("the %s cannot be read", name, exc_info=error)
         notices.append(f"The {name} cannot be read, so this session goes on without: {error}")

@@ -128,7 +128,9 @@ class RuntimeChoice:
 
 
 def _is_runtime(value: object) -> bool:
-    return not isinstance(value, type) and all(callable(getattr(value, name, None)) for name in _METHODS)
+    if isinstance(value, type) or not isinstance(getattr(value, "name", None), str):
+        return False
+    return all(callable(getattr(value, name, None)) for name in _METHODS)
 
 
 def _words() -> list[str]:

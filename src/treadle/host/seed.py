@@ -76,4 +76,4 @@ def _part(part: dict[str, Any]) -> str:
     text = part.get("text")
     if isinstance(text, str):
         return text
-    return "[image]" if "image" in str(part.get("type")) else ""
+    return "[image]" if "image" in str(part.get("type")).lower() else ""

@@ -6,17 +6,21 @@ stored then is stored before the next turn.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from typing import Final
 
-from treadle.client.apart import on_thread
 from treadle.host.chat import clean
 from treadle.host.conversations.records import TurnState
 from treadle.host.conversations.sqlite import ConversationStore
+from treadle.host.loop_thread import LoopThread
 from treadle.host.runtime import Message
 from treadle.store.model import StoreError
 
 logger: logging.Logger = logging.getLogger(__name__)
+CLOSE_S: Final = 10.0
+"""For a write that is under way: SQLite itself waits no longer for another process."""
 
 
 class Transcript:
@@ -42,6 +46,8 @@ class Transcript:
         self._cut_off = False
         self._stored = 0
         self._resumes = False
+        self._retired = False
+        self._writer = LoopThread("treadle transcript")
 
     @property
     def store(self) -> ConversationStore | None:
@@ -53,7 +59,7 @@ class Transcript:
         if self._loaded:
             return False
         if self._open_store is not None:
-            await on_thread(self._claim, self._open_store)
+            await self._apart(self._claim, self._open_store)
         self._loaded = True
         return True
 
@@ -72,7 +78,7 @@ class Transcript:
         """The user has said something: it is stored when this comes back. Raises `StoreError`."""
         again, self._cut_off = self._cut_off and self.messages[-1] == message, False
         if self._store is not None:
-            await on_thread(self._store_beginning, self._store, message, again)
+            await self._apart(self._store_beginning, self._store, message, again)
         if not again:
             self.messages.append(message)
 
@@ -82,13 +88,15 @@ class Transcript:
             return
         added = [*map(clean, self.messages[self._stored :]), message]
         store.begin_turn(self.session_id, added)
-        # Here, and not where it is awaited: the thread goes on when nobody waits for it any more.
+        # Here, and not where it is awaited: the write goes on when nobody waits for it any more.
         self._stored += len(added)
 
     def thread_to_resume(self, runtime: str) -> str | None:
         """The thread of this runtime that a new session goes on with: only the one that was stored, and only until a
         thread has been opened. Whatever was retired since is not gone back to."""
         before, thread_id = self._thread
+        if self._retired:
+            self.notices.append("The thread of before is not used any more; a new one is told what was said.")
         if not self._resumes or thread_id is None:
             return None
         if before != runtime:
@@ -109,7 +117,7 @@ class Transcript:
         """What came of the turn, with the thread that it was on. That it could not be stored is a notice."""
         self.messages += [clean(message) for message in added]
         if opened:
-            self._resumes = False
+            self._resumes, self._retired = False, retired
         if thread_id is not None and not retired:
             self._thread = (runtime, thread_id)
         elif not self._resumes:
@@ -117,7 +125,7 @@ class Transcript:
         if self._store is None:
             return
         try:
-            await on_thread(self._store_end, self._store, state)
+            await self._apart(self._store_end, self._store, state)
         except StoreError as error:
             logger.warning("a turn could not be stored: %s", error)
             self.notices.append(f"This turn is not stored yet: {error}")
@@ -128,6 +136,14 @@ class Transcript:
         store.end_turn(self.session_id, added, state=state, runtime=runtime, thread_id=thread_id)
         self._stored += len(added)
 
+    async def _apart(self, function: Callable[..., None], *arguments: object) -> None:
+        """What blocks, away from the agent's loop: on one thread, because to start one takes longer than to write."""
+
+        async def call() -> None:
+            function(*arguments)
+
+        await asyncio.shield(asyncio.wrap_future(self._writer.submit(call)))
+
     def take_notices(self) -> list[str]:
         notices, self.notices = self.notices, []
         return notices
@@ -135,6 +151,7 @@ class Transcript:
     def close(self) -> None:
         """Let go of the conversation. It blocks for a moment, and may be called again."""
         store, self._store = self._store, None
+        self._writer.end(CLOSE_S)
         if store is None:
             return
         try:

@@ -7,6 +7,7 @@ credentials; what a server wrote must be redacted by the caller.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
@@ -59,12 +60,22 @@ class ErrorDetail(Struct):
     type: str | None = None
     message: str | None = None
     resets_in_seconds: float | None = None
+    resets_at: float | None = None
 
     def known(self) -> tuple[ErrorKind, str] | None:
         for name in (self.code, self.type):
             if isinstance(name, str) and name in _FINAL:
-                return _FINAL[name]
+                kind, message = _FINAL[name]
+                return kind, f"{message}{self._reset()}" if kind == "quota" else message
         return None
+
+    def _reset(self) -> str:
+        if self.resets_at is None:
+            return ""
+        try:
+            return time.strftime(" The limit ends at %Y-%m-%d %H:%M UTC.", time.gmtime(self.resets_at))
+        except (ValueError, OverflowError, OSError):
+            return ""
 
 
 class _HttpBody(Struct):

@@ -29,7 +29,8 @@ def failed(info: Any, message: str = "no") -> TurnError:
         ("internalServerError", "overloaded", False, True),
         ({"responseStreamConnectionFailed": {"httpStatusCode": 503}}, "overloaded", False, True),
         ({"responseStreamDisconnected": {"httpStatusCode": None}}, "network", False, True),
-        ({"httpConnectionFailed": {"httpStatusCode": 404}}, "refused", False, False),
+        ({"httpConnectionFailed": {"httpStatusCode": 404}}, "model_not_found", False, False),
+        ({"httpConnectionFailed": {"httpStatusCode": 418}}, "refused", False, False),
         ("contextWindowExceeded", "context_window", False, False),
         ("modelNotFound", "model_not_found", False, False),
         ("cyberPolicy", "policy", False, False),
@@ -50,6 +51,17 @@ def test_words_are_the_last_resort() -> None:
     # The structure knows better.
     assert turn_fault(failed("contextWindowExceeded", "unauthorized")).kind == "context_window"
     assert turn_fault(None).kind == "other"
+
+
+def test_an_answer_that_is_passed_on_is_read() -> None:
+    answer = '{"error": {"message": "There is no `x`.", "type": "invalid_request_error", "code": "model_not_found"}}'
+    fault = turn_fault(failed("other", answer))
+    assert (fault.kind, fault.message) == ("model_not_found", "There is no `x`.")
+    assert turn_fault(failed("other", '{"error": 3}')).message == '{"error": 3}'
+
+
+def test_who_is_not_let_in_is_told_what_to_do() -> None:
+    assert turn_fault(failed("unauthorized"), Telling(login="Ask Ada.")).advice == "Ask Ada."
 
 
 def test_when_a_limit_ends() -> None:

@@ -111,6 +111,8 @@ def test_the_echo_is_left_out_once() -> None:
     parts: list[Any] = [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "x"}}]
     echo = item("userMessage", content=[{"type": "text", "text": "a"}, {"type": "image", "url": "x"}])
     assert project([echo], submitted=parts).messages == []
+    echo = item("userMessage", content=[{"type": "text", "text": "a"}, {"type": "localImage", "path": "x"}])
+    assert project([echo], submitted=[parts[0], {"type": "local_image", "path": "x"}]).messages == []
     assert project([user("other")], submitted="hi").messages == [{"role": "user", "content": "other"}]
 
 

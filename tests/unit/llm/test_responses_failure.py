@@ -171,6 +171,12 @@ def test_a_rate_limit_says_how_long_to_wait(said: str, seconds: float | None) ->
     assert caught.value.retryable
 
 
+@pytest.mark.parametrize(("at", "said"), [(4_102_444_800, "2100-01-01 00:00 UTC"), (1e300, "is reached")])
+def test_the_end_of_a_usage_limit_is_told(at: float, said: str) -> None:
+    text = body(type="usage_limit_reached", resets_at=at)
+    assert said in _http_failure(429, text.encode(), URL, None).message
+
+
 def test_the_time_of_a_usage_limit_is_kept() -> None:
     text = body(type="usage_limit_reached", resets_in_seconds=90)
     assert _http_failure(429, text.encode(), URL, 1.0).retry_after_s == 90

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -47,7 +48,20 @@ _WORDS: Final[Mapping[str, FaultKind]] = {
     "threadrollbackfailed": "refused",
     "toomanydenials": "aborted",
 }
-_BY_STATUS: Final[Mapping[int, FaultKind]] = {401: "auth", 403: "auth", 429: "rate_limited", 503: "overloaded"}
+# What a provider calls it, where the server passes its answer on as it came.
+_CODES: Final[Mapping[str, FaultKind]] = {
+    "model_not_found": "model_not_found",
+    "context_length_exceeded": "context_window",
+    "invalid_api_key": "auth",
+    "insufficient_quota": "usage_limit",
+}
+_BY_STATUS: Final[Mapping[int, FaultKind]] = {
+    401: "auth",
+    403: "auth",
+    404: "model_not_found",
+    429: "rate_limited",
+    503: "overloaded",
+}
 # The real codex calls it `other` when a stream breaks off.
 _NETWORK_IF_SAID: Final = re.compile(
     r"^(?:stream disconnected before completion|error sending request)\b", re.IGNORECASE
@@ -78,7 +92,8 @@ def turn_fault(error: TurnError | None, telling: Telling = NOTHING_MORE) -> Faul
         return _fault("other", "The turn failed, and the server does not say why.", telling)
     details = error.additional_details
     message = error.message if not details or details in error.message else f"{error.message} ({details})"
-    kind = info_kind(error.codex_error_info) or _kind_of_words(message)
+    message, code = _unwrapped(message)
+    kind = info_kind(error.codex_error_info) or _CODES.get(code) or _kind_of_words(message)
     fault = _fault(kind, message, telling)
     if kind not in ("usage_limit", "rate_limited"):
         return fault
@@ -114,6 +129,24 @@ def _status_kind(status: Any) -> FaultKind:
     if not isinstance(status, int):
         return "network"
     return _BY_STATUS.get(status) or ("overloaded" if status >= 500 else "refused" if status >= 400 else "network")
+
+
+class _Detail(Struct):
+    message: str
+    code: str | None = None
+
+
+class _Answer(Struct):
+    error: _Detail
+
+
+def _unwrapped(message: str) -> tuple[str, str]:
+    """What a provider says, and its code, where the server has passed on the whole answer; else the message itself."""
+    try:
+        found = msgspec.json.decode(message, type=_Answer).error
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return message, ""
+    return found.message, found.code or ""
 
 
 def _kind_of_words(text: str) -> FaultKind:
