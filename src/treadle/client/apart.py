@@ -40,7 +40,14 @@ async def on_thread(function: Callable[..., T], *arguments: object) -> T:
         except RuntimeError:
             return  # the loop has ended
 
-    threading.Thread(target=run, name=f"treadle {getattr(function, '__name__', 'handler')}", daemon=True).start()
+    thread = threading.Thread(target=run, name=f"treadle {getattr(function, '__name__', 'handler')}", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        if threading.main_thread().is_alive():
+            raise
+        # Python 3.12 starts none once the program is ending; what is to be closed then is closed all the same.
+        run()
     return await done
 
 
