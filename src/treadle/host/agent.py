@@ -447,6 +447,7 @@ class HostAgent(Counters):
         opening = Opening(
             resume=self._own.transcript.thread_to_resume(runtime.name),
             history=tuple(self.messages[:-1]),
+            before_thread=self._own.transcript.before_thread,
             instructions=self._prompt.instructions,
             tools=self._prompt.tools,
             cwd=self.cwd,
