@@ -25,7 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"\n{table(tally, time.monotonic() - began)}\n\n{ends(tally)}\n\n{series(tally)}")
     if options.json:
         told = {"ends": [[*end, count] for end, count in tally.ends.items()], "problems": tally.problems}
-        samples = [asdict(sample) | asdict(beside) for sample, beside in zip(tally.samples, tally.children, strict=True)]
+        samples = [
+            asdict(sample) | asdict(beside) for sample, beside in zip(tally.samples, tally.children, strict=True)
+        ]
         options.json.write_text(json.dumps({**told, "left": tally.left, "samples": samples}), encoding="utf-8")
     return 1 if tally.problems or any(tally.left.values()) else 0
 

@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
+from bench.host_soak.plan import Moment
 from treadle.testing import MockModel, RecordedRequest, Reply, ToolCall
-from treadle.testing.replies import error_reply
+from treadle.testing.replies import error_reply, item_events, sse_reply, stream
 
 SLOW_PIECES: Final = 12
 SLOW_S: Final = 0.03
@@ -39,7 +40,7 @@ def steering(number: int) -> str:
 class SoakModel(MockModel):
     """`strike` is called with what the moment is, on a thread of the model, before it answers."""
 
-    def __init__(self, strike: Callable[[str], None], *, has_commands: bool) -> None:
+    def __init__(self, strike: Callable[[Moment], None], *, has_commands: bool) -> None:
         self.asked: Counter[int] = Counter()
         self.expected: list[str] = []
         """What the last turns said, user and agent: each must be in the next request once."""
@@ -125,7 +126,9 @@ class SoakModel(MockModel):
     def _use(self, what: str, number: int) -> Reply:
         match what:
             case "command":
-                return self._call("exec_command", {"cmd": f"echo '[output {number}]'", "login": False}, f"call_{number}")
+                return self._call(
+                    "exec_command", {"cmd": f"echo '[output {number}]'", "login": False}, f"call_{number}"
+                )
             case "memory":
                 self._facts += 1
                 add = {"action": "add", "content": f"Fact {number} of the soak."}
@@ -135,8 +138,6 @@ class SoakModel(MockModel):
         return self._call("soak_tool", {"number": number}, f"call_{number}")
 
     def _call(self, name: str, arguments: dict[str, Any], call_id: str) -> Reply:
-        from treadle.testing.replies import item_events, sse_reply, stream
-
         item = ToolCall(name, arguments).item(call_id)
         return sse_reply(stream(f"resp_{call_id}", list(item_events(item, 0)), [item], None))
 

@@ -79,7 +79,9 @@ _AUTH_IF_SAID: Final = re.compile(
     r"\b401\b.*unauthori[sz]ed|\bunauthori[sz]ed\b|\boauth\b|invalid api key", re.IGNORECASE
 )
 # The real codex calls it `other` when a stream breaks off.
-_NETWORK_IF_SAID: Final = re.compile(r"^(?:stream disconnected before completion|error sending request)\b", re.IGNORECASE)
+_NETWORK_IF_SAID: Final = re.compile(
+    r"^(?:stream disconnected before completion|error sending request)\b", re.IGNORECASE
+)
 _ANSI: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 # The protocol has no place for it, so our server says it in words.
 _ASKED_WAIT: Final = re.compile(r"asks to wait (\d{1,9}(?:\.\d+)?) s\b")

@@ -14,7 +14,9 @@ ON_A_SERVER = (
     "interrupt-after-tool restart kill-between plain 401 cut slow 429-for-hours stop-for-a-moment "
     "kill-after-tool restart 500-once interrupt-early plain stop-after-tool command plain"
 )
-IN_PROCESS = "plain tool restart interrupt steer memory hang-up-once cut-once interrupt-after-tool 401 cut restart plain"
+IN_PROCESS = (
+    "plain tool restart interrupt steer memory hang-up-once cut-once interrupt-after-tool 401 cut restart plain"
+)
 
 
 @pytest.mark.parametrize(("program", "names"), [("app_server", ON_A_SERVER), ("responses", IN_PROCESS)])

@@ -83,7 +83,9 @@ def end_turn(
     _touch(connection, session_id, me, now)
     connection.execute("UPDATE messages SET state = ? WHERE session_id = ? AND state = 'open'", (state, session_id))
     _add(connection, session_id, added, "done", now)
-    connection.execute("UPDATE sessions SET runtime = ?, thread_id = ?, before_thread = ? WHERE id = ?", (*thread, session_id))
+    connection.execute(
+        "UPDATE sessions SET runtime = ?, thread_id = ?, before_thread = ? WHERE id = ?", (*thread, session_id)
+    )
 
 
 def release(connection: Connection, session_id: str, me: str) -> None:

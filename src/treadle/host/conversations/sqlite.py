@@ -104,9 +104,7 @@ class ConversationStore:
             before_thread: How many messages there were before that thread began.
         """
         thread = (runtime, thread_id, before_thread)
-        self._write(
-            lambda connection: rows.end_turn(connection, session_id, self._me, messages, state, thread, _now())
-        )
+        self._write(lambda connection: rows.end_turn(connection, session_id, self._me, messages, state, thread, _now()))
 
     def release(self, session_id: str) -> None:
         """Let go of a conversation. One without messages is forgotten.
