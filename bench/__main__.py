@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Measure our exec-server and the real one side by side. The real one is installed when missing.",
-        epilog="The others have their own: python -m bench {app-server,sdk,models,runners,soak,host-soak,kills,fuzz} --help",
+        epilog="The others: python -m bench {app-server,sdk,models,runners,soak,host-soak,kills,fuzz} --help",
     )
     parser.add_argument("--rounds", type=_positive, metavar="N", help="how often each is measured (default 5, quick 2)")
     parser.add_argument("--quick", action="store_true", help="smaller amounts, fewer rounds: to see that it works")

@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
+from bench.host_soak.plan import Moment
 from treadle.testing import MockModel, RecordedRequest, Reply, ToolCall
-from treadle.testing.replies import error_reply
+from treadle.testing.replies import error_reply, item_events, sse_reply, stream
 
 SLOW_PIECES: Final = 12
 SLOW_S: Final = 0.03
@@ -39,7 +40,7 @@ def steering(number: int) -> str:
 class SoakModel(MockModel):
     """`strike` is called with what the moment is, on a thread of the model, before it answers."""
 
-    def __init__(self, strike: Callable[[str], None], *, has_commands: bool) -> None:
+    def __init__(self, strike: Callable[[Moment], None], *, has_commands: bool) -> None:
         self.asked: Counter[int] = Counter()
         self.expected: list[str] = []
         """What the last turns said, user and agent: each must be in the next request once."""
@@ -137,8 +138,6 @@ class SoakModel(MockModel):
         return self._call("soak_tool", {"number": number}, f"call_{number}")
 
     def _call(self, name: str, arguments: dict[str, Any], call_id: str) -> Reply:
-        from treadle.testing.replies import item_events, sse_reply, stream
-
         item = ToolCall(name, arguments).item(call_id)
         return sse_reply(stream(f"resp_{call_id}", list(item_events(item, 0)), [item], None))
 

@@ -9,7 +9,8 @@ from typing import Final, Literal, TypeAlias
 
 Program: TypeAlias = Literal["app_server", "codex", "responses", "chat_completions", "anthropic"]
 Moment: TypeAlias = Literal["before", "asked", "streaming", "tool ended"]
-"""When the fault strikes: before the turn, when the model is asked, at its first words, when it is asked after a tool."""
+"""When the fault strikes: before the turn, when the model is asked, at its first words, when it is asked after a
+tool."""
 COMPLETED: Final = "completed"
 INTERRUPTED: Final = "interrupted"
 
@@ -47,7 +48,8 @@ KINDS: Final = (
     Kind("cut", 3, ("network",)),
     Kind("cut-once", 3),
     Kind("401", 3, ("auth",)),
-    Kind("429", 2, ("rate_limited",)),
+    # Without a word from the provider its pauses grow to more than the soak waits for a sign of life.
+    Kind("429", 2, ("rate_limited", "deadline")),
     Kind("429-once", 3),
     # The real codex waits for as long as it is told to: the host ends that.
     Kind("429-for-hours", 2, ("rate_limited", "deadline")),

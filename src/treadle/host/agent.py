@@ -130,10 +130,10 @@ class HostAgent(Counters):
             raise wrong_type("timeouts", "Timeouts(…)", timeouts)
         self._choice = RuntimeChoice(runtime, provider, api_key, base_url)
         self.runtime_name: str = self._choice.name
-        self.model = model
-        self.instructions = instructions
-        self.cwd = None if cwd is None else folder("cwd", cwd)
-        self.sandbox = None if sandbox is None else one_of("sandbox", sandbox, _SANDBOXES)
+        self.model: str | None = model
+        self.instructions: str | None = instructions
+        self.cwd: str | None = None if cwd is None else folder("cwd", cwd)
+        self.sandbox: str | None = None if sandbox is None else one_of("sandbox", sandbox, _SANDBOXES)
         self.review: bool = flag("review", review)
         self._memory = choose_store("memory", memory, "memory", memory_at, ("prompt", "tool"))
         self._skills = choose_store("skills", skills, "skills", skills_at, ("prompt", "tools"))
@@ -444,6 +444,7 @@ class HostAgent(Counters):
         opening = Opening(
             resume=self._own.transcript.thread_to_resume(runtime.name),
             history=tuple(self.messages[:-1]),
+            before_thread=self._own.transcript.before_thread,
             instructions=self._prompt.instructions,
             tools=self._prompt.tools,
             cwd=self.cwd,

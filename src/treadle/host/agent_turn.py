@@ -35,7 +35,7 @@ class AgentTurn:
         self.caller = caller
         self.task: asyncio.Task[Any] | None = None
         self._begun = False
-        self.opened = False
+        self.opened: bool = False
         """Whether its session had a thread."""
         self._stopped = asyncio.Event()
 
@@ -49,9 +49,8 @@ class AgentTurn:
 
     def stop(self) -> None:
         """End it. What there is of it is kept."""
-        if self._begun:
-            self._stopped.set()
-        elif self.task is not None:
+        self._stopped.set()  # also for a task that has not taken its first step
+        if not self._begun and self.task is not None:
             self.task.cancel()
 
     async def run(self, session: Session, user_input: UserInput, patience: float | None) -> TurnResult:

@@ -32,8 +32,9 @@ class Opening(Struct, frozen=True, kw_only=True):
 
     Args:
         resume: The thread to go on with; a new one without it.
-        history: What was said before, for a new thread: the runtime makes it part of what the model knows. It is not
-            used with `resume`.
+        history: What was said before, for a new thread: the runtime makes it part of what the model knows.
+        before_thread: How many messages of the history were there before the thread of `resume` began. It was told them
+            then, and a runtime that does not keep what it was told tells them again.
         instructions: What the host tells the model: memory, skills, who it is.
         tools: The host's own tools, which run in this process.
         cwd: Where commands run.
@@ -43,6 +44,7 @@ class Opening(Struct, frozen=True, kw_only=True):
 
     resume: str | None = None
     history: tuple[Message, ...] = ()
+    before_thread: int = 0
     instructions: str | None = None
     tools: tuple[Tool, ...] = ()
     cwd: str | os.PathLike[str] | None = None

@@ -39,6 +39,9 @@ class Transcript:
         self.messages: list[Message] = []
         self.notices: list[str] = []
         self._thread: tuple[str | None, str | None] = (None, None)
+        self.before_thread: int = 0
+        """How many messages there were before the thread began."""
+        self._turn_at = 0
         self._open_store = open_store
         self._owns_store = owns_store
         self._store: ConversationStore | None = None
@@ -69,6 +72,7 @@ class Transcript:
         self.messages[:0] = found.messages
         self._stored = len(found.messages)
         self._thread = (found.runtime, found.thread_id)
+        self.before_thread = found.before_thread
         self._resumes = found.thread_id is not None
         self._cut_off = found.cut_off
         if found.cut_off:
@@ -81,6 +85,7 @@ class Transcript:
             await self._apart(self._store_beginning, self._store, message, again)
         if not again:
             self.messages.append(message)
+        self._turn_at = len(self.messages) - 1
 
     def _store_beginning(self, store: ConversationStore, message: Message, again: bool) -> None:
         if again:
@@ -119,6 +124,8 @@ class Transcript:
         if opened:
             self._resumes, self._retired = False, retired
         if thread_id is not None and not retired:
+            if self._thread != (runtime, thread_id):
+                self.before_thread = self._turn_at
             self._thread = (runtime, thread_id)
         elif not self._resumes:
             self._thread = (runtime, None)
@@ -133,7 +140,14 @@ class Transcript:
     def _store_end(self, store: ConversationStore, state: TurnState) -> None:
         added = self.messages[self._stored :]
         runtime, thread_id = self._thread
-        store.end_turn(self.session_id, added, state=state, runtime=runtime, thread_id=thread_id)
+        store.end_turn(
+            self.session_id,
+            added,
+            state=state,
+            runtime=runtime,
+            thread_id=thread_id,
+            before_thread=self.before_thread,
+        )
         self._stored += len(added)
 
     async def _apart(self, function: Callable[..., None], *arguments: object) -> None:

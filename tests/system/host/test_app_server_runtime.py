@@ -310,6 +310,37 @@ async def test_a_provider_that_refuses(
     assert (await run(runtime, "again")).text() == "fine"
 
 
+async def test_a_turn_that_is_run_again_is_told_to_the_model_once(stage: HostStage) -> None:
+    runtime, _ = await stage.opened()
+    stage.model.enqueue_assistant_message("one")
+    await run(runtime, "first")
+    for _ in range(2):
+        stage.model.enqueue_error(500, {"error": {"message": "broken"}})
+        assert (await (await begin(runtime, "second")).end()).status == "failed"
+    stage.model.enqueue_assistant_message("two")
+    await run(runtime, "second")
+    stage.model.enqueue_assistant_message("three")
+    await run(runtime, "second")  # this one is said anew: the one before was answered
+    texts = [text for text in stage.model.requests()[-1].input_texts("user") if text in ("first", "second")]
+    assert texts == ["first", "second", "second"]
+
+
+async def test_a_resumed_thread_knows_what_was_there_before_it(stage: HostStage) -> None:
+    history = ({"role": "user", "content": "the quokka"}, {"role": "assistant", "content": "is in the shed"})
+    runtime, opened = await stage.opened(history=history)
+    stage.model.enqueue_assistant_message("yes")
+    await run(runtime, "is it?")
+    await runtime.close()
+    later = (*history, {"role": "user", "content": "is it?"}, {"role": "assistant", "content": "yes"})
+    again, _ = await stage.opened(
+        runtime=stage.runtime(), resume=opened.thread_id, history=later, before_thread=2, instructions="Be brief."
+    )
+    stage.model.enqueue_assistant_message("really")
+    await run(again, "really?")
+    told = stage.model.requests()[-1].body.decode()
+    assert [told.count(words) for words in ("the quokka", "is in the shed", "is it?")] == [1, 1, 1]
+
+
 @pytest.mark.parametrize(
     ("code", "kind"), [("context_length_exceeded", "context_window"), ("insufficient_quota", "usage_limit")]
 )

@@ -45,6 +45,18 @@ def test_a_turn_by_its_structure(info: Any, kind: str, retire: bool, retryable: 
     assert (fault.kind, fault.retire, fault.retryable) == (kind, retire, retryable)
 
 
+def test_a_stream_that_broke_off_is_known_by_its_words_alone() -> None:
+    fault = turn_fault(failed("other", "stream disconnected before completion: error sending request"))
+    assert (fault.kind, fault.retryable) == ("network", True)
+    assert turn_fault(failed("other", "the stream disconnected before completion")).kind == "other"
+
+
+def test_how_long_a_provider_wants_to_be_left_alone() -> None:
+    info = {"responseTooManyFailedAttempts": {"httpStatusCode": 429}}
+    fault = turn_fault(failed(info, "exceeded retry limit (the server asks to wait 7200 s)"))
+    assert (fault.kind, fault.retry_after_s, fault.advice) == ("rate_limited", 7200.0, "Try again in 2 h.")
+
+
 def test_words_are_the_last_resort() -> None:
     assert turn_fault(failed("other", "Your refresh token was already used.")).kind == "auth"
     assert turn_fault(failed(None, "unexpected status 401 Unauthorized")).kind == "auth"

@@ -70,6 +70,24 @@ def test_the_file_is_private_and_in_wal_mode(store: ConversationStore) -> None:
     connection.close()
 
 
+def test_a_turn_that_was_interrupted_was_not_cut_off(store: ConversationStore) -> None:
+    """Else the same words, said again after a restart, would be taken for those of before."""
+    store.claim("a")
+    store.begin_turn("a", [user("go on")])
+    store.end_turn("a", [], state="interrupted")
+    store.release("a")
+    assert not store.claim("a").cut_off
+
+
+def test_how_much_there_was_before_the_thread_is_kept(store: ConversationStore) -> None:
+    assert store.claim("a").before_thread == 0
+    a_turn(store, "a", "hello", "hi")
+    store.begin_turn("a", [user("more")])
+    store.end_turn("a", [assistant("yes")], thread_id="t-2", before_thread=2)
+    store.release("a")
+    assert store.claim("a").before_thread == 2
+
+
 def test_a_turn_that_was_open_is_interrupted(store: ConversationStore) -> None:
     store.claim("a")
     store.begin_turn("a", [user("hello")])

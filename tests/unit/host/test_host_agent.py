@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 
 from treadle import ArgumentError, Tool
 from treadle.host import AgentClosed, HostAgent, Session, TurnResult
+from treadle.host.agent_turn import AgentTurn
 from treadle.host.asking import Ask
 from treadle.host.conversations import ConversationStore
 from treadle.host.faults import Fault, ResumeFailed, RuntimeFault
@@ -398,6 +399,54 @@ def test_resume_after_a_restart(tmp_path: Path) -> None:
     assert result.thread_id == "thread-1"
     assert [message["content"] for message in result.messages] == ["one", "hello", "two", "hello"]
     assert agent.user_turn_count == 2
+
+
+def test_a_turn_that_is_stopped_before_its_first_step_is_never_run() -> None:
+    with HostAgent(Runtimes()) as agent:
+        turn = AgentTurn("never run", {}, None)
+        turn.stop()
+        with pytest.raises(CancelledError):
+            agent._own.loop.submit(lambda: agent._wait_and_run(turn)).result(DEADLINE_S)
+        assert agent.messages == []
+
+
+def test_a_resumed_thread_is_told_what_was_there_before_it_began(tmp_path: Path) -> None:
+    """A server that takes new instructions would forget what it was told in the old ones."""
+    path, dead = tmp_path / "c.db", RuntimeFault(Fault(kind="dead", message="It has ended.", retire=True))
+    scripts: Any = iter([([said("1"), DONE], [dead]), ([said("3"), DONE],)])
+    with HostAgent(lambda: ScriptedRuntime(next(scripts)), store=path, session_id="a") as agent:
+        for words in ("one", "two", "three"):
+            agent.run_conversation(words)
+    runtimes = Runtimes()
+    with HostAgent(runtimes, store=path, session_id="a") as agent:
+        agent.run_conversation("four")
+    opening = runtimes.made[0].opening
+    assert opening.resume == "thread-1"
+    assert [message["content"] for message in opening.history] == ["one", "1", "two", "three", "3"]
+    assert [message["content"] for message in opening.history[: opening.before_thread]] == ["one", "1", "two"]
+
+
+def test_a_runtime_that_ended_between_turns_is_replaced_before_anything_is_asked_of_it() -> None:
+    runtimes = Runtimes()
+    with HostAgent(runtimes) as agent:
+        agent.run_conversation("one")
+        runtimes.made[0].is_over = True  # type: ignore[attr-defined]
+        result = agent.run_conversation("two")
+    assert result.completed
+    assert any("has ended since the last turn" in notice for notice in result.notices)
+    assert [runtime.inputs for runtime in runtimes.made] == [["one"], ["two"]]
+    assert [message["content"] for message in runtimes.made[1].opening.history] == ["one", "hello"]
+    assert runtimes.made[0].closed
+
+
+@pytest.mark.parametrize("when", ["start", "turn"])
+def test_the_result_has_the_fault_in_parts(when: str) -> None:
+    fault = Fault(kind="auth", message="Log in again.", retire=True)
+    script: Any = {"opens": [RuntimeFault(fault)]} if when == "start" else {}
+    with HostAgent(Runtimes([RuntimeFault(fault)], **script)) as agent:
+        result = agent.run_conversation("one")
+    assert result.fault == fault
+    assert not result.completed
 
 
 def test_a_thread_that_cannot_be_resumed_is_begun_anew_with_the_history(tmp_path: Path) -> None:

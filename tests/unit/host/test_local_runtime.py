@@ -15,9 +15,11 @@ import pytest
 from treadle.client.tools import Tool
 from treadle.host.asking import Ask, Choice
 from treadle.host.faults import ResumeFailed, RuntimeFault
+from treadle.host.local.faults import model_fault
 from treadle.host.local.model_source import LocalWire
 from treadle.host.local.runtime import LocalRuntime
 from treadle.host.runtime import Compacted, Delta, ItemCompleted, Opening, RuntimeEvent, Told, TurnEnded, UsageTold
+from treadle.llm import ModelError
 from treadle.testing import MockModel, ToolCall, Usage
 
 pytestmark = pytest.mark.anyio
@@ -472,3 +474,10 @@ async def test_a_reader_that_is_slow_loses_nothing(model: MockModel) -> None:
         events = await rest(runtime)
     assert "".join(event.text for event in events if isinstance(event, Delta)) == "".join(words)
     assert len(events) < 20
+
+
+def test_a_server_that_fails_is_as_good_as_one_that_has_too_much_to_do() -> None:
+    """An app-server calls it the same: what a program does about it does not depend on the runtime."""
+    failed = ModelError("the model server failed (HTTP 500)", kind="server_failed", http_status=500, retryable=True)
+    fault = model_fault(failed, None, now=0.0)
+    assert (fault.kind, fault.retryable) == ("overloaded", True)

@@ -6,9 +6,10 @@ import pytest
 
 from session_bench import BUSY, DEAD, FULL, Bench, failed, fault
 from treadle.host.faults import ResumeFailed, RuntimeFault, SessionBusy, SessionClosed
-from treadle.host.runtime import Delta, Opened, Opening, ThreadNamed, UsageTold
+from treadle.host.runtime import Delta, ItemStarted, Opened, Opening, ThreadNamed, UsageTold
 from treadle.host.timeouts import Timeouts
 from treadle.host.usage import Usage
+from treadle.protocol.app.items import AgentMessageThreadItem
 from treadle.testing.scripted_runtime import DONE, SILENCE, Gate, echoed, ran, said, thought
 
 pytestmark = pytest.mark.anyio
@@ -366,4 +367,26 @@ async def test_steering_reaches_only_a_turn_that_runs() -> None:
     bench.session.request_interrupt()
     await turn
     assert not await bench.session.steer("too late")
+    await bench.close()
+
+
+def begun(item_id: str) -> ItemStarted:
+    return ItemStarted(AgentMessageThreadItem(id=item_id, text=""))
+
+
+async def test_a_message_that_broke_off_and_was_said_again_is_not_the_answer() -> None:
+    bench = Bench([[begun("m1"), Delta("m1", "It bu"), begun("m2"), said("It builds.", id="m2"), DONE]])
+    result = await bench.session.run_turn("does it build?")
+    assert (result.final_text, result.error) == ("It builds.", None)
+    assert result.projected_messages == [{"role": "assistant", "content": "It builds."}]
+    await bench.close()
+
+
+async def test_what_was_said_before_the_end_is_kept_and_is_not_the_answer() -> None:
+    words = [begun("m1"), Delta("m1", "lost"), begun("m2"), Delta("m2", "It bu"), Delta("m2", "ilds")]
+    bench = Bench([[*words, RuntimeFault(DEAD)]])
+    result = await bench.session.run_turn("does it build?")
+    assert result.fault == DEAD
+    assert result.projected_messages == [{"role": "assistant", "content": "It builds"}]
+    assert result.final_text == ""
     await bench.close()

@@ -343,7 +343,9 @@ class AppServerRuntime:
 
 
 def _instructions(opening: Opening) -> str | None:
-    seed = "" if opening.resume is not None else seed_text(opening.history)
+    # Our server takes new instructions for a thread that it resumes; the real codex keeps those that it has.
+    unknown = opening.history if opening.resume is None else opening.history[: opening.before_thread]
+    seed = seed_text(unknown)
     return "\n\n".join(filter(None, [opening.instructions, seed])) or None
 
 

@@ -44,11 +44,13 @@ class MessageRecord(Struct, frozen=True, kw_only=True):
 
 
 class StoredConversation(Struct, frozen=True, kw_only=True):
-    """What there is of a conversation when it is claimed. The last turn was cut off when `cut_off` is true."""
+    """What there is of a conversation when it is claimed. The last turn was cut off when `cut_off` is true; the first
+    `before_thread` messages are older than the thread."""
 
     messages: list[Message]
     runtime: str | None = None
     thread_id: str | None = None
+    before_thread: int = 0
     cut_off: bool = False
 
 

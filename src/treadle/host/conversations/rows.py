@@ -39,14 +39,15 @@ def claim(connection: Connection, session_id: str, me: str, now: int) -> StoredC
     left_open = connection.execute(
         "UPDATE messages SET state = 'interrupted' WHERE session_id = ? AND state = 'open'", (session_id,)
     ).rowcount
-    runtime, thread_id = connection.execute(
-        "SELECT runtime, thread_id FROM sessions WHERE id = ?", (session_id,)
+    runtime, thread_id, before_thread = connection.execute(
+        "SELECT runtime, thread_id, before_thread FROM sessions WHERE id = ?", (session_id,)
     ).fetchone()
     found = messages(connection, session_id)
     return StoredConversation(
         messages=[record.message for record in found],
         runtime=runtime,
         thread_id=thread_id,
+        before_thread=before_thread,
         cut_off=left_open > 0,
     )
 
@@ -76,13 +77,15 @@ def end_turn(
     me: str,
     added: Sequence[Message],
     state: TurnState,
-    thread: tuple[str | None, str | None],
+    thread: tuple[str | None, str | None, int],
     now: int,
 ) -> None:
     _touch(connection, session_id, me, now)
     connection.execute("UPDATE messages SET state = ? WHERE session_id = ? AND state = 'open'", (state, session_id))
     _add(connection, session_id, added, "done", now)
-    connection.execute("UPDATE sessions SET runtime = ?, thread_id = ? WHERE id = ?", (*thread, session_id))
+    connection.execute(
+        "UPDATE sessions SET runtime = ?, thread_id = ?, before_thread = ? WHERE id = ?", (*thread, session_id)
+    )
 
 
 def release(connection: Connection, session_id: str, me: str) -> None:

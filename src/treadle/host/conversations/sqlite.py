@@ -91,6 +91,7 @@ class ConversationStore:
         state: TurnState = "done",
         runtime: str | None = None,
         thread_id: str | None = None,
+        before_thread: int = 0,
     ) -> None:
         """Keep what came of a turn, all of it or nothing.
 
@@ -100,12 +101,10 @@ class ConversationStore:
             state: How the turn ended.
             runtime: What ran it.
             thread_id: The thread to resume; None when it is not to be.
+            before_thread: How many messages there were before that thread began.
         """
-        self._write(
-            lambda connection: rows.end_turn(
-                connection, session_id, self._me, messages, state, (runtime, thread_id), _now()
-            )
-        )
+        thread = (runtime, thread_id, before_thread)
+        self._write(lambda connection: rows.end_turn(connection, session_id, self._me, messages, state, thread, _now()))
 
     def release(self, session_id: str) -> None:
         """Let go of a conversation. One without messages is forgotten.

@@ -8,6 +8,8 @@ CREATE TABLE sessions (
     -- The runtime's thread, to be resumed there; none when the last one was retired.
     runtime TEXT,
     thread_id TEXT,
+    -- How many messages there were before that thread began: it was told them, and is told them again.
+    before_thread INTEGER NOT NULL DEFAULT 0,
     -- The store that writes to it, or did last.
     owner TEXT
 );
