@@ -14,7 +14,7 @@ from treadle.client import CodexConfig
 from treadle.host import HostAgent
 from treadle.host.app_server.runtime import AppServerRuntime
 from treadle.host.conversation_result import ConversationResult
-from treadle.host.runtime import ItemStarted, RuntimeEvent
+from treadle.host.runtime import ItemCompleted, ItemStarted, RuntimeEvent
 
 PROGRAM = """\
 import sys
@@ -41,7 +41,7 @@ class AgentStage(HostStage):
             self.address = address
         self.store = folder / "conversations.db"
         self.agents: list[HostAgent] = []
-        self.in_a_command = threading.Event()
+        self.in_a_command, self.after_a_command = threading.Event(), threading.Event()
 
     def agent(self, **choices: Any) -> HostAgent:
         """As a user makes one; for codex, with a function that says which program."""
@@ -64,6 +64,8 @@ class AgentStage(HostStage):
     def _hear(self, event: RuntimeEvent) -> None:
         if isinstance(event, ItemStarted) and event.item.type == "commandExecution":
             self.in_a_command.set()
+        if isinstance(event, ItemCompleted) and event.item.type == "commandExecution":
+            self.after_a_command.set()
 
     def app_server(self) -> AppServerRuntime:
         return AppServerRuntime(self.config(), provider="openai", api_key=KEY, base_url=self.address)

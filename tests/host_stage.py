@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -142,6 +144,19 @@ def alive(pid: int) -> bool:
         return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def stop(pid: int) -> None:
+    """Send SIGSTOP, and wait until it has got to every thread: those that run on meanwhile would still answer."""
+    os.kill(pid, signal.SIGSTOP)
+    end = time.monotonic() + WAIT_S
+    while any(_state(task) != "T" for task in Path(f"/proc/{pid}/task").iterdir()):
+        assert time.monotonic() < end, "it does not stop"
+        time.sleep(0.01)
+
+
+def _state(task: Path) -> str:
+    return (task / "stat").read_text().rpartition(")")[2].split()[0]
 
 
 def descendants(pid: int) -> set[int]:

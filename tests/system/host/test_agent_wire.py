@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from agent_stage import PROGRAM, AgentStage, ended, server_of, start
-from host_stage import KEY, WAIT_S, alive, descendants
+from host_stage import KEY, WAIT_S, alive, descendants, stop
 from treadle.host import Ask, HostAgent, Timeouts
 from treadle.host.conversation_result import ConversationResult
 from treadle.host.conversations import ConversationStore
@@ -404,15 +404,16 @@ def test_close_leaves_no_process(stage: AgentStage) -> None:
 
 
 def test_a_server_that_is_stopped_after_a_tool_is_retired(stage: AgentStage) -> None:
-    limits = Timeouts(quiet=0.5, probe=0.5, interrupt=0.5, close=1.0)
+    limits = Timeouts(quiet=0.5, probe=2.0, interrupt=0.5)
     agent = stage.agent(timeouts=limits)
     gate = threading.Event()
     stage.model.enqueue_function_call("exec_command", {"cmd": "echo hi"})
     stage.model.enqueue_assistant_message("never", gate=gate)
     turn = start(agent, "go")
     stage.model.wait_for_requests(2)
+    assert stage.after_a_command.wait(WAIT_S)  # as long as one is open, silence means nothing
     family = _family(agent)
-    os.kill(server_of(agent), signal.SIGSTOP)
+    stop(server_of(agent))
     result = ended(turn)
     gate.set()
     assert result.fault is not None

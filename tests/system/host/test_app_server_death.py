@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from host_stage import KEY, WAIT_S, HostStage, alive, begin, descendants, pid_of, run
+from host_stage import KEY, WAIT_S, HostStage, alive, begin, descendants, pid_of, run, stop
 from treadle.client import CodexConfig
 from treadle.host.app_server.runtime import AppServerRuntime
 from treadle.host.faults import RuntimeFault
@@ -93,7 +93,7 @@ async def test_stopped_it_answers_no_probe_and_close_does_not_wait_for_it(stage:
     server = pid_of(runtime)
     family = {server, *descendants(server)}
     await runtime.probe()
-    os.kill(server, signal.SIGSTOP)
+    await asyncio.to_thread(stop, server)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(runtime.probe(), 0.5)
     begun = time.monotonic()
