@@ -35,7 +35,7 @@ class Transcript:
         self.messages: list[Message] = []
         self.notices: list[str] = []
         self._thread: tuple[str | None, str | None] = (None, None)
-        self.before_thread = 0
+        self.before_thread: int = 0
         """How many messages there were before the thread began."""
         self._turn_at = 0
         self._open_store = open_store

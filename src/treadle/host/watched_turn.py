@@ -85,7 +85,7 @@ class WatchedTurn:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.stop: Stop | None = None
         self.turn_id: str | None = None
-        self.started = asyncio.Event()
+        self.started: asyncio.Event = asyncio.Event()
         """Set when the runtime has taken it, and in any case when it is over."""
         self.thread_id: str | None = None
         """The id of the thread, from a runtime that learns it only when it runs."""
