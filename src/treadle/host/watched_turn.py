@@ -18,7 +18,7 @@ from treadle.host import session_faults
 from treadle.host.clock import Clock, OutOfTime, end_tasks, within
 from treadle.host.fault_words import duration
 from treadle.host.faults import Fault, RuntimeFault
-from treadle.host.runtime import (
+from treadle.host.runtime import (, TurnEnded
     Runtime,
     RuntimeEvent,
     Told,
@@ -268,7 +268,7 @@ class WatchedTurn(TurnRecord):
             return False
         self.interrupted = True
         if fault is not None:
-            self.fault = fault
+            self.blame(fault)
         elif not ended:
             self.fail(session_faults.stuck(self._runtime.name, self._timeouts.interrupt or 0.0, "end the turn"))
         return False
