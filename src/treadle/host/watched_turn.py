@@ -18,12 +18,7 @@ from treadle.host import session_faults
 from treadle.host.clock import Clock, OutOfTime, end_tasks, within
 from treadle.host.fault_words import duration
 from treadle.host.faults import Fault, RuntimeFault
-from treadle.host.runtime import (, TurnEnded
-    Runtime,
-    RuntimeEvent,
-    Told,
-    TurnEnded,
-)
+from treadle.host.runtime import Runtime, RuntimeEvent, Told, TurnEnded
 from treadle.host.timeouts import Timeouts
 from treadle.host.turn_record import TurnRecord
 from treadle.host.turn_watch import Limit, TurnWatch
