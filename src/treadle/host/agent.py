@@ -131,8 +131,8 @@ class HostAgent(Counters):
         self.runtime_name: str = self._choice.name
         self.model = model
         self.instructions = instructions
-        self.cwd = None if cwd is None else folder("cwd", cwd)
-        self.sandbox = None if sandbox is None else one_of("sandbox", sandbox, _SANDBOXES)
+        self.cwd: str | None = None if cwd is None else folder("cwd", cwd)
+        self.sandbox: str | None = None if sandbox is None else one_of("sandbox", sandbox, _SANDBOXES)
         self.review: bool = flag("review", review)
         self._memory = choose_store("memory", memory, "memory", memory_at, ("prompt", "tool"))
         self._skills = choose_store("skills", skills, "skills", skills_at, ("prompt", "tools"))

@@ -35,7 +35,7 @@ class AgentTurn:
         self.caller = caller
         self.task: asyncio.Task[Any] | None = None
         self._begun = False
-        self.opened = False
+        self.opened: bool = False
         """Whether its session had a thread."""
         self._stopped = asyncio.Event()
 

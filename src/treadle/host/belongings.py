@@ -31,10 +31,10 @@ class Belongings:
         self.loop = loop
         self.transcript = transcript
         self.timeouts = timeouts
-        self.review = BackgroundReview(loop, timeouts.review)
+        self.review: BackgroundReview = BackgroundReview(loop, timeouts.review)
         self.session: Session | None = None
         self.turn: AgentTurn | None = None
-        self.closed = False
+        self.closed: bool = False
 
     def guard(self) -> None:
         """There is something now that must not outlive the program."""

@@ -22,9 +22,9 @@ class Counters:
     def __init__(self, memory_nudge_interval: int, skill_nudge_interval: int) -> None:
         self.memory_nudge_interval = memory_nudge_interval
         self.skill_nudge_interval = skill_nudge_interval
-        self.user_turn_count = 0
-        self.turns_since_memory = 0
-        self.iterations_since_skill = 0
+        self.user_turn_count: int = 0
+        self.turns_since_memory: int = 0
+        self.iterations_since_skill: int = 0
 
     def hydrate(self, earlier: Sequence[Message], *, remembers: bool) -> None:
         """Go on from a conversation that was stored, unless somebody has set the counters."""

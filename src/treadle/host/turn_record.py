@@ -67,6 +67,10 @@ class TurnRecord:
         elif fault.retire:
             self.fault = replace(self.fault, retire=True)
 
+    def blame(self, fault: Fault) -> None:
+        """It was ended because of this, whatever went wrong meanwhile."""
+        self.fault = fault
+
     def take(self, event: RuntimeEvent, now: float) -> None:
         """Something has happened.
 

@@ -22,6 +22,7 @@ from treadle.host.runtime import (
     Runtime,
     RuntimeEvent,
     Told,
+    TurnEnded,
 )
 from treadle.host.timeouts import Timeouts
 from treadle.host.turn_record import TurnRecord
@@ -54,6 +55,9 @@ class WatchedTurn(TurnRecord):
         meter: Told what the runtime tells of tokens.
     """
 
+    interrupted: bool
+    ended: TurnEnded | None
+
     def __init__(
         self,
         runtime: Runtime,
@@ -73,7 +77,7 @@ class WatchedTurn(TurnRecord):
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.stop: Stop | None = None
         self.turn_id: str | None = None
-        self.started = asyncio.Event()
+        self.started: asyncio.Event = asyncio.Event()
         """Set when the runtime has taken it, and in any case when it is over."""
         self._stirred: asyncio.Future[None] = self.loop.create_future()
         self._event: asyncio.Task[RuntimeEvent] | None = None
@@ -263,7 +267,7 @@ class WatchedTurn(TurnRecord):
             return False
         self.interrupted = True
         if fault is not None:
-            self.fault = fault
+            self.blame(fault)
         elif not ended:
             self.fail(session_faults.stuck(self._runtime.name, self._timeouts.interrupt or 0.0, "end the turn"))
         return False
