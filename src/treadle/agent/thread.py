@@ -119,6 +119,9 @@ class Thread:
         """
         if not self.journal.is_stale or not self.at_rest:
             return
+        if self._lingering is not None:  # there is nothing left to let go of, nor to find still ours
+            self._lingering.cancel()
+            self._lingering = None
         loaded = await self.store.load(self.id)
         if loaded is not None:
             self._take(loaded)
