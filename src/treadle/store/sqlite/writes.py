@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
@@ -49,7 +50,7 @@ class Batch(NamedTuple):
 def check(connection: sqlite3.Connection, batch: Batch, owner: str) -> None:
     """Whether these writes may be made. What is true here stays so until the transaction ends: nobody else writes."""
     for write in batch.writes:
-        if _written_to(write) != batch.thread_id:
+        if _TARGETS.get(type(write), _thread_id)(write) != batch.thread_id:
             raise StoreError(f"a {type(write).__name__} of another thread is among the writes of {batch.thread_id}")
     row = connection.execute("SELECT fence, owner FROM threads WHERE id = ?", (batch.thread_id,)).fetchone()
     if row is None:
@@ -59,13 +60,12 @@ def check(connection: sqlite3.Connection, batch: Batch, owner: str) -> None:
         raise _stale(batch.thread_id, row[1])
 
 
-def _written_to(write: Write) -> str:
-    match write:
-        case ThreadRecord():
-            return write.id
-        case CopyTurns():
-            return write.target_id
-    return write.thread_id
+_thread_id: Final = attrgetter("thread_id")
+# The thread that is written to, where it has another name.
+_TARGETS: Final[dict[type, Callable[[Write], str]]] = {
+    ThreadRecord: attrgetter("id"),
+    CopyTurns: attrgetter("target_id"),
+}
 
 
 def _stale(thread_id: str, owner: str | None) -> StoreError:
