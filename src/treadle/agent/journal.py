@@ -7,7 +7,8 @@ emitted first is told first, and `after` runs something at its place in that ord
 A number that was told is one that is kept: after a failure the numbers go on from the last of those, and what is told
 meanwhile has none.
 
-It owns the numbers, the order and the batches. It does not know who listens, nor what the events mean.
+It owns the numbers, the order, the batches and the claim under which they are written. It does not know who listens,
+nor what the events mean.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from msgspec import Struct
 
 from treadle.agent.event import Event, Growth
 from treadle.agent.ids import now_ms
-from treadle.store.model import EventRecord, Store, StoreError, Write
+from treadle.store.model import EventRecord, Loaded, Release, Store, StoreError, Write
 
 # Deltas of one item are joined while more than this waits to be told: the reader is behind then.
 MERGE_BEYOND: Final = 32
@@ -47,9 +48,10 @@ class Journal:
     When a batch fails, nothing of it or after it is told, `failure` is set and every emit raises it, until `reset`.
     """
 
-    def __init__(self, thread_id: str, store: Store, listener: Listener, seq: int = 0) -> None:
+    def __init__(self, thread_id: str, store: Store, listener: Listener, *, seq: int = 0, fence: int = 0) -> None:
         self.thread_id = thread_id
         self.seq: int = seq
+        self.fence: int = fence  # of the last claim that is known
         self.failure: StoreError | None = None
         self._store = store
         self._listener = listener
@@ -113,10 +115,45 @@ class Journal:
         """Tell something now that is not kept, and so has no number: failures of the store itself, ephemeral news."""
         self._listener(Event(method, params, None, now_ms()))
 
-    def reset(self, seq: int) -> None:
-        """Begin again after `seq`, which is what the store has."""
+    # --- the right to write ---
+
+    async def claim(self) -> Loaded | None:
+        """Claim the thread; what it is now, None when it is as we left it. Raises `StoreError`.
+
+        What is written meanwhile waits for it, as for any batch, and is dropped when somebody else has written.
+        """
+        while self.busy:
+            await self.flush()
+        self._under_way = True
+        try:
+            claim = await self._store.claim(self.thread_id, self.fence if self.failure is None else -1)
+            if claim.news is not None:
+                self._abandon()
+                self.reset(claim.news)
+            self.fence = claim.fence
+        finally:
+            self._under_way = False
+            self._submit()
+            self._tell()
+        return claim.news
+
+    def release(self) -> None:
+        if self.failure is None:
+            self.write(Release(self.thread_id))
+        else:
+            # Beside the batches, which are broken. Where this fails too, the next claim of ours or our end releases it.
+            self._store.submit(self.thread_id, self.fence, [Release(self.thread_id)], lambda _: None)
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether another server has taken the thread over while this one believed to have it."""
+        return self.failure is not None and self.failure.kind == "stale"
+
+    def reset(self, loaded: Loaded) -> None:
+        """Begin again after what the store has."""
         self.failure = None
-        self.seq = self._kept_seq = self._submitted_seq = seq
+        self.fence = loaded.fence
+        self.seq = self._kept_seq = self._submitted_seq = loaded.counters.seq
 
     @property
     def busy(self) -> bool:
@@ -149,7 +186,7 @@ class Journal:
         self._batch += 1
         self._submitted_seq = self.seq
         self._under_way = True
-        self._store.submit(writes, self._done)
+        self._store.submit(self.thread_id, self.fence, writes, self._done)
 
     def _done(self, error: StoreError | None) -> None:
         self._under_way = False
@@ -174,6 +211,10 @@ class Journal:
     def _fail(self, error: StoreError) -> None:
         self.failure = error
         self.seq = self._kept_seq
+        self._abandon()
+
+    def _abandon(self) -> None:
+        """Nothing that waits is kept or told any more; who waits for its place in the order has it now."""
         self._writes.clear()
         self._committed = self._batch - 1
         waiting, self._waiting = self._waiting, deque()

@@ -137,17 +137,17 @@ class State(Struct, frozen=True, kw_only=True):
         return encode(self)
 
 
-def read_usage(data: bytes | None) -> Usage:
-    return Usage() if data is None else _read(data, Usage)
+def read_usage(data: bytes | None, location: str | None) -> Usage:
+    return Usage() if data is None else _read(data, Usage, location)
 
 
-def read_state(data: bytes) -> State:
-    return _read(data, State)
+def read_state(data: bytes, location: str | None) -> State:
+    return _read(data, State, location)
 
 
-def _read(data: bytes, kind: type[T]) -> T:
-    """What we have written ourselves. Raises `StoreError` when it is something else now."""
+def _read(data: bytes, kind: type[T], location: str | None) -> T:
+    """What we have written ourselves, in the store at `location`. Raises `StoreError` when it is something else now."""
     try:
         return decode(data, kind)
     except (msgspec.DecodeError, UnicodeDecodeError, TypeError):
-        raise damaged("the settings of a thread cannot be read") from None
+        raise damaged("the settings of a thread cannot be read", location) from None

@@ -35,7 +35,7 @@ from treadle.protocol.app.threads import (
     ThreadStatus,
 )
 from treadle.protocol.app.threads import Thread as WireThread
-from treadle.store.model import Counters, HistoryRecord, Loaded, Release, Store, ThreadRecord, Write
+from treadle.store.model import Counters, HistoryRecord, Loaded, Store, ThreadRecord, Write
 
 if TYPE_CHECKING:
     from treadle.agent.turn import Turn
@@ -76,13 +76,12 @@ class Thread:
         self._lingering: asyncio.TimerHandle | None = None
         self.pins: Pins = Pins()
         self._take(loaded)
-        self.journal: Journal = Journal(self.id, store, audience.tell, loaded.counters.seq)
+        self.journal: Journal = Journal(self.id, store, audience.tell, seq=loaded.counters.seq, fence=loaded.fence)
 
     def _take(self, loaded: Loaded) -> None:
         self.record: ThreadRecord = loaded.record
-        self.state: State = read_state(loaded.record.state)
+        self.state: State = read_state(loaded.record.state, self.store.location)
         self.counters: Counters = loaded.counters
-        self.fence: int = loaded.fence
         if self.state.roots != self.pins.on_record():
             self.pins = Pins.known(self.state.roots)
 
@@ -106,20 +105,28 @@ class Thread:
         Called under `lock`. Raises `StoreError`.
         """
         if self._holds == 0 and not self._still_ours():
-            if self.journal.failure is not None:
-                self.fence = -1
-                self.journal.reset(self.journal.seq)
-            elif self.journal.busy:
-                await self.journal.flush()
-            news = await self.store.claim(self.id, self.fence)
-            if news is None:
-                self.fence += 1
-            else:
+            news = await self.journal.claim()
+            if news is not None:
                 self._take(news)
                 self.history = None
-                self.journal.reset(news.counters.seq)
                 self._end_authority()  # what was granted here is not known there, nor what was changed there here
         self._holds += 1
+
+    async def catch_up(self) -> None:
+        """Another server has taken the thread over: know what it has written, without taking it back.
+
+        Called under `lock`. Raises `StoreError`.
+        """
+        if not self.journal.is_stale or not self.at_rest:
+            return
+        if self._lingering is not None:  # there is nothing left to let go of, nor to find still ours
+            self._lingering.cancel()
+            self._lingering = None
+        loaded = await self.store.load(self.id)
+        if loaded is not None:
+            self._take(loaded)
+            self.history = None
+            self.journal.reset(loaded)
 
     def _still_ours(self) -> bool:
         lingering, self._lingering = self._lingering, None
@@ -144,11 +151,7 @@ class Thread:
 
     def _let_go(self) -> None:
         self._lingering = None
-        if self.journal.failure is None:
-            self.journal.write(Release(self.id))
-        else:
-            # Beside the journal, which is broken. Where this fails too, the next claim of ours or our end releases it.
-            self.store.submit([Release(self.id)], lambda _: None)
+        self.journal.release()
 
     @property
     def at_rest(self) -> bool:
@@ -330,7 +333,7 @@ class Thread:
             self.record,
             self.state,
             self.status,
-            home=self.services.home,
+            location=self.store.location,
             ephemeral=self.ephemeral,
             turns=tuple(turns),
         )
@@ -341,7 +344,7 @@ def wire_thread(
     state: State,
     status: ThreadStatus,
     *,
-    home: str,
+    location: str | None,
     ephemeral: bool = False,
     turns: tuple[WireTurn, ...] = (),
 ) -> WireThread:
@@ -364,7 +367,7 @@ def wire_thread(
         model=record.model,
         name=record.name,
         originator=record.originator,
-        path=None if ephemeral else f"{home}/threads.db",
+        path=location,
         reasoning_effort=state.settings.effort,
         recency_at=record.recency_at // 1000,
         thread_source=state.thread_source,

@@ -393,9 +393,9 @@ class AppServer:
     def memory(self) -> Store:
         """Ephemeral threads."""
         if self._memory is None:
-            from treadle.store import MemoryStore
+            from treadle.store import ephemeral_store
 
-            self._memory = MemoryStore()
+            self._memory = ephemeral_store()
         return self._memory
 
     async def environment(self) -> Environment:

@@ -177,7 +177,7 @@ class Threads:
     async def _close_idle(self, thread: Thread) -> None:
         await self.unload(thread)
         if thread.ephemeral:  # it is not found again, so nobody would ever remove it
-            await thread.store.commit([DeleteThread(thread.id)])
+            await thread.store.commit(thread.id, thread.journal.fence, [DeleteThread(thread.id)])
         thread.journal.announce("thread/closed", ThreadClosedNotification(thread_id=thread.id))
         status = ThreadStatusChangedNotification(thread_id=thread.id, status=NotLoadedThreadStatus())
         thread.journal.announce("thread/status/changed", status)
@@ -207,10 +207,10 @@ async def claim_stored(store: Store, thread_id: str) -> Loaded:
     """A thread that is not in memory, as it is, with the right to write it until `Release`: no other server works on
     it. Under `Threads.alone`."""
     try:
-        loaded = await store.claim(thread_id, -1)
+        claim = await store.claim(thread_id, -1)
     except StoreError as error:
         if error.kind == "missing":
             raise refusals.no_rollout(thread_id) from None
         raise
-    assert loaded is not None  # no thread has that fence
-    return loaded
+    assert claim.news is not None  # no thread has that fence
+    return claim.news

@@ -1,6 +1,6 @@
-"""Threads on disk: `open_store(home)` gives a `SqliteStore`, `MemoryStore()` one that ends with the process.
+"""Threads on disk: `open_store(home)` gives the `Store` of a home, `ephemeral_store()` one that ends with the process.
 
-Both are a `Store`, the interface in `treadle.store.model`. SQLite is loaded when one of them is first used.
+The interface is in `treadle.store.model`. A back end is loaded when one of the two is first used.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from treadle.store.model import (
+    Claim,
     Compaction,
     CopyTurns,
     Counters,
@@ -37,17 +38,12 @@ from treadle.store.model import (
 )
 
 if TYPE_CHECKING:
-    from treadle.store.memory import MemoryStore
-    from treadle.store.sqlite import SqliteStore, StoreStats, open_store
+    from treadle.store.backend import ephemeral_store, open_store
 
-_HOME = {
-    "MemoryStore": "treadle.store.memory",
-    "SqliteStore": "treadle.store.sqlite",
-    "StoreStats": "treadle.store.sqlite",
-    "open_store": "treadle.store.sqlite",
-}
+_BACKEND = ("ephemeral_store", "open_store")
 
 __all__ = [
+    "Claim",
     "Compaction",
     "CopyTurns",
     "Counters",
@@ -60,27 +56,25 @@ __all__ = [
     "HistoryRecord",
     "ItemRecord",
     "Loaded",
-    "MemoryStore",
     "PruneEvents",
     "Release",
     "SearchHit",
     "SortKey",
-    "SqliteStore",
     "Store",
     "StoreError",
     "StoreFailure",
-    "StoreStats",
     "ThreadCursor",
     "ThreadPage",
     "ThreadQuery",
     "ThreadRecord",
     "TurnRecord",
     "Write",
+    "ephemeral_store",
     "open_store",
 ]
 
 
 def __getattr__(name: str) -> object:
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
+    if name in _BACKEND:
+        return getattr(import_module("treadle.store.backend"), name)
     raise AttributeError(f"module 'treadle.store' has no attribute {name!r}")

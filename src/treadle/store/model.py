@@ -6,6 +6,10 @@ JSON that its users understand and it does not.
 A thread is a line of turns, numbered from 1. Three rows of things belong to it, each numbered from 1 without gaps in
 the order in which they were added: items (what people see), history (what the model sees) and events (what clients
 were told).
+
+A thread is written by one server at a time, under a claim. Each claim has a fence, a number greater than that of every
+claim before it, and each write says under which it is made: one that comes too late, from a server that was paused or
+cut off while another took the thread over, fails and changes nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from msgspec import Struct
 
 from treadle.errors import TreadleError
 
-StoreFailure: TypeAlias = Literal["full", "busy", "claimed", "missing", "damaged", "failed"]
+StoreFailure: TypeAlias = Literal["full", "busy", "claimed", "stale", "missing", "damaged", "failed"]
 SortKey: TypeAlias = Literal["created_at", "updated_at", "recency_at"]
 
 
@@ -25,8 +29,8 @@ class StoreError(TreadleError):
     """Something could not be read or written; nothing that was there is lost.
 
     `kind` is `full` (no space left), `busy` (another process holds the file for too long), `claimed` (another live
-    server works on the thread), `missing` (no such thread), `damaged` (what is there is not what was written) or
-    `failed`.
+    server works on the thread), `stale` (another server has claimed the thread since), `missing` (no such thread),
+    `damaged` (what is there is not what was written) or `failed`.
     """
 
     def __init__(self, message: str, kind: StoreFailure = "failed") -> None:
@@ -35,14 +39,11 @@ class StoreError(TreadleError):
         self.kind = kind
 
 
-def damaged(what: str, path: str | None = None) -> StoreError:
-    """`what` is the part, or how it shows; `path` is the database, where the caller knows it."""
-    place = f"{path} is damaged: {what}" if path else f"the store is damaged: {what}"
-    name = path or "threads.db"
+def damaged(what: str, location: str | None) -> StoreError:
+    """`what` is the part, or how it shows; `location` is that of the store, None for one in memory."""
     return StoreError(
-        f"{place}. What can still be read is there and other threads go on. To save it, end all servers and run "
-        f"`sqlite3 {name} .recover | sqlite3 recovered.db`, then put recovered.db in its place; or put a copy back; "
-        "or move it away, and Treadle makes a new one",
+        f"{location or 'the store'} is damaged: {what}. What can still be read is there and other threads go on; "
+        "put a copy back, or delete the thread",
         "damaged",
     )
 
@@ -84,11 +85,18 @@ class Counters(Struct, frozen=True):
 
 
 class Loaded(Struct, frozen=True):
-    """`fence` grows with every claim: who finds it unchanged knows that nobody else has written in between."""
+    """A thread as it is; `fence` is that of its last claim, 0 when there was none."""
 
     record: ThreadRecord
     counters: Counters
     fence: int
+
+
+class Claim(Struct, frozen=True):
+    """The right to write a thread. `news` is the thread as it is now, None when it is as this store left it."""
+
+    fence: int
+    news: Loaded | None
 
 
 class TurnRecord(Struct, frozen=True, kw_only=True):
@@ -122,7 +130,7 @@ class ItemRecord(Struct, frozen=True, kw_only=True):
 
 
 class HistoryRecord(Struct, frozen=True):
-    """One item of the model's input. `data` is JSON."""
+    """One item of the model's input. `data` is JSON. It is never replaced."""
 
     thread_id: str
     number: int
@@ -131,14 +139,15 @@ class HistoryRecord(Struct, frozen=True):
 
 
 class EventRecord(Struct, frozen=True):
-    """A notification as it was sent; `frame` is the whole message."""
+    """A notification as it was sent; `frame` is the whole message. It was told, so it is never replaced."""
 
     thread_id: str
     seq: int
     frame: bytes
 
 
-# --- writes: records are written as they are, by insert or replace ----------------------------------------------------
+# --- writes: records are written as they are. Those of a thread, turn or item replace what has their number, those of
+# history and events are only ever added ------------------------------------------------------------------------------
 
 
 class DropItem(Struct, frozen=True):
@@ -186,7 +195,7 @@ class DeleteThread(Struct, frozen=True):
 
 
 class Release(Struct, frozen=True):
-    """The claim ends, when everything before it is written."""
+    """The claim ends, when everything before it is written: another store may have the thread."""
 
     thread_id: str
 
@@ -260,28 +269,38 @@ class SearchHit(Struct, frozen=True):
 
 
 class Store(Protocol):
-    """Writes are kept in the order of `submit` and are all or nothing per call; reads see what is committed.
+    """Writes of a thread are kept in the order of `submit` and are all or nothing per call; reads see what is
+    committed. Nothing is promised about the order of different threads.
 
-    The record of a thread is written before anything that belongs to it, or that is refused (`missing`). Taking away
-    what is not there is no error. All methods belong to one event loop.
+    The first write of a thread is its record, under fence 0; that makes it, and the store that made it may go on
+    writing under 0 until the first claim. All methods belong to one event loop. `treadle.testing.check_store` tries
+    what is said here.
     """
 
-    def submit(self, writes: Sequence[Write], done: Done) -> None:
-        """Write; `done` is called on the event loop when it is committed, or with the error and nothing written.
+    @property
+    def location(self) -> str | None:
+        """Where a person finds what is kept; None when it is nowhere."""
 
-        Calls of `done` come in the order of the submits. It never blocks: what waits is bounded by what the callers
-        have submitted and not heard of.
+    def submit(self, thread_id: str, fence: int, writes: Sequence[Write], done: Done) -> None:
+        """Write to a thread, under the claim of this store that has this fence; `done` is called on the event loop when
+        it is committed, or with the error and nothing written.
+
+        It fails when there is no such thread (`missing`), when anybody has claimed it since (`stale`), and when a
+        number of an event or of history is in use. Taking away what is not there is no error. Calls of `done` come in
+        the order of the submits of a thread. It never blocks: what waits is bounded by what the callers have submitted
+        and not heard of.
         """
 
-    async def commit(self, writes: Sequence[Write]) -> None:
+    async def commit(self, thread_id: str, fence: int, writes: Sequence[Write]) -> None:
         """`submit`, and wait. Raises `StoreError`."""
 
-    async def claim(self, thread_id: str, fence: int) -> Loaded | None:
-        """Become the only one to write this thread, until `Release`. Claims of one store do not nest.
+    async def claim(self, thread_id: str, known_fence: int) -> Claim:
+        """Become the only one to write this thread, until `Release`, or until this store gives no sign of life for so
+        long that another may take its place. Claims of one store do not nest.
 
-        Returns None when the fence is `fence`, as this store left it: nobody else has written. Otherwise what is there
-        now; turns that were left running by a server that is gone are `interrupted` then, for good. The fence is one
-        more than before in both cases. Raises `StoreError` (`claimed`, after a short wait, and `missing`).
+        `known_fence` is that of the last claim that the caller knows of, -1 when it knows nothing. Turns that were left
+        running by a store that is gone, or has lost its claim, are `interrupted` for good. Raises `StoreError`
+        (`claimed`, after a short wait, and `missing`).
         """
 
     async def load(self, thread_id: str) -> Loaded | None: ...
@@ -306,6 +325,9 @@ class Store(Protocol):
         descending: bool = False,
     ) -> list[ItemRecord]:
         """Items of the turns with these first and last numbers (all when None), after item number `after`."""
+
+    async def item(self, thread_id: str, item_id: str) -> ItemRecord | None:
+        """The first item with this id, found without reading the others."""
 
     async def events(self, thread_id: str, after_seq: int, limit: int) -> EventPage: ...
 

@@ -1,11 +1,13 @@
 """Which stores are alive: each holds a lock on a file of its own, and the kernel lets go of it whatever happens.
 
-It owns `<home>/run`. Ids of owners are never used twice, so a lock that is free is one of a store that is gone.
+It owns `<home>/run`. Ids of owners are never used twice, so a lock that is free is one of a store that is gone. One
+that is stopped keeps its lock; what it does not keep up is the beat: the time of its file.
 """
 
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -17,10 +19,16 @@ from treadle.store.model import StoreError
 # The process id of an owner that is alive, None for one that is gone.
 Living: TypeAlias = Callable[[str], int | None]
 
+logger: logging.Logger = logging.getLogger(__name__)
+
 _SUFFIX: Final = ".lock"
 # Opening takes milliseconds, a migration of a big home perhaps a minute.
 _DEADLINE_S: Final = 120.0
 _POLL_S: Final = 0.02
+# An owner that was silent for longer than this may lose what it holds. It is long for a machine that is busy or swaps,
+# and short for a person who waits for a thread that a stopped server has.
+LEASE_S: Final = 30.0
+BEAT_S: Final = 5.0
 
 
 class Owners:
@@ -63,7 +71,9 @@ class Owners:
             os.unlink(path)
             os.close(fd)
             raise
-        return Owner(owner_id, path, fd)
+        owner = Owner(owner_id, path, fd)
+        owner.beat()
+        return owner
 
     def living(self, owner_id: str) -> int | None:
         """The process id of an owner that is alive. The lock file of one that is gone is removed."""
@@ -78,10 +88,20 @@ class Owners:
                 with suppress(OSError):
                     os.unlink(path)
                 return None
-            digits = owner_id.partition("-")[0]
-            return int(digits) if digits.isdecimal() else 0
+            return process_of(owner_id)
         finally:
             os.close(fd)
+
+    def holding(self, owner_id: str) -> int | None:
+        """The process id of an owner that keeps what it holds: it is alive, and has shown it within the lease."""
+        process_id = self.living(owner_id)
+        if process_id is None:
+            return None
+        try:
+            beat = os.stat(self._path(owner_id)).st_mtime_ns
+        except FileNotFoundError:  # it has left just now
+            return None
+        return None if time.monotonic_ns() - beat > LEASE_S * 1e9 else process_id
 
     def sweep(self) -> None:
         """Remove the lock files of the dead. To be called `alone`, as `enter`."""
@@ -94,19 +114,39 @@ class Owners:
 
 
 class Owner:
-    """An owner that is alive until `leave`, or until its process ends."""
+    """An owner that is alive until `leave`, or until its process ends; it has to `beat` every `BEAT_S`."""
 
-    __slots__ = ("_fd", "_path", "id")
+    __slots__ = ("_beaten", "_fd", "_path", "id")
 
     def __init__(self, owner_id: str, path: str, fd: int) -> None:
         self.id: str = owner_id
         self._path = path
         self._fd = fd
+        self._beaten = 0
+
+    def beat(self) -> None:
+        """Say that it still answers; as often as one likes."""
+        now = time.monotonic_ns()
+        if now - self._beaten < BEAT_S * 0.2e9:
+            return
+        self._beaten = now
+        try:
+            # The time since the start of the machine, which stands still while the machine sleeps: nobody loses a claim
+            # because the lid was closed. As the time of the file it needs no room on a full disk.
+            os.utime(self._fd, ns=(now, now))
+        except OSError as error:
+            logger.warning("the lock %s cannot be kept up to date: %s", self._path, error)
 
     def leave(self) -> None:
         with suppress(OSError):
             os.unlink(self._path)
         os.close(self._fd)
+
+
+def process_of(owner_id: str) -> int:
+    """The process of an owner, alive or not; 0 when it is not said."""
+    digits = owner_id.partition("-")[0]
+    return int(digits) if digits.isdecimal() else 0
 
 
 def _lock(fd: int, kind: int) -> bool:

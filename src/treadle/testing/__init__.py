@@ -5,8 +5,8 @@
 `EngineModel` is a model server that does what the prompt says, and speaks the APIs of codex, claude, opencode and pi;
 `EngineHome` sets all of these programs up to use it.
 `ScriptedRuntime` is a runtime of `treadle.host` that plays what the test wrote down, and `ManualClock` its clock.
-`check_engine`, `check_runtime` and `check_wire_api` say what must hold for an engine, a runtime of the host or a wire
-API of your own.
+`check_engine`, `check_runtime`, `check_store` and `check_wire_api` say what must hold for an engine, a runtime of the
+host, a store of threads or a wire API of your own.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from treadle.testing.manual_clock import ManualClock
     from treadle.testing.runtime_suite import RuntimePlay, check_runtime
     from treadle.testing.scripted_runtime import ScriptedRuntime
+    from treadle.testing.store_suite import STORE_CHECKS, check_store
     from treadle.testing.wire_suite import check_wire_api
 
 __all__ = [
+    "STORE_CHECKS",
     "AppServerHarness",
     "EngineHome",
     "EngineModel",
@@ -42,6 +44,7 @@ __all__ = [
     "Usage",
     "check_engine",
     "check_runtime",
+    "check_store",
     "check_wire_api",
 ]
 
@@ -55,6 +58,8 @@ _LAZY = {
     "RuntimePlay": "treadle.testing.runtime_suite",
     "check_engine": "treadle.testing.engine_suite",
     "check_runtime": "treadle.testing.runtime_suite",
+    "STORE_CHECKS": "treadle.testing.store_suite",
+    "check_store": "treadle.testing.store_suite",
     "check_wire_api": "treadle.testing.wire_suite",
 }
 

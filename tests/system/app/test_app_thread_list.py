@@ -51,7 +51,7 @@ async def change(server: AppServer, thread_id: str, **changes: Any) -> None:
     loaded = await store.load(thread_id)
     assert loaded is not None
     record: ThreadRecord = structs.replace(loaded.record, **changes)
-    await store.commit([record])
+    await store.commit(thread_id, loaded.fence, [record])
 
 
 async def test_sixty_threads_by_pages_with_ties_of_time(harness: AppServerHarness) -> None:

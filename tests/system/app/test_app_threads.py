@@ -618,14 +618,14 @@ async def test_a_turn_whose_end_is_being_written_is_not_told_to_run(
         store = await server.store()
         submit = store.submit
         ending = asyncio.Event()
-        held: list[tuple[Any, Any]] = []
+        held: list[tuple[Any, ...]] = []
 
-        def slow(writes: Any, done: Any) -> None:
+        def slow(*call: Any) -> None:
             if running.turn is None and not ending.is_set():
-                held.append((writes, done))
+                held.append(call)
                 ending.set()
             else:
-                submit(writes, done)
+                submit(*call)
 
         monkeypatch.setattr(store, "submit", slow)
         flush, turns = running.journal.flush, store.turns

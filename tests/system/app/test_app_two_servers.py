@@ -6,9 +6,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from system.app.app_client import AppClient
+from system.app.app_client import AppClient, Json
 from system.app.app_program import Program, stdio_server
 from treadle.testing import AppServerHarness
+from unit.store.pause import stopped
 
 
 @contextmanager
@@ -150,3 +151,45 @@ def test_a_server_that_was_killed_does_not_keep_its_threads(harness: AppServerHa
         harness.model.enqueue_assistant_message("Taken over.")
         assert other.run(thread)["status"] == "completed"
         assert [turn["status"] for turn in other.turns(thread)] == ["interrupted", "completed"]
+
+
+def everything(client: AppClient, thread: str) -> tuple[list[Json], Json]:
+    return client.turns(thread), client.call("thread/events/list", {"threadId": thread, "limit": 1000})
+
+
+def test_a_server_that_was_stopped_past_its_claim_spoils_nothing(harness: AppServerHarness) -> None:
+    gate = held(harness)
+    with stdio_server(harness, log="first") as first, stdio_server(harness, log="second") as second:
+        one, other = first.client, second.client
+        for program in (first, second):
+            program.client.initialize()
+        thread = one.start_thread()
+        turn = one.begin(thread, "mine")
+        one.wait_for("item/agentMessage/delta")
+        with stopped(first.pid, harness.home / "run") as pause:
+            pause.pass_lease()
+            other.call("thread/resume", {"threadId": thread})
+            harness.model.enqueue_assistant_message("Taken over.")
+            assert other.run(thread, "theirs")["status"] == "completed"
+            written = everything(other, thread)
+        gate.set()
+        failed = one.turn_end(turn)
+        assert failed["status"] == "failed"
+        assert f"another server (process {second.pid}) has taken over thread {thread}" in failed["error"]["message"]
+        assert one.of("error")[-1]["params"]["error"] == failed["error"]
+        assert one.of("thread/status/changed")[-1]["params"]["status"]["type"] == "systemError"
+        # Nothing that the second wrote is lost or changed, and the first says so when it is asked.
+        assert everything(other, thread) == everything(one, thread) == written
+        resumed = one.call("thread/resume", {"threadId": thread})
+        assert [each["status"] for each in resumed["thread"]["turns"]] == ["interrupted", "completed"]
+        assert resumed["seq"] == written[1]["lastSeq"]
+        fork = one.call("thread/fork", {"threadId": thread})["thread"]
+        assert [each["items"][-1].get("text") for each in fork["turns"]][1:] == ["Taken over."]
+        # It is as good as ever, for this thread and for others.
+        harness.model.enqueue_assistant_message("Mine again.")
+        assert one.run(thread, "again")["status"] == "completed"
+        said = [item["content"][0]["text"] for item in harness.model.requests()[-1].input if item.get("role") == "user"]
+        assert said[-3:] == ["mine", "theirs", "again"]
+        assert [each["status"] for each in other.turns(thread)] == ["interrupted", "completed", "completed"]
+        for program in (first, second):
+            _end(program)

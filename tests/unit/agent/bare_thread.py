@@ -20,8 +20,8 @@ from treadle.config import Config, load_config
 from treadle.execution import Environment
 from treadle.llm import Model, ModelError, ModelEvent, ModelRequest
 from treadle.protocol.app.settings import DangerFullAccessSandboxPolicy
-from treadle.store.memory import MemoryStore
 from treadle.store.model import Loaded, ThreadRecord
+from treadle.store.sqlite.memory_store import MemoryStore
 
 THREAD = "0199a213-81a0-7e00-8000-00000000000a"
 RETRIES = 2
@@ -152,7 +152,7 @@ async def bare_thread(tmp_path: Path, model: Model | None = None) -> AsyncIterat
         source="cli",
         state=state.encoded(),
     )
-    await store.commit([record])
+    await store.commit(THREAD, 0, [record])
     loaded = await store.load(THREAD)
     assert isinstance(loaded, Loaded)
     ears = Ears()

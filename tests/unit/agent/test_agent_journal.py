@@ -14,7 +14,8 @@ from msgspec import Struct
 
 from treadle.agent.event import Event, Growth
 from treadle.agent.journal import MERGE_BEYOND, Journal
-from treadle.store.model import Done, EventRecord, HistoryRecord, StoreError, Write
+from treadle.store.model import Claim, Counters, Done, EventRecord, HistoryRecord, Loaded, StoreError, Write
+from treadle.testing.store_checks.records import thread
 
 pytestmark = pytest.mark.anyio
 
@@ -31,9 +32,20 @@ class SlowStore:
 
     def __init__(self) -> None:
         self.batches: list[list[Write]] = []
+        self.fences: list[int] = []
         self.waiting: list[Done] = []
+        self.claims: asyncio.Queue[Claim | StoreError] = asyncio.Queue()
+        self.known: list[int] = []
 
-    def submit(self, writes: Sequence[Write], done: Done) -> None:
+    async def claim(self, thread_id: str, known_fence: int) -> Claim:
+        self.known.append(known_fence)
+        claim = await self.claims.get()
+        if isinstance(claim, StoreError):
+            raise claim
+        return claim
+
+    def submit(self, thread_id: str, fence: int, writes: Sequence[Write], done: Done) -> None:
+        self.fences.append(fence)
         self.batches.append(list(writes))
         self.waiting.append(done)
 
@@ -45,7 +57,7 @@ class Bench:
     def __init__(self, seq: int = 0) -> None:
         self.store = SlowStore()
         self.told: list[Event] = []
-        self.journal = Journal("t", self.store, self.told.append, seq)  # type: ignore[arg-type]
+        self.journal = Journal("t", self.store, self.told.append, seq=seq)  # type: ignore[arg-type]
 
     @property
     def methods(self) -> list[str]:
@@ -179,7 +191,7 @@ async def test_a_failure_tells_nothing_more_until_reset() -> None:
     assert bench.told == []
     bench.journal.announce("sorry", Params())
     assert bench.methods == ["sorry"]
-    bench.journal.reset(0)
+    bench.journal.reset(loaded(seq=0, fence=3))
     bench.journal.emit("d", Params())
     await bench.turn_of_the_loop()
     bench.store.finish()
@@ -211,6 +223,98 @@ async def test_flush_waits_until_everything_is_told() -> None:
     await flushing
     assert bench.methods == ["a"]
     await bench.journal.flush()
+
+
+# --- claims ---
+
+
+def loaded(seq: int, fence: int) -> Loaded:
+    return Loaded(thread(), Counters(seq=seq), fence)
+
+
+async def claimed(bench: Bench, claim: Claim | StoreError) -> Loaded | None:
+    bench.store.claims.put_nowait(claim)
+    return await bench.journal.claim()
+
+
+async def test_writes_carry_the_fence_that_the_store_has_given() -> None:
+    bench = Bench(seq=5)
+    assert await claimed(bench, Claim(7, None)) is None
+    bench.journal.emit("a", Params())
+    await bench.turn_of_the_loop()
+    bench.store.finish()
+    news = loaded(seq=20, fence=11)
+    assert await claimed(bench, Claim(11, news)) is news
+    bench.journal.emit("b", Params())
+    await bench.turn_of_the_loop()
+    assert (bench.store.known, bench.store.fences) == ([0, 7], [7, 11])
+    assert bench.journal.seq == 21
+
+
+async def test_what_is_written_during_a_claim_is_written_under_it() -> None:
+    bench = Bench()
+    seen: list[str] = []
+    claiming = asyncio.ensure_future(bench.journal.claim())
+    await bench.turn_of_the_loop()
+    bench.journal.after(lambda: seen.append("before"))
+    bench.journal.write(NOTE)
+    bench.journal.after(lambda: seen.append("after"))
+    await bench.turn_of_the_loop()
+    assert (bench.store.batches, seen) == ([], [])
+    bench.store.claims.put_nowait(Claim(4, None))
+    await claiming
+    assert (bench.store.batches, bench.store.fences, seen) == ([[NOTE]], [4], ["before"])
+    bench.store.finish()
+    assert seen == ["before", "after"]
+
+
+async def test_what_is_written_during_a_claim_is_dropped_when_somebody_else_has_written() -> None:
+    bench = Bench()
+    seen: list[str] = []
+    claiming = asyncio.ensure_future(bench.journal.claim())
+    await bench.turn_of_the_loop()
+    bench.journal.write(NOTE)
+    bench.journal.after(lambda: seen.append("after"))
+    bench.store.claims.put_nowait(Claim(4, loaded(seq=9, fence=4)))
+    await claiming
+    assert (bench.store.batches, seen, bench.journal.busy) == ([], ["after"], False)
+    bench.journal.emit("a", Params())
+    await bench.turn_of_the_loop()
+    bench.store.finish()
+    assert [event.seq for event in bench.told] == [10]
+
+
+async def test_a_claim_waits_for_what_is_under_way() -> None:
+    bench = Bench()
+    bench.journal.write(NOTE)
+    claiming = asyncio.ensure_future(claimed(bench, Claim(1, None)))
+    await bench.turn_of_the_loop()
+    assert (bench.store.known, len(bench.store.batches)) == ([], 1)
+    bench.store.finish()
+    await claiming
+    assert bench.store.known == [0]
+
+
+async def test_a_claim_that_is_refused_leaves_the_journal_as_it_was() -> None:
+    bench = Bench()
+    with pytest.raises(StoreError, match="another"):
+        await claimed(bench, StoreError("another", "claimed"))
+    bench.journal.emit("a", Params())
+    await bench.turn_of_the_loop()
+    bench.store.finish()
+    assert (bench.methods, bench.store.fences) == (["a"], [0])
+
+
+async def test_after_a_failure_a_claim_asks_for_everything() -> None:
+    bench = Bench(seq=3)
+    bench.journal.emit("a", Params())
+    await bench.turn_of_the_loop()
+    bench.store.finish(StoreError("taken over", "stale"))
+    assert bench.journal.is_stale
+    bench.journal.release()
+    assert bench.store.fences == [0, 0]
+    await claimed(bench, Claim(9, loaded(seq=30, fence=9)))
+    assert (bench.store.known, bench.journal.failure, bench.journal.seq) == ([-1], None, 30)
 
 
 steps = st.lists(st.sampled_from(["emit", "grow", "write", "after", "loop", "finish"]), max_size=60)

@@ -83,7 +83,7 @@ def test_a_directory_that_is_gone_for_a_while(root: Path) -> None:
 async def test_a_record_from_before_has_no_roots() -> None:
     old = msgspec.json.decode(State(settings=settings()).encoded())
     del old["roots"]
-    assert read_state(msgspec.json.encode(old)).roots is None
+    assert read_state(msgspec.json.encode(old), None).roots is None
 
 
 async def test_a_change_of_settings_is_kept_with_its_roots(tmp_path: Path, root: Path) -> None:
@@ -94,7 +94,7 @@ async def test_a_change_of_settings_is_kept_with_its_roots(tmp_path: Path, root:
         (root / "ws").rename(root / "old")
         (root / "ws").symlink_to("other")
         thread.change_settings(changes, found)
-        assert read_state(thread.save().state).roots == {str(root / "ws"): str(root / "ws")}
+        assert read_state(thread.save().state, None).roots == {str(root / "ws"): str(root / "ws")}
         with pytest.raises(ExecError, match="leads to"):
             thread.pins.check(thread.settings.sandbox, thread.settings.cwd)
         await thread.journal.flush()

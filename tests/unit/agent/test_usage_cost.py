@@ -28,7 +28,7 @@ def test_a_turn_without_a_price_leaves_the_thread_without_a_sum() -> None:
 
 
 def test_what_was_used_before_costs_were_kept_is_not_free() -> None:
-    old = read_usage(b'{"total": {"total_tokens": 7}, "last": {"total_tokens": 7}, "turn_id": "a"}')
+    old = read_usage(b'{"total": {"total_tokens": 7}, "last": {"total_tokens": 7}, "turn_id": "a"}', None)
     assert costs(old.add(SOME, "b", 1.0)) == (1.0, None)
 
 
@@ -42,6 +42,6 @@ def test_a_compaction_changes_no_cost_and_a_provider_that_does_not_count_has_non
 
 def test_costs_are_kept_with_the_usage() -> None:
     usage = Usage().add(SOME, "a", 0.25)
-    assert read_usage(encode(usage)) == usage
+    assert read_usage(encode(usage), None) == usage
     told = usage.on_wire(10)
     assert (told.cost_usd, told.thread_cost_usd) == (0.25, 0.25)

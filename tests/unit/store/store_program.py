@@ -16,8 +16,9 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from treadle.store import Release, SqliteStore, StoreError, open_store
-from unit.store.records import A, event, history, item, thread, turn
+from treadle.store import Release, StoreError
+from treadle.store.sqlite.file_store import SqliteStore, open_sqlite
+from treadle.testing.store_checks.records import A, event, history, item, keep, thread, turn
 
 WINDOW = 64
 
@@ -29,7 +30,7 @@ def say(**message: Any) -> None:
 async def obey(home: str) -> None:
     """One command a line, one answer a line; the last is `close`, or a signal."""
     say(state="starting")
-    async with await open_store(home) as store:
+    async with await open_sqlite(home) as store:
         say(state="open")
         loop = asyncio.get_running_loop()
         while True:
@@ -46,17 +47,21 @@ async def obey(home: str) -> None:
 
 async def _do(store: SqliteStore, command: str, thread_id: str, *words: str) -> Any:
     if command == "thread":
-        return await store.commit([thread(thread_id)])
+        return await keep(store, thread(thread_id))
     if command == "claim":
-        loaded = await store.claim(thread_id, -1)
-        return None if loaded is None else loaded.fence
+        return (await store.claim(thread_id, -1)).fence
+    if command == "write":
+        fence, number = map(int, words)
+        return await store.commit(
+            thread_id, fence, [item(number, thread_id, data=b'"under %d"' % fence), event(number, thread_id)]
+        )
     if command == "run":
-        return await store.commit([turn(int(words[0]), thread_id, status="inProgress")])
+        return await keep(store, turn(int(words[0]), thread_id, status="inProgress"))
     if command == "release":
-        return await store.commit([Release(thread_id)])
+        return await keep(store, Release(thread_id))
     if command == "events":
         for number in range(1, int(words[0]) + 1):
-            await store.commit([event(number, thread_id), item(number, thread_id, text=f"word{number}")])
+            await keep(store, event(number, thread_id), item(number, thread_id, text=f"word{number}"))
         return None
     raise AssertionError(command)
 
@@ -64,17 +69,17 @@ async def _do(store: SqliteStore, command: str, thread_id: str, *words: str) -> 
 async def flood(home: str, thread_id: str) -> None:
     """Each call writes an item, a row of history and an event of the same number."""
     say(state="starting")
-    async with await open_store(home) as store:
-        await store.commit([thread(thread_id)])
+    async with await open_sqlite(home) as store:
+        await keep(store, thread(thread_id))
         await store.claim(thread_id, 0)
-        await store.commit([turn(1, thread_id, status="inProgress")])
+        await keep(store, turn(1, thread_id, status="inProgress"))
         say(state="open")
         room = asyncio.Semaphore(WINDOW)
         number = 0
         while True:
             await room.acquire()
             number += 1
-            store.submit(_row(thread_id, number), partial(_written, number, room))
+            store.submit(thread_id, 1, _row(thread_id, number), partial(_written, number, room))
 
 
 def _row(thread_id: str, number: int) -> list[Any]:
@@ -97,14 +102,14 @@ def _written(number: int, room: asyncio.Semaphore, error: StoreError | None) -> 
 
 async def fill(home: str) -> None:
     ballast = os.path.join(home, "ballast")
-    async with await open_store(home) as store:
+    async with await open_sqlite(home) as store:
         with open(ballast, "wb") as file:
             file.write(b"x" * 1_400_000)
-        await store.commit([thread(), item(1, text="kept")])
+        await keep(store, thread(), item(1, text="kept"))
         number = 0
         while True:
             try:
-                await store.commit([event(number + 1, frame=b'"%b"' % (b"x" * 20_000))])
+                await keep(store, event(number + 1, frame=b'"%b"' % (b"x" * 20_000)))
             except StoreError as error:
                 say(error=error.kind, message=error.message, written=number)
                 break
@@ -112,16 +117,16 @@ async def fill(home: str) -> None:
         # Small calls fail too, or not: whatever they say is true, and reading goes on.
         for _ in range(20):
             try:
-                await store.commit([event(number + 1)])
+                await keep(store, event(number + 1))
                 number += 1
             except StoreError as error:
                 say(error=error.kind)
-        async with await open_store(home) as second:
+        async with await open_sqlite(home) as second:
             page = await second.events(A, 0, 10_000)
             say(read=len(page.events), written=number, found=len(await store.search("kept")))
         os.unlink(ballast)
-        await store.commit([event(number + 1, frame=b'"%b"' % (b"x" * 20_000)), item(2, text="more")])
-    async with await open_store(home) as store:
+        await keep(store, event(number + 1, frame=b'"%b"' % (b"x" * 20_000)), item(2, text="more"))
+    async with await open_sqlite(home) as store:
         page = await store.events(A, 0, 10_000)
         hits = len(await store.search("kept")) + len(await store.search("more"))
         say(read=len(page.events), written=number + 1, found=hits)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from treadle.store import CutTurns, EventRecord, StoreError, ThreadQuery, open_store
-from treadle.store.failures import failure
-from treadle.store.sqlite import SqliteStore
-from unit.store.records import A, B, event, history, item, thread, turn
+from treadle.store import CutTurns, EventRecord, StoreError, ThreadQuery
+from treadle.store.sqlite.failures import failure
+from treadle.store.sqlite.file_store import SqliteStore, open_sqlite
+from treadle.testing.store_checks.records import A, B, event, history, item, keep, thread, turn
 
 pytestmark = pytest.mark.anyio
 
@@ -23,11 +23,11 @@ ROWS = 60
 
 async def filled(home: Path) -> Path:
     """Two threads; the file."""
-    async with await open_store(home) as store:
+    async with await open_sqlite(home) as store:
         for thread_id in (A, B):
-            await store.commit([thread(thread_id)])
+            await keep(store, thread(thread_id))
             for number in range(1, ROWS):
-                await store.commit(rows(number, thread_id))
+                await keep(store, *rows(number, thread_id))
     return home / "threads.db"
 
 
@@ -39,6 +39,10 @@ def rows(number: int, thread_id: str) -> list[Any]:
         history(number, thread_id, turn=number, data=data),
         event(number, thread_id, frame=data),
     ]
+
+
+async def claim_and_write(store: SqliteStore, thread_id: str, writes: list[Any]) -> None:
+    await store.commit(thread_id, (await store.claim(thread_id, -1)).fence, writes)
 
 
 async def refusal(asked: Awaitable[Any]) -> StoreError:
@@ -65,7 +69,7 @@ async def test_a_row_that_is_not_what_was_written(tmp_path: Path, change: str, w
     with sqlite3.connect(path) as connection:
         connection.execute(f"UPDATE {change} AND thread_id = ?", (A,))
     connection.close()
-    async with await open_store(tmp_path) as store:
+    async with await open_sqlite(tmp_path) as store:
         error = await refusal(everything(store, A))
         assert error.kind == "damaged"
         assert error.message.startswith(f"{path} is damaged: {what}")
@@ -74,7 +78,7 @@ async def test_a_row_that_is_not_what_was_written(tmp_path: Path, change: str, w
         # The other thread is as it was, and this one can go on.
         await everything(store, B)
         for thread_id in (A, B):
-            await store.commit(rows(ROWS, thread_id))
+            await claim_and_write(store, thread_id, rows(ROWS, thread_id))
             assert (await store.events(thread_id, ROWS - 1, 9)).last_seq == ROWS
 
 
@@ -122,7 +126,7 @@ def damaged(sound: bytes, rng: random.Random, *, first: bool) -> bytes:
 async def used(home: Path) -> list[StoreError]:
     """Reads and writes of all kinds; what they were refused with. Nothing else may come out of them."""
     try:
-        store = await open_store(home)
+        store = await open_sqlite(home)
     except StoreError as error:
         return [error]
     found: list[StoreError] = []
@@ -134,9 +138,9 @@ async def used(home: Path) -> list[StoreError]:
                 store.items(thread_id),
                 store.history(thread_id),
                 store.events(thread_id, 0, 1000),
-                store.claim(thread_id, -1),
-                store.commit([*rows(ROWS, thread_id), *rows(3, thread_id)]),
-                store.commit([CutTurns(thread_id, 40)]),
+                store.item(thread_id, "item-7"),
+                claim_and_write(store, thread_id, [*rows(ROWS, thread_id), *rows(3, thread_id)[:2]]),
+                claim_and_write(store, thread_id, [CutTurns(thread_id, 40)]),
                 store.threads(ThreadQuery()),
                 store.search("words"),
             ):
@@ -148,11 +152,11 @@ async def used(home: Path) -> list[StoreError]:
 
 
 async def test_what_cannot_be_written_is_said_in_words(tmp_path: Path) -> None:
-    async with await open_store(tmp_path) as store:
-        await store.commit([thread()])
-        half = await refusal(store.commit([thread(name="half a \ud83d")]))
+    async with await open_sqlite(tmp_path) as store:
+        await keep(store, thread())
+        half = await refusal(store.commit(A, 0, [thread(name="half a \ud83d")]))
         assert half.message == "this cannot be stored: a text in it holds half a character (a lone surrogate)"
-        large = await refusal(store.commit([EventRecord(A, 2**70, b"{}")]))
+        large = await refusal(store.commit(A, 0, [EventRecord(A, 2**70, b"{}")]))
         assert large.message == "this cannot be stored: a number in it is too large"
 
 

@@ -13,20 +13,11 @@ from typing import Any
 
 import pytest
 
-from treadle.store import (
-    CutTurns,
-    DropItem,
-    ItemRecord,
-    PruneEvents,
-    StoreError,
-    ThreadCursor,
-    ThreadQuery,
-    open_store,
-    queries,
-    schema,
-)
-from treadle.store.writes import apply, claim
-from unit.store.records import A, event, history, item, thread, turn
+from treadle.store import CutTurns, DropItem, ItemRecord, PruneEvents, StoreError, ThreadCursor, ThreadQuery
+from treadle.store.sqlite import queries, schema
+from treadle.store.sqlite.file_store import open_sqlite
+from treadle.store.sqlite.writes import apply, claim
+from treadle.testing.store_checks.records import A, B, event, history, item, keep, thread, turn
 
 pytestmark = pytest.mark.anyio
 
@@ -42,15 +33,15 @@ def _content(path: Path) -> list[Any]:
 
 async def _refusal(home: Path) -> StoreError:
     with pytest.raises(StoreError) as caught:
-        await open_store(home)
+        await open_sqlite(home)
     return caught.value
 
 
 async def test_a_home_is_made_for_its_owner_alone(tmp_path: Path) -> None:
     home = tmp_path / "a" / "home"
-    async with await open_store(home) as store:
-        await store.commit([thread()])
-        assert store.path == str(home / "threads.db")
+    async with await open_sqlite(home) as store:
+        await keep(store, thread())
+        assert store.location == str(home / "threads.db")
         assert (_mode(home), _mode(home / "run")) == (0o700, 0o700)
         files = [home / "threads.db", home / "threads.db-wal", *(home / "run").iterdir()]
         assert [_mode(file) for file in files] == [0o600] * 3
@@ -59,13 +50,13 @@ async def test_a_home_is_made_for_its_owner_alone(tmp_path: Path) -> None:
 
 async def test_a_home_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
-    async with await open_store(tmp_path):
+    async with await open_sqlite(tmp_path):
         pass
     assert _mode(tmp_path) == 0o755
 
 
 async def test_settings_of_the_file(tmp_path: Path) -> None:
-    async with await open_store(tmp_path):
+    async with await open_sqlite(tmp_path):
         with closing(sqlite3.connect(tmp_path / "threads.db")) as connection:
             assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
             assert connection.execute("PRAGMA user_version").fetchone() == (len(schema.migrations()),)
@@ -87,14 +78,39 @@ def _version_1(path: Path) -> None:
 
 async def test_an_older_file_is_brought_up_to_date(tmp_path: Path) -> None:
     _version_1(tmp_path / "threads.db")
-    async with await open_store(tmp_path) as store:
+    async with await open_sqlite(tmp_path) as store:
         assert [found.number for found in await store.items(A)] == [1, 2]
         assert [hit.item_id for hit in await store.search("years")] == ["item-1"]
-        await store.commit([item(1, text="new words"), item(2, text="more")])
+        await store.claim(A, -1)
+        await keep(store, item(1, text="new words"), item(2, text="more"))
         assert (await store.search("years"), len(await store.search("more"))) == ([], 1)
-    async with await open_store(tmp_path / "new"):
+    async with await open_sqlite(tmp_path / "new"):
         pass
     assert _content(tmp_path / "threads.db") == _content(tmp_path / "new" / "threads.db")
+
+
+async def test_a_file_without_fences_on_its_writes_is_brought_up_to_date(tmp_path: Path) -> None:
+    """As the version before left it: a thread that was never claimed, one with claims, a turn that was cut off."""
+    path = str(tmp_path / "threads.db")
+    with closing(schema.connect(path)) as connection:
+        schema.migrate(connection, path, upto=2)
+        apply(connection, [thread(), item(1), event(1)], "nobody")
+        connection.execute("UPDATE threads SET owner = NULL")
+        apply(connection, [thread(B), turn(1, B, status="inProgress"), item(1, B, text="loom"), event(1, B)], "7-gone")
+        connection.execute("UPDATE threads SET held = 1, fence = 5 WHERE id = ?", (B,))
+    async with await open_sqlite(tmp_path) as store:
+        assert await store.item(A, "item-1") == item(1)
+        assert await store.item(B, "item-1") == item(1, B, text="loom")
+        assert [found.status for found in await store.turns(B)] == ["interrupted"]
+        for thread_id, fence in ((A, 0), (B, 5)):
+            with pytest.raises(StoreError) as caught:
+                await store.commit(thread_id, fence, [event(2, thread_id)])
+            assert caught.value.kind == "stale"
+            claim = await store.claim(thread_id, fence)
+            assert claim.fence == fence + 1
+            assert claim.news is not None
+            await store.commit(thread_id, claim.fence, [event(2, thread_id)])
+            assert (await store.events(thread_id, 0, 9)).events == [event(1, thread_id), event(2, thread_id)]
 
 
 async def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,14 +123,14 @@ async def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatc
         patched.setattr(schema, "migrations", lambda _: broken)
         assert "nowhere" in (await _refusal(tmp_path)).message
     assert _content(path) == before
-    async with await open_store(tmp_path) as store:
+    async with await open_sqlite(tmp_path) as store:
         assert len(await store.search("years")) == 1
 
 
 async def test_a_newer_file_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "threads.db"
-    async with await open_store(tmp_path) as store:
-        await store.commit([thread()])
+    async with await open_sqlite(tmp_path) as store:
+        await keep(store, thread())
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 99")
     error = await _refusal(tmp_path)
@@ -146,8 +162,8 @@ async def test_a_database_of_another_program_is_refused_and_left_alone(tmp_path:
 
 async def test_an_empty_file_is_a_start_that_was_cut_off(tmp_path: Path) -> None:
     (tmp_path / "threads.db").touch()
-    async with await open_store(tmp_path) as store:
-        await store.commit([thread()])
+    async with await open_sqlite(tmp_path) as store:
+        await keep(store, thread())
         assert await store.load(A) is not None
 
 
@@ -200,6 +216,7 @@ def test_pages_of_a_thread_are_ranges_of_a_key(plans: Any, descending: bool) -> 
     queries.items(plans, A, (2, 3), 3, 5, descending)
     queries.turns(plans, "us", _nobody, A, 3, 5, descending)
     queries.turn(plans, "us", _nobody, A, "turn-1")
+    queries.item(plans, A, "item-3")
     queries.events(plans, A, 3, 5)
     queries.history(plans, A)
     queries.load(plans, A)
@@ -268,6 +285,7 @@ def test_a_page_of_a_long_thread_is_no_more_work(
             work.of(queries.items, A, (middle, middle), 2 * middle - 1, None, descending),
             work.of(queries.turns, "us", _nobody, A, middle, 1, descending),
             work.of(queries.turn, "us", _nobody, A, f"turn-{middle}"),
+            work.of(queries.item, A, f"item-{2 * middle}"),
             work.of(queries.events, A, 2 * middle, 2),
             work.of(queries.load, A),
         ]
@@ -303,6 +321,8 @@ def test_a_small_change_of_a_long_thread_is_no_more_work(short_and_long: tuple[_
 
 
 def test_the_records_alone_do_not_load_sqlite() -> None:
-    code = "import sys, treadle.store as s\nprint('sqlite3' in sys.modules, s.MemoryStore, 'sqlite3' in sys.modules)"
+    code = (
+        "import sys, treadle.store as s\nprint('sqlite3' in sys.modules, type(s.open_store), 'sqlite3' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True, text=True)
     assert done.stdout.split()[0::3] == ["False", "True"]

@@ -10,20 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treadle.store import (
-    Compaction,
-    CopyTurns,
-    CutTurns,
-    DeleteThread,
-    DropItem,
-    MemoryStore,
-    PruneEvents,
-    Store,
-    ThreadQuery,
-    open_store,
-)
+from treadle.store import Compaction, CopyTurns, CutTurns, DeleteThread, DropItem, PruneEvents, Store, ThreadQuery
+from treadle.store.sqlite.file_store import open_sqlite
+from treadle.store.sqlite.memory_store import MemoryStore
+from treadle.testing.store_checks.records import event, history, item, thread, turn
 from unit.store.plain_store import PlainStore, PlainThread
-from unit.store.records import event, history, item, thread, turn
 
 WORDS = ["warp", "weft", "heddle", "☃", None]
 KINDS = ["thread", "turn", "item", "change", "drop", "history", "compact", "cut", "copy", "event", "prune", "delete"]
@@ -106,20 +97,32 @@ async def _assert_found(store: Store, plain: PlainStore) -> None:
 
 async def _play(store: Store, chosen: list[tuple[str, int, int, bool]]) -> PlainStore:
     plain = PlainStore()
-    call: list[Any] = []
-    errors: list[Any] = []
+    calls: dict[str, list[Any]] = {}
+    waiting: list[asyncio.Future[Any]] = []
     for kind, which, number, ends_call in chosen:
-        write = _write(plain, kind, f"t{which}", number)
+        thread_id = f"t{which}"
+        write = _write(plain, kind, thread_id, number)
         if write is None:
             continue
         plain.write(write)
-        call.append(write)
+        if isinstance(write, CopyTurns):  # it reads from another thread
+            waiting += _submit(store, calls)
+        calls.setdefault(thread_id, []).append(write)
         if ends_call:
-            store.submit(call, errors.append)
-            call = []
-    await store.commit(call)
-    assert set(errors) <= {None}
+            waiting += _submit(store, calls)
+    waiting += _submit(store, calls)
+    assert set(await asyncio.gather(*waiting)) <= {None}
     return plain
+
+
+def _submit(store: Store, calls: dict[str, list[Any]]) -> list[asyncio.Future[Any]]:
+    """One call for each thread; what becomes of them."""
+    done: list[asyncio.Future[Any]] = []
+    for thread_id, writes in calls.items():
+        done.append(asyncio.get_running_loop().create_future())
+        store.submit(thread_id, 0, writes, done[-1].set_result)
+    calls.clear()
+    return done
 
 
 async def _compare(store: Store, plain: PlainStore) -> None:
@@ -142,10 +145,10 @@ def test_writes_mean_what_they_say_in_memory(chosen: list[tuple[str, int, int, b
 @settings(max_examples=30, deadline=None)
 def test_writes_mean_what_they_say_on_disk(chosen: list[tuple[str, int, int, bool]]) -> None:
     async def run(home: str) -> None:
-        async with await open_store(home) as store:
+        async with await open_sqlite(home) as store:
             plain = await _play(store, chosen)
             await _compare(store, plain)
-        async with await open_store(home) as store:
+        async with await open_sqlite(home) as store:
             await _compare(store, plain)
 
     with tempfile.TemporaryDirectory() as home:

@@ -14,8 +14,8 @@ import msgspec
 from treadle.host.chat import text_of
 from treadle.host.conversations.records import MessageRecord, SessionRecord, StoredConversation, TurnState
 from treadle.host.runtime import Message
-from treadle.store.failures import Unreadable
 from treadle.store.model import StoreError
+from treadle.store.sqlite.failures import Unreadable
 
 _TITLE_CHARS: Final = 120
 # What a tool printed may be megabytes; who searches looks for words of people.

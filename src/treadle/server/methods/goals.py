@@ -36,12 +36,13 @@ async def get_goal(call: Call) -> ThreadGoalGetResponse:
     thread = server.threads.get(thread_id)
     if thread is not None:
         return ThreadGoalGetResponse(goal=thread.state.goal)
-    loaded = await (await server.store()).load(thread_id)
+    store = await server.store()
+    loaded = await store.load(thread_id)
     if loaded is None:
         raise refusals.thread_not_found(thread_id)
     from treadle.agent.state import read_state
 
-    return ThreadGoalGetResponse(goal=read_state(loaded.record.state).goal)
+    return ThreadGoalGetResponse(goal=read_state(loaded.record.state, store.location).goal)
 
 
 async def clear_goal(call: Call) -> None:

@@ -105,10 +105,10 @@ async def _items_after(
 ) -> int | None:
     if not isinstance(cursor, ItemThreadItemsListAnchor):
         return read_cursor(cursor, thread_id, "items")
-    for record in await store.items(thread_id):
-        if record.id == cursor.item_id:
-            return _before(record.number, not descending)
-    raise RpcError(INVALID_REQUEST, f"item not found: {cursor.item_id}")
+    found = await store.item(thread_id, cursor.item_id)
+    if found is None:
+        raise RpcError(INVALID_REQUEST, f"item not found: {cursor.item_id}")
+    return _before(found.number, not descending)
 
 
 async def _turn_ids(store: Store, thread_id: str, page: list[ItemRecord]) -> dict[int, str]:
@@ -228,7 +228,7 @@ async def _cut(thread: Thread, first: int, refusal: str) -> None:
     await thread.acquire()
     try:
         before = await thread.store.turns(thread.id, after=first, limit=1, descending=True)
-        usage = read_usage(before[0].usage if before else None)
+        usage = read_usage(before[0].usage if before else None, thread.store.location)
         thread.state = structs.replace(thread.state, usage=usage)
         thread.journal.write(CutTurns(thread.id, first), thread.save())
         await thread.journal.flush()

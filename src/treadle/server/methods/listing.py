@@ -21,7 +21,7 @@ from treadle.server import refusals
 from treadle.server.app import AppServer
 from treadle.server.client import Call
 from treadle.server.pages import turns_with_items
-from treadle.store.model import SortKey, StoreError, ThreadCursor, ThreadQuery, ThreadRecord
+from treadle.store.model import SortKey, Store, StoreError, ThreadCursor, ThreadQuery, ThreadRecord
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ async def list_threads(call: Call) -> ThreadListResponse:
     store = await server.store()
     query = _query(params)
     page = await store.threads(query)
-    data = tuple(wire for record in page.threads if (wire := _wire_if_sound(server, record)) is not None)
+    data = tuple(wire for record in page.threads if (wire := _wire_if_sound(server, store, record)) is not None)
     last, first = (page.threads[-1], page.threads[0]) if page.threads else (None, None)
     return ThreadListResponse(
         data=data,
@@ -88,16 +88,16 @@ def _read_cursor(text: str | None) -> ThreadCursor | None:
     return ThreadCursor(round(moment.timestamp() * 1000), thread_id)
 
 
-def _wire(server: AppServer, record: ThreadRecord) -> WireThread:
+def _wire(server: AppServer, store: Store, record: ThreadRecord) -> WireThread:
     thread = server.threads.get(record.id)
     status = NotLoadedThreadStatus() if thread is None else thread.status
-    return wire_thread(record, read_state(record.state), status, home=server.home)
+    return wire_thread(record, read_state(record.state, store.location), status, location=store.location)
 
 
-def _wire_if_sound(server: AppServer, record: ThreadRecord) -> WireThread | None:
+def _wire_if_sound(server: AppServer, store: Store, record: ThreadRecord) -> WireThread | None:
     """One that is damaged must not hide the others; whoever asks for it is told."""
     try:
-        return _wire(server, record)
+        return _wire(server, store, record)
     except StoreError as error:
         logger.warning("thread %s is left out of the list: %s", record.id, error)
         return None
@@ -125,7 +125,7 @@ async def read(call: Call) -> ThreadReadResponse:
         loaded = await store.load(thread_id)
         if loaded is None:
             raise RpcError(INVALID_REQUEST, f"thread not loaded: {thread_id}")
-        wire = _wire(server, loaded.record)
+        wire = _wire(server, store, loaded.record)
     else:
         store, wire = thread.store, thread.wire()
     if not params.include_turns:

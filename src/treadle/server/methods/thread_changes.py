@@ -55,7 +55,8 @@ async def archive(call: Call) -> None:
         loaded = await claim_stored(store, thread_id)
         # Where else would it be found again?
         record = structs.replace(loaded.record, archived=True, listed=True)
-        await store.commit([Release(thread_id)] if loaded.record.archived else [record, Release(thread_id)])
+        changes = [] if loaded.record.archived else [record]
+        await store.commit(thread_id, loaded.fence, [*changes, Release(thread_id)])
     if loaded.record.archived:
         raise refusals.no_rollout(thread_id)
     if thread is not None:
@@ -95,8 +96,9 @@ async def unarchive(call: Call) -> None:
         loaded = await claim_stored(store, thread_id)
         listed = loaded.record.name is not None or loaded.counters.turn > 0
         record = structs.replace(loaded.record, archived=False, listed=listed, updated_at=now_ms())
-        await store.commit([record, Release(thread_id)])
-    wire = wire_thread(record, read_state(record.state), NotLoadedThreadStatus(), home=server.home)
+        await store.commit(thread_id, loaded.fence, [record, Release(thread_id)])
+    state = read_state(record.state, store.location)
+    wire = wire_thread(record, state, NotLoadedThreadStatus(), location=store.location)
     call.reply(ThreadUnarchiveResponse(thread=wire))
     params = ThreadUnarchivedNotification(thread_id=thread_id)
     server.broadcast(Event("thread/unarchived", params, None, now_ms()))
@@ -108,8 +110,8 @@ async def delete(call: Call) -> None:
     async with server.threads.alone(thread_id):
         was_loaded = server.threads.get(thread_id) is not None
         store = await _put_away(server, thread_id)
-        await claim_stored(store, thread_id)
-        await store.commit([Release(thread_id), DeleteThread(thread_id)])
+        loaded = await claim_stored(store, thread_id)
+        await store.commit(thread_id, loaded.fence, [DeleteThread(thread_id)])
     if was_loaded:
         _tell_unloaded(server, thread_id)
     call.reply(Empty())
@@ -141,7 +143,7 @@ async def set_name(call: Call) -> None:
             store = await server.store()
             loaded = await claim_stored(store, thread_id)
             record = structs.replace(loaded.record, name=name, listed=True)
-            await store.commit([record, Release(thread_id)])
+            await store.commit(thread_id, loaded.fence, [record, Release(thread_id)])
             call.reply(Empty())
             server.broadcast(Event("thread/name/updated", told, None, now_ms()))
             return
@@ -167,13 +169,13 @@ async def update_metadata(call: Call) -> ThreadMetadataUpdateResponse:
             store = await server.store()
             loaded = await claim_stored(store, thread_id)
             try:
-                state = _with_git_info(read_state(loaded.record.state), params.git_info)
+                state = _with_git_info(read_state(loaded.record.state, store.location), params.git_info)
             except RpcError:
-                await store.commit([Release(thread_id)])
+                await store.commit(thread_id, loaded.fence, [Release(thread_id)])
                 raise
             record = structs.replace(loaded.record, state=state.encoded())
-            await store.commit([record, Release(thread_id)])
-            wire = wire_thread(record, state, NotLoadedThreadStatus(), home=server.home)
+            await store.commit(thread_id, loaded.fence, [record, Release(thread_id)])
+            wire = wire_thread(record, state, NotLoadedThreadStatus(), location=store.location)
             return ThreadMetadataUpdateResponse(thread=wire)
     if thread.ephemeral:
         raise refusals.no_metadata(thread_id)

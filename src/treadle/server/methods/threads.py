@@ -153,6 +153,7 @@ async def resume(call: Call) -> None:
             thread = await _load(call, thread_id)
         common = await _common(server, thread.settings)
         async with thread.lock:
+            await thread.catch_up()
             while thread.journal.busy:  # a turn that has just ended is in the store then
                 await thread.journal.flush()
             running = thread.turn
@@ -172,12 +173,12 @@ async def _load(call: Call, thread_id: str) -> Thread:
         raise refusals.no_rollout(thread_id)
     if loaded.record.archived:
         raise refusals.archived(thread_id)
-    state = read_state(loaded.record.state)
+    state = read_state(loaded.record.state, store.location)
     settings = overridden_settings(server, state.settings, call.params)
     pins = await _pins(state, settings)
     if settings != state.settings:
         loaded = await claim_stored(store, thread_id)
-        state = read_state(loaded.record.state)
+        state = read_state(loaded.record.state, store.location)
         settings = overridden_settings(server, state.settings, call.params)
         pins = await _pins(state, settings)
         state = structs.replace(state, settings=settings, roots=pins.on_record())
@@ -189,7 +190,7 @@ async def _load(call: Call, thread_id: str) -> Thread:
             model_provider=settings.model_provider,
         )
         loaded = structs.replace(loaded, record=record)
-        await store.commit([record, Release(thread_id)])
+        await store.commit(thread_id, loaded.fence, [record, Release(thread_id)])
     thread = server.threads.add(loaded, store)
     thread.adopt(pins)
     return thread
@@ -274,13 +275,13 @@ async def fork(call: Call) -> None:
     server.threads.check_open()
     source_id = refusals.check_thread_id(params.thread_id)
     source, store = await _source(server, source_id)
-    state = read_state(source.state)
+    state = read_state(source.state, store.location)
     last_turn, usage = None, state.usage
     if params.last_turn_id is not None:
         found = await store.turn(source_id, params.last_turn_id)
         if found is None:
             raise RpcError(INVALID_REQUEST, f"turn not found: {params.last_turn_id}")
-        last_turn, usage = found.number, read_usage(found.usage)
+        last_turn, usage = found.number, read_usage(found.usage, store.location)
     settings = overridden_settings(server, state.settings, params)
     pins = await _pins(state, settings)
     state = State(
@@ -311,6 +312,9 @@ async def _source(server: AppServer, thread_id: str) -> tuple[ThreadRecord, Stor
     """A thread to copy from, in memory or not. What it has announced is in its store."""
     thread = server.threads.get(thread_id)
     if thread is not None:
+        if thread.journal.is_stale:
+            async with thread.lock:
+                await thread.catch_up()
         await thread.journal.flush()
         return thread.save(), thread.store
     store = await server.store()
@@ -322,8 +326,8 @@ async def _source(server: AppServer, thread_id: str) -> tuple[ThreadRecord, Stor
 
 async def _copy(source: Store, target: Store, source_id: str, record: ThreadRecord, last_turn: int | None) -> None:
     if source is target:
-        await target.commit([record, CopyTurns(source_id, record.id, last_turn)])
+        await target.commit(record.id, 0, [record, CopyTurns(source_id, record.id, last_turn)])
         return
     from treadle.server.copying import copied_rows
 
-    await target.commit([record, *await copied_rows(source, source_id, record.id, last_turn)])
+    await target.commit(record.id, 0, [record, *await copied_rows(source, source_id, record.id, last_turn)])

@@ -13,8 +13,8 @@ from sqlite3 import Connection
 from types import TracebackType
 from typing import Final, Self, TypeAlias, TypeVar
 
-from treadle.store import queries
 from treadle.store.model import (
+    Claim,
     Done,
     EventPage,
     HistoryRecord,
@@ -29,11 +29,12 @@ from treadle.store.model import (
     Write,
 )
 from treadle.store.owners import Living
-from treadle.store.writes import claim
+from treadle.store.sqlite import queries
+from treadle.store.sqlite.writes import Batch, claim
 
 T = TypeVar("T")
 # What one caller wants written: plain writes, or a function that has the transaction to itself.
-Work: TypeAlias = tuple[Write, ...] | Callable[[Connection], None]
+Work: TypeAlias = Batch | Callable[[Connection], None]
 
 
 # Servers let go of a thread a moment after they have used it.
@@ -42,11 +43,15 @@ CLAIM_AGAIN_S: Final = 0.02
 
 
 class SqlStore:
-    """A `Store`, but for `_write`, `_read` and `close`."""
+    """A `Store`, but for `location`, `_write`, `_read` and `close`.
 
-    def __init__(self, owner_id: str, living: Living) -> None:
+    Whoever is `living` may still end its turns; only who is `holding` keeps its claims.
+    """
+
+    def __init__(self, owner_id: str, living: Living, holding: Living) -> None:
         self._owner_id = owner_id
         self._living = living
+        self._holding = holding
 
     def _write(self, work: Work, done: Done) -> None:
         """Do the work in a transaction; then `done`, on the event loop and in the order of the calls."""
@@ -68,42 +73,41 @@ class SqlStore:
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
-    def submit(self, writes: Sequence[Write], done: Done) -> None:
-        self._write(tuple(writes), done)
+    def submit(self, thread_id: str, fence: int, writes: Sequence[Write], done: Done) -> None:
+        self._write(Batch(thread_id, fence, tuple(writes)), done)
 
-    async def commit(self, writes: Sequence[Write]) -> None:
+    async def commit(self, thread_id: str, fence: int, writes: Sequence[Write]) -> None:
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._write(tuple(writes), partial(_settle, written))
+        self.submit(thread_id, fence, writes, partial(_settle, written))
         await written
 
-    async def claim(self, thread_id: str, fence: int) -> Loaded | None:
+    async def claim(self, thread_id: str, known_fence: int) -> Claim:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + CLAIM_PATIENCE_S
         while True:
             try:
-                return await self._claim_once(thread_id, fence)
+                return await self._claim_once(thread_id, known_fence)
             except StoreError as error:
                 if error.kind != "claimed" or loop.time() >= deadline:
                     raise
             await asyncio.sleep(CLAIM_AGAIN_S)
 
-    async def _claim_once(self, thread_id: str, fence: int) -> Loaded | None:
-        found: Loaded | None = None
+    async def _claim_once(self, thread_id: str, known_fence: int) -> Claim:
+        made: list[Claim] = []  # once more when the group that it was in failed
 
         def work(connection: Connection) -> None:
-            nonlocal found
-            found = claim(connection, thread_id, fence, self._owner_id, self._living)
+            made.append(claim(connection, thread_id, known_fence, self._owner_id, self._holding))
 
         def done(error: StoreError | None) -> None:
             if claimed.cancelled() and error is None:
                 # Nobody knows that it is held, so nobody would release it.
-                self._write((Release(thread_id),), _ignore)
+                self.submit(thread_id, made[-1].fence, (Release(thread_id),), _ignore)
             _settle(claimed, error)
 
         claimed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._write(work, done)
         await claimed
-        return found
+        return made[-1]
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -139,6 +143,9 @@ class SqlStore:
         return await self._read(
             lambda connection: queries.items(connection, thread_id, turns, after, limit, descending)
         )
+
+    async def item(self, thread_id: str, item_id: str) -> ItemRecord | None:
+        return await self._read(lambda connection: queries.item(connection, thread_id, item_id))
 
     async def events(self, thread_id: str, after_seq: int, limit: int) -> EventPage:
         return await self._read(lambda connection: queries.events(connection, thread_id, after_seq, limit))

@@ -12,13 +12,13 @@ from typing import Final, TypeVar
 
 from msgspec import Struct
 
-from treadle.store import schema
-from treadle.store.failures import failure
 from treadle.store.model import Done
 from treadle.store.owners import Owner, Owners
-from treadle.store.shell import SqlStore, Work
-from treadle.store.threads import ReaderThreads, WriterThread
-from treadle.store.transaction import Transactions
+from treadle.store.sqlite import schema
+from treadle.store.sqlite.failures import failure
+from treadle.store.sqlite.sql_store import SqlStore, Work
+from treadle.store.sqlite.transaction import Transactions
+from treadle.store.sqlite.worker_threads import ReaderThreads, WriterThread
 
 T = TypeVar("T")
 FILE_NAME: Final = "threads.db"
@@ -32,16 +32,16 @@ class StoreStats(Struct, frozen=True):
 
 
 class SqliteStore(SqlStore):
-    """A `Store` on disk. Opened by `open_store`, and to be closed: its threads keep the process from ending."""
+    """A `Store` on disk. Opened by `open_sqlite`, and to be closed: its threads keep the process from ending."""
 
     def __init__(self, home: _Home, writer: WriterThread) -> None:
-        super().__init__(home.owner.id, home.owners.living)
+        super().__init__(home.owner.id, home.owners.living, home.owners.holding)
         self._home = home
         self._writer = writer
         self._readers = ReaderThreads(home.path)
 
     @property
-    def path(self) -> str:
+    def location(self) -> str:
         """The database file."""
         return self._home.path
 
@@ -86,6 +86,9 @@ class _Home:
             raise failure(error, self.path) from error
         return Transactions(self._connection, self.path, self.owner.id)
 
+    def beat(self) -> None:
+        self.owner.beat()
+
     def close(self) -> None:
         self._disconnect()
         self.owner.leave()
@@ -95,7 +98,7 @@ class _Home:
             self._connection.close()
 
 
-async def open_store(home: str | os.PathLike[str]) -> SqliteStore:
+async def open_sqlite(home: str | os.PathLike[str]) -> SqliteStore:
     """The store in this home, which is made when it is missing. Raises `StoreError`."""
     folder = _Home(os.fspath(home))
     writer = WriterThread(folder)

@@ -9,10 +9,10 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import suppress
 
-from treadle.store.failures import failure
 from treadle.store.model import StoreError, Write
-from treadle.store.shell import Work
-from treadle.store.writes import apply
+from treadle.store.sqlite.failures import failure
+from treadle.store.sqlite.sql_store import Work
+from treadle.store.sqlite.writes import Batch, apply, check
 
 
 class Transactions:
@@ -42,15 +42,22 @@ class Transactions:
         return None
 
     def _perform(self, works: Sequence[Work]) -> None:
-        # Writes of several callers are put together: many of one kind in a row are much cheaper than one by one.
+        # Writes of several callers are put together: many of one kind in a row are much cheaper than one by one. Those
+        # of one thread are made before the next of that thread are checked.
         writes: list[Write] = []
+        threads: set[str] = set()
         for work in works:
-            if isinstance(work, tuple):
-                writes += work
+            if not isinstance(work, Batch):
+                apply(self._connection, writes, self._owner_id)
+                writes, threads = [], set()
+                work(self._connection)
                 continue
-            apply(self._connection, writes, self._owner_id)
-            writes = []
-            work(self._connection)
+            if work.thread_id in threads:
+                apply(self._connection, writes, self._owner_id)
+                writes, threads = [], set()
+            check(self._connection, work, self._owner_id)
+            writes += work.writes
+            threads.add(work.thread_id)
         apply(self._connection, writes, self._owner_id)
 
     def _roll_back(self) -> None:

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from sqlite3 import Connection
 from typing import Final, TypeVar
 
-from treadle.store import schema
-from treadle.store.failures import failure
 from treadle.store.model import Done, StoreError
-from treadle.store.shell import SqlStore, Work, announce, closed
-from treadle.store.transaction import Transactions
+from treadle.store.sqlite import schema
+from treadle.store.sqlite.failures import failure
+from treadle.store.sqlite.sql_store import SqlStore, Work, announce, closed
+from treadle.store.sqlite.transaction import Transactions
 
 T = TypeVar("T")
 _OWNER: Final = "memory"
@@ -26,10 +26,14 @@ class MemoryStore(SqlStore):
     """A `Store` without files. Nobody else can see it, so every claim succeeds."""
 
     def __init__(self) -> None:
-        super().__init__(_OWNER, lambda owner_id: None)
+        super().__init__(_OWNER, _nobody, _nobody)
         self._connection: Connection | None = schema.open_memory()
         self._transactions = Transactions(self._connection, schema.MEMORY, _OWNER)
         self._outcomes: deque[tuple[Done, StoreError | None]] = deque()
+
+    @property
+    def location(self) -> None:
+        return None
 
     def _write(self, work: Work, done: Done) -> None:
         error = closed() if self._connection is None else self._transactions.run((work,))[0]
@@ -58,3 +62,7 @@ class MemoryStore(SqlStore):
         connection.close()
         if self._outcomes:
             self._announce(asyncio.get_running_loop())
+
+
+def _nobody(owner_id: str) -> None:
+    """No other store can have this database."""

@@ -11,7 +11,7 @@ import os
 import sqlite3
 from typing import Final
 
-from treadle.store.model import StoreError, damaged
+from treadle.store.model import StoreError
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -72,6 +72,16 @@ def _sqlite_failure(error: sqlite3.Error, path: str) -> StoreError:
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
         return StoreError(f"{path} cannot be written ({error}): check who owns it and its folder")
     return StoreError(f"{path}: {error}")
+
+
+def damaged(what: str, path: str) -> StoreError:
+    """`what` is the part, or how it shows."""
+    return StoreError(
+        f"{path} is damaged: {what}. What can still be read is there and other threads go on. To save it, end all "
+        f"servers and run `sqlite3 {path} .recover | sqlite3 recovered.db`, then put recovered.db in its place; or put "
+        "a copy back; or move it away, and Treadle makes a new one",
+        "damaged",
+    )
 
 
 def _full(path: str) -> StoreError:

@@ -1,6 +1,7 @@
 """What each write does to the tables, inside a transaction that somebody else began.
 
-It owns the SQL of writing and claiming. It knows nothing of threads of the process, queues or files.
+It owns the SQL of writing, of claims and of the fence that every call of a writer is checked against. It knows nothing
+of threads of the process, queues or files.
 """
 
 from __future__ import annotations
@@ -8,12 +9,14 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
-from typing import Any, Final, TypeAlias
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import astuple
 
 from treadle.store.model import (
+    Claim,
     Compaction,
     CopyTurns,
     CutTurns,
@@ -22,7 +25,6 @@ from treadle.store.model import (
     EventRecord,
     HistoryRecord,
     ItemRecord,
-    Loaded,
     PruneEvents,
     Release,
     StoreError,
@@ -30,23 +32,65 @@ from treadle.store.model import (
     TurnRecord,
     Write,
 )
-from treadle.store.owners import Living
-from treadle.store.queries import load
+from treadle.store.owners import Living, process_of
+from treadle.store.sqlite.queries import load
 
 _LAST: Final = 2**63 - 1
-_Apply: TypeAlias = Callable[[sqlite3.Connection, Any, str], None]
+_Apply: TypeAlias = Callable[[sqlite3.Connection, Any], None]
+
+
+class Batch(NamedTuple):
+    """What one call of `submit` writes."""
+
+    thread_id: str
+    fence: int
+    writes: tuple[Write, ...]
+
+
+def check(connection: sqlite3.Connection, batch: Batch, owner: str) -> None:
+    """Whether these writes may be made. What is true here stays so until the transaction ends: nobody else writes."""
+    for write in batch.writes:
+        if _TARGETS.get(type(write), _thread_id)(write) != batch.thread_id:
+            raise StoreError(f"a {type(write).__name__} of another thread is among the writes of {batch.thread_id}")
+    row = connection.execute("SELECT fence, owner FROM threads WHERE id = ?", (batch.thread_id,)).fetchone()
+    if row is None:
+        if batch.fence != 0 or not batch.writes or type(batch.writes[0]) is not ThreadRecord:
+            raise no_thread(batch.thread_id)
+    elif row != (batch.fence, owner):
+        raise _stale(batch.thread_id, row[1])
+
+
+_thread_id: Final = attrgetter("thread_id")
+# The thread that is written to, where it has another name.
+_TARGETS: Final[dict[type, Callable[[Write], str]]] = {
+    ThreadRecord: attrgetter("id"),
+    CopyTurns: attrgetter("target_id"),
+}
+
+
+def _stale(thread_id: str, owner: str | None) -> StoreError:
+    who = "another server" if owner is None else f"another server (process {process_of(owner)})"
+    return StoreError(
+        f"{who} has taken over thread {thread_id}, and nothing more is written to it from here: resume the thread to "
+        "go on from where it is now",
+        "stale",
+    )
 
 
 def apply(connection: sqlite3.Connection, writes: Iterable[Write], owner: str) -> None:
-    """Make the writes, in their order. Whatever is raised, the transaction has to be rolled back."""
+    """Make writes that were checked, in their order. Whatever is raised, the transaction has to be rolled back."""
     for kind, run in groupby(writes, type):
+        if kind is ThreadRecord:
+            # Whoever makes a thread may go on writing it.
+            connection.executemany(_THREAD, [(*astuple(write), owner) for write in run])
+            continue
         statement = _RECORDS.get(kind)
         if statement is not None:
             _put(connection, statement, list(run))
             continue
         act = _ACTS[kind]
         for write in run:
-            act(connection, write, owner)
+            act(connection, write)
 
 
 def no_thread(thread_id: str) -> StoreError:
@@ -56,23 +100,23 @@ def no_thread(thread_id: str) -> StoreError:
 # --- records ---------------------------------------------------------------------------------------------------------
 
 
-def _upsert(table: str, record: type[Struct], *keys: str) -> str:
+def _insert(table: str, record: type[Struct], *more: str) -> str:
+    fields = (*record.__struct_fields__, *more)
+    return f"INSERT INTO {table} ({', '.join(fields)}) VALUES ({', '.join('?' * len(fields))})"
+
+
+def _upsert(table: str, record: type[Struct], *keys: str, more: tuple[str, ...] = ()) -> str:
     """Not `INSERT OR REPLACE`: that deletes the old row, with the claim of a thread and all that refers to it."""
-    fields = record.__struct_fields__
-    values = ", ".join("?" * len(fields))
-    changes = ", ".join(f"{name} = excluded.{name}" for name in fields if name not in keys)
-    return (
-        f"INSERT INTO {table} ({', '.join(fields)}) VALUES ({values}) "
-        f"ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {changes}"
-    )
+    changes = ", ".join(f"{name} = excluded.{name}" for name in record.__struct_fields__ if name not in keys)
+    return f"{_insert(table, record, *more)} ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {changes}"
 
 
+_THREAD: Final = _upsert("threads", ThreadRecord, "id", more=("owner",))
 _RECORDS: Final[dict[type, str]] = {
-    ThreadRecord: _upsert("threads", ThreadRecord, "id"),
     TurnRecord: _upsert("turns", TurnRecord, "thread_id", "number"),
     ItemRecord: _upsert("items", ItemRecord, "thread_id", "number"),
-    HistoryRecord: _upsert("history", HistoryRecord, "thread_id", "number"),
-    EventRecord: _upsert("events", EventRecord, "thread_id", "seq"),
+    HistoryRecord: _insert("history", HistoryRecord),
+    EventRecord: _insert("events", EventRecord),
     Compaction: _upsert("compactions", Compaction, "thread_id", "turn"),
 }
 
@@ -84,6 +128,9 @@ def _put(connection: sqlite3.Connection, statement: str, run: Sequence[Any]) -> 
         else:
             connection.executemany(statement, map(astuple, run))
     except sqlite3.IntegrityError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY:
+            kind = type(run[0]).__name__
+            raise StoreError(f"a {kind} has a number that is in use already, and these are never replaced") from None
         if error.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
             raise
         lost = next(write.thread_id for write in run if not _exists(connection, write.thread_id))
@@ -97,18 +144,18 @@ def _exists(connection: sqlite3.Connection, thread_id: str) -> bool:
 # --- acts ------------------------------------------------------------------------------------------------------------
 
 
-def _drop_item(connection: sqlite3.Connection, write: DropItem, owner: str) -> None:
+def _drop_item(connection: sqlite3.Connection, write: DropItem) -> None:
     connection.execute("DELETE FROM items WHERE thread_id = ? AND number = ?", (write.thread_id, write.number))
 
 
-def _cut_turns(connection: sqlite3.Connection, write: CutTurns, owner: str) -> None:
+def _cut_turns(connection: sqlite3.Connection, write: CutTurns) -> None:
     place = (write.thread_id, write.turn)
     connection.execute("DELETE FROM turns WHERE thread_id = ? AND number >= ?", place)
     for table in ("items", "history", "compactions"):
         connection.execute(f"DELETE FROM {table} WHERE thread_id = ? AND turn >= ?", place)
 
 
-def _copy_turns(connection: sqlite3.Connection, write: CopyTurns, owner: str) -> None:
+def _copy_turns(connection: sqlite3.Connection, write: CopyTurns) -> None:
     for thread_id in (write.source_id, write.target_id):
         if not _exists(connection, thread_id):
             raise no_thread(thread_id)
@@ -137,7 +184,7 @@ _COPIES: Final = (
 )
 
 
-def _prune_events(connection: sqlite3.Connection, write: PruneEvents, owner: str) -> None:
+def _prune_events(connection: sqlite3.Connection, write: PruneEvents) -> None:
     place = {"thread": write.thread_id, "seq": write.seq}
     connection.execute(
         "UPDATE threads SET pruned_seq = max(pruned_seq, coalesce("
@@ -147,12 +194,12 @@ def _prune_events(connection: sqlite3.Connection, write: PruneEvents, owner: str
     connection.execute("DELETE FROM events WHERE thread_id = :thread AND seq <= :seq", place)
 
 
-def _delete_thread(connection: sqlite3.Connection, write: DeleteThread, owner: str) -> None:
+def _delete_thread(connection: sqlite3.Connection, write: DeleteThread) -> None:
     connection.execute("DELETE FROM threads WHERE id = ?", (write.thread_id,))
 
 
-def _release(connection: sqlite3.Connection, write: Release, owner: str) -> None:
-    connection.execute("UPDATE threads SET held = 0 WHERE id = ? AND owner = ?", (write.thread_id, owner))
+def _release(connection: sqlite3.Connection, write: Release) -> None:
+    connection.execute("UPDATE threads SET held = 0 WHERE id = ?", (write.thread_id,))
 
 
 _ACTS: Final[dict[type, _Apply]] = {
@@ -168,21 +215,21 @@ _ACTS: Final[dict[type, _Apply]] = {
 # --- claims ----------------------------------------------------------------------------------------------------------
 
 
-def claim(connection: sqlite3.Connection, thread_id: str, fence: int, owner: str, living: Living) -> Loaded | None:
+def claim(connection: sqlite3.Connection, thread_id: str, known_fence: int, owner: str, holding: Living) -> Claim:
     """`Store.claim`, in the transaction that makes it exclusive."""
     row = connection.execute("SELECT owner, held, fence FROM threads WHERE id = ?", (thread_id,)).fetchone()
     if row is None:
         raise no_thread(thread_id)
-    last_owner, held, found = row
+    last_owner, held, fence = row
     ours = last_owner == owner
     if held and not ours:
-        pid = living(last_owner)
+        pid = holding(last_owner)
         if pid is not None:
             raise StoreError(
                 f"another server (process {pid}) is working on thread {thread_id}: end that one, or use it instead",
                 "claimed",
             )
-    connection.execute("UPDATE threads SET owner = ?, held = 1, fence = fence + 1 WHERE id = ?", (owner, thread_id))
+    connection.execute("UPDATE threads SET owner = ?, held = 1, fence = ? WHERE id = ?", (owner, fence + 1, thread_id))
     if not (held and ours):
         connection.execute(
             "UPDATE turns INDEXED BY turns_in_progress SET status = 'interrupted' "
@@ -190,6 +237,4 @@ def claim(connection: sqlite3.Connection, thread_id: str, fence: int, owner: str
             (thread_id,),
         )
     # An equal fence is not enough: who read it while another store held the thread has not seen what that one wrote.
-    if found == fence and (ours or last_owner is None):
-        return None
-    return load(connection, thread_id)
+    return Claim(fence + 1, None if fence == known_fence and ours else load(connection, thread_id))

@@ -14,11 +14,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
-from treadle.store import schema
-from treadle.store.failures import failure
 from treadle.store.model import Done
-from treadle.store.shell import Work, announce, closed
-from treadle.store.transaction import Transactions
+from treadle.store.owners import BEAT_S
+from treadle.store.sqlite import schema
+from treadle.store.sqlite.failures import failure
+from treadle.store.sqlite.sql_store import Work, announce, closed
+from treadle.store.sqlite.transaction import Transactions
 
 T = TypeVar("T")
 _WriteJob: TypeAlias = tuple[Work, Done]
@@ -63,11 +64,13 @@ class _Jobs(Generic[T]):
                 self._changed.wait()
             return self._jobs.popleft()
 
-    def take_all(self) -> list[T]:
-        """All that there is, at least one; none at the end."""
+    def take_all(self, timeout_s: float) -> list[T] | None:
+        """All that there is; nothing when nothing has come for so long, None at the end."""
         with self._changed:
-            while not self._jobs and not self._ended:
-                self._changed.wait()
+            if not self._jobs and not self._ended:
+                self._changed.wait(timeout_s)
+            if not self._jobs and self._ended:
+                return None
             jobs = list(self._jobs)
             self._jobs.clear()
             return jobs
@@ -77,6 +80,9 @@ class Database(Protocol):
     """What the writing thread writes to; it alone calls these."""
 
     def open(self) -> Transactions: ...
+
+    def beat(self) -> None:
+        """Called every `BEAT_S` at least, unless the disk hangs: it says that the store still answers."""
 
     def close(self) -> None: ...
 
@@ -125,7 +131,10 @@ class WriterThread:
             _tell(self._loop, self._ended.set)
 
     def _serve(self, transactions: Transactions) -> None:
-        while jobs := self._jobs.take_all():
+        while (jobs := self._jobs.take_all(BEAT_S)) is not None:
+            self._database.beat()
+            if not jobs:
+                continue
             errors = transactions.run([work for work, _ in jobs])
             outcomes = [(done, error) for (_, done), error in zip(jobs, errors, strict=True)]
             _tell(self._loop, announce, self._loop, outcomes)

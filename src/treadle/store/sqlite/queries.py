@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import msgspec
 
-from treadle.store.failures import Unreadable
 from treadle.store.model import (
     Counters,
     EventPage,
@@ -28,6 +27,7 @@ from treadle.store.model import (
     TurnRecord,
 )
 from treadle.store.owners import Living
+from treadle.store.sqlite.failures import Unreadable
 
 _LAST: Final = 2**63 - 1
 _THREAD: Final = ", ".join(ThreadRecord.__struct_fields__)
@@ -122,6 +122,15 @@ def items(
         place,
     )
     return [_item(row) for row in rows]
+
+
+def item(connection: sqlite3.Connection, thread_id: str, item_id: str) -> ItemRecord | None:
+    # Left to itself, SQLite walks through all the items, because they are in the right order.
+    row = connection.execute(
+        f"SELECT {_ITEM} FROM items INDEXED BY items_by_id WHERE thread_id = ? AND id = ? ORDER BY number LIMIT 1",
+        (thread_id, item_id),
+    ).fetchone()
+    return None if row is None else _item(row)
 
 
 def events(connection: sqlite3.Connection, thread_id: str, after_seq: int, limit: int) -> EventPage:

@@ -1,0 +1,1 @@
+"""The checks of `treadle.testing.check_store`, by theme."""
