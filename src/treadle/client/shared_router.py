@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from treadle.client.router import Router
 
-# All but `peek`, `changes` and `readers`: each of these looks into one dict or set, once.
+# Not `peek`, `changes` and `readers`, which look into one dict or set, once, nor `notification`, which into none.
 GUARDED: Final = (
     "abandon",
     "begin_turn",
