@@ -650,10 +650,9 @@ async def test_who_closes_a_client_that_is_being_closed_waits(face: Face) -> Non
     await asyncio.wait_for(asyncio.gather(first, second), WAIT_S)
 
 
-async def test_a_handler_that_closes_a_client_that_is_being_closed_is_not_waited_for(face: Face, road: Road) -> None:
-    """Whoever closes the client waits for the handler."""
-    if not face.is_async:
-        pytest.skip("threads of handlers are not waited for")
+async def test_a_task_of_a_handler_may_close_a_client_that_is_being_closed() -> None:
+    """Whoever closes the client waits for the task. The threads of handlers are not waited for."""
+    face, road = Face("async"), Road()
     closed = asyncio.Event()
 
     async def handler(_: Any) -> None:
