@@ -46,12 +46,13 @@ def test_what_to_type_next(error: str, stderr: str, expected: str) -> None:
 
 @pytest.mark.parametrize(("limit", "expected"), [("idle", "--idle-timeout"), ("total", "--timeout")])
 def test_a_limit_that_was_too_short(limit: Literal["idle", "total"], expected: str) -> None:
-    completed, ending = failed("whatever it says", resume=TOKEN), Ending(exit_code=None, stopped="too long", limit=limit)
-    assert expected in advice(completed, ending, "Error: Not logged in")
+    ending = Ending(exit_code=None, stopped="too long", limit=limit)
+    assert expected in advice(failed("too long", resume=TOKEN), ending, "Error: Not logged in")
 
 
 def test_an_engine_that_speaks_of_time_was_not_stopped_for_it() -> None:
-    assert advice(failed("the build did not end within 5 s"), Ending(exit_code=1), "").startswith("to try it out offline")
+    said = failed("the build did not end within 5 s")
+    assert advice(said, Ending(exit_code=1), "").startswith("to try it out offline")
 
 
 def test_an_engine_of_others_has_no_login_that_we_know() -> None:

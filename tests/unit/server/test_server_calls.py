@@ -78,9 +78,16 @@ async def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     return made
 
 
-async def until(gate: Gate, inside: int) -> None:
+async def full(gate: Gate, inside: int) -> None:
     async with asyncio.timeout(WAIT_S):
-        while gate.inside != inside:
+        while gate.inside < inside:
+            await asyncio.sleep(0)
+
+
+async def empty(gate: Gate) -> None:
+    gate.open.set()
+    async with asyncio.timeout(WAIT_S):
+        while gate.inside:
             await asyncio.sleep(0)
 
 
@@ -94,11 +101,10 @@ async def test_one_more_than_the_limit_is_refused_at_once(server: AppServer, gat
     client.initialized = True
     for number in range(LIMIT + 1):
         client.receive(number, "model/list", Raw(b"{}"))
-    await until(gate, LIMIT)
+    await full(gate, LIMIT)
     assert client.answers.keys() == {LIMIT}
     check_refusal(client.answers[LIMIT])
-    gate.open.set()
-    await until(gate, 0)
+    await empty(gate)
     client.receive(9, "model/list", Raw(b"{}"))
     async with asyncio.timeout(WAIT_S):
         while 9 not in client.answers:
@@ -112,17 +118,16 @@ async def test_the_limit_is_of_each_client(server: AppServer, gate: Gate) -> Non
         client.initialized = True
         for number in range(LIMIT):
             client.receive(number, "model/list", Raw(b"{}"))
-    await until(gate, 2 * LIMIT)
+    await full(gate, 2 * LIMIT)
     assert (first.answers, second.answers) == ({}, {})
-    gate.open.set()
-    await until(gate, 0)
+    await empty(gate)
 
 
 async def test_the_limit_holds_in_process(server: AppServer, gate: Gate) -> None:
     client = LocalClient(server, lambda _: None, lambda _: None)
     client.initialized = True
     asking = [asyncio.create_task(client.request("model/list", ModelListParams())) for _ in range(LIMIT)]
-    await until(gate, LIMIT)
+    await full(gate, LIMIT)
     with pytest.raises(RpcError) as refused:
         await client.request("model/list", ModelListParams())
     check_refusal(refused.value)
