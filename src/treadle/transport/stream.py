@@ -284,5 +284,5 @@ class StreamChannel(Channel, asyncio.Protocol):
         for transport in (self._writer, self._reader):
             if transport is not None and not transport.is_closing():
                 transport.close()
-        self.broken = self._framer.broken
+        self.broken: bool = self._framer.broken
         self._end(reason)
