@@ -6,13 +6,11 @@ python scripts/make_compat.py --check    # say whether they are up to date
 
 from __future__ import annotations
 
-import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Final
 
-from make_sync import RULES  # type: ignore[import-not-found]  # it lies beside this script
+from make_sync import ALL, API, changed, formatted  # type: ignore[import-not-found]  # it lies beside this script
 
 import treadle
 
@@ -58,40 +56,27 @@ def main() -> int:
 
 def render() -> dict[Path, str]:
     first = SOURCE.read_text()
-    later = _changed(first, LATER_RULES)
+    later: str = changed(first, LATER_RULES, f"{FIRST}/async_api.py")
     return {
-        COMPAT / FIRST / "api.py": _formatted(_blocking(first, FIRST), COMPAT / FIRST / "api.py"),
-        COMPAT / LATER / "async_api.py": _formatted(later, COMPAT / LATER / "async_api.py"),
-        COMPAT / LATER / "api.py": _formatted(_blocking(later, LATER), COMPAT / LATER / "api.py"),
+        COMPAT / FIRST / "api.py": formatted(_blocking(first, FIRST), COMPAT / FIRST / "api.py"),
+        COMPAT / LATER / "async_api.py": formatted(later, COMPAT / LATER / "async_api.py"),
+        COMPAT / LATER / "api.py": formatted(_blocking(later, LATER), COMPAT / LATER / "api.py"),
     }
 
 
 def _blocking(text: str, name: str) -> str:
     """The blocking face, with the names of the other one beside it, as one module had them."""
-    text = _changed(text, RULES[1:])
     head = (
         f'"""`Codex`, `Thread`, `TurnHandle` with the parameters of `{name}`, and the same for asyncio.\n\n'
         f'Made from {FIRST}/async_api.py by scripts/make_compat.py.\n"""\n'
     )
-    text = re.sub(r'(?s)\A""".*?"""\n', head, text)
+    rules = ((r'(?s)\A""".*?"""\n', head), *API, *ALL)
+    text = changed(text, rules, f"{name}/async_api.py")
     others = ", ".join(f"{one} as {one}" for one in ASYNC_NAMES.split(", "))
     below = "from treadle.compat.older"
     if name == LATER:  # tests took it from there
         text = text.replace(below, f"{SETTINGS}\n{below}", 1)
     return text.replace(below, f"from treadle.compat.{name}.async_api import {others}\n{below}", 1)
-
-
-def _changed(text: str, rules: tuple[tuple[str, str], ...]) -> str:
-    for pattern, replacement in rules:
-        text = re.sub(pattern, replacement, text)
-    return text
-
-
-def _formatted(text: str, target: Path) -> str:
-    for arguments in (("check", "--fix", "--select", "I", "-q"), ("format", "-q")):
-        command = [sys.executable, "-m", "ruff", *arguments, "--stdin-filename", str(target), "-"]
-        text = subprocess.run(command, input=text, text=True, capture_output=True, check=True).stdout
-    return text
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""Write `treadle/client/api.py` from `async_api.py`: the same SDK without `await`.
+"""Write the blocking SDK, `api.py` and `client.py` in `treadle/client`, from the one for asyncio: without `await`.
 
-python scripts/make_sync.py            # write it
-python scripts/make_sync.py --check    # say whether it is up to date
+python scripts/make_sync.py            # write them
+python scripts/make_sync.py --check    # say whether they are up to date
+
+A rule that matches nothing is an error: what it was for has gone, or has a form that it does not know.
 """
 
 from __future__ import annotations
@@ -10,59 +12,101 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 import treadle
 
 FOLDER: Final = Path(treadle.__file__).parent / "client"
-SOURCE: Final = FOLDER / "async_api.py"
-TARGET: Final = FOLDER / "api.py"
 
-# In this order: longer before shorter.
-RULES: Final = (
-    (
-        r"(?s)\A\"\"\".*?\"\"\"\n",
-        '"""`Codex`, `Thread`, `TurnHandle`: the SDK for blocking code.\n\n'
-        'Made from async_api.py by scripts/make_sync.py: edit those.\n"""\n',
-    ),
+Rules: TypeAlias = tuple[tuple[str, str], ...]
+
+# Of every file, after its own.
+ALL: Final[Rules] = (
+    (r"\basync_(?=calls|client|retry|shell)", ""),
+    (r"\bAsync(?=[A-Z])", ""),
+    (r"\basync (?=def|for|with)", ""),
+    (r"\bawait ", ""),
+)
+# Of `async_api` here and in `treadle.compat`. In this order: longer before shorter.
+API: Final[Rules] = (
     (r" *await self(\._codex)?\._ensure_initialized\(\)\n", ""),
-    (r"import asyncio\n", ""),
-    (r"asyncio\.CancelledError", "KeyboardInterrupt"),
-    (r"\bcancelled\b", "stopped by Ctrl-C"),
     (r"AsyncThread\(self, ", "Thread(self._client, "),
-    (r"\ban Async(?=[A-Z])", "a "),
     (r"AsyncTurnHandle\(self\._codex, ", "TurnHandle(self._client, "),
-    (r"LoginHandle\(self, ", "LoginHandle(self._client, "),
     (r"self\._codex\._client", "self._client"),
     (r"_codex: AsyncCodex", "_client: AppServerClient"),
     (r"\bAsyncGenerator\[(\w+(?:\[\w+\])?), None\]", r"Generator[\1, None, None]"),
     (r"\bAsyncGenerator\b", "Generator"),
     (r"\baclosing\b", "closing"),
-    (r"`async with AsyncCodex\(\)", "`with Codex()"),
-    (r"\basync_client\b", "client"),
-    (r"\bAsync(?=[A-Z])", ""),
-    (r"\basync (?=def|for|with)", ""),
-    (r"\bawait ", ""),
-    (r"for event in (.+):\n +yield event\n", r"yield from \1\n"),
+)
+
+
+class Job(NamedTuple):
+    source: str
+    target: str
+    about: str
+    """What the docstring of the target begins with."""
+    rules: Rules
+
+
+JOBS: Final = (
+    Job(
+        "async_api.py",
+        "api.py",
+        "`Codex`, `Thread`, `TurnHandle`: the SDK for blocking code.",
+        (
+            *API,
+            (r"import asyncio\n", ""),
+            (r"asyncio\.CancelledError", "KeyboardInterrupt"),
+            (r"\bcancelled\b", "stopped by Ctrl-C"),
+            (r"LoginHandle\(self, ", "LoginHandle(self._client, "),
+            (r"`async with AsyncCodex\(\)", "`with Codex()"),
+            *ALL,
+            (r"for event in (.+):\n +yield event\n", r"yield from \1\n"),
+        ),
+    ),
+    Job(
+        "async_client.py",
+        "client.py",
+        "`AppServerClient`: the blocking client, one method for each RPC. Any number of threads may use one at a time.",
+        (
+            (r"when the caller is cancelled", "Ctrl-C"),
+            (r"__a(enter|exit)__", r"__\1__"),
+            (r"\basync_connection\b", "connection"),
+            *ALL,
+        ),
+    ),
 )
 
 
 def main() -> int:
-    text = render()
+    texts = {FOLDER / job.target: render(job) for job in JOBS}
     if "--check" in sys.argv:
-        fresh = TARGET.exists() and TARGET.read_text() == text
-        print("up to date" if fresh else f"out of date: {TARGET.name}")
-        return 0 if fresh else 1
-    TARGET.write_text(text)
+        stale = [path.name for path, text in texts.items() if not path.exists() or path.read_text() != text]
+        print("up to date" if not stale else f"out of date: {', '.join(stale)}")
+        return 1 if stale else 0
+    for path, text in texts.items():
+        path.write_text(text)
     return 0
 
 
-def render() -> str:
-    text = SOURCE.read_text()
-    for pattern, replacement in RULES:
-        text = re.sub(pattern, replacement, text)
+def render(job: Job) -> str:
+    docstring = f'"""{job.about}\n\nMade from {job.source} by scripts/make_sync.py: edit those.\n"""\n'
+    rules = ((r"(?s)\A\"\"\".*?\"\"\"\n", docstring), *job.rules)
+    return formatted(changed((FOLDER / job.source).read_text(), rules, job.source), FOLDER / job.target)
+
+
+def changed(text: str, rules: Rules, source: str) -> str:
+    """The text after all the rules. Each has to match."""
+    for pattern, replacement in rules:
+        text, count = re.subn(pattern, replacement, text)
+        if not count:
+            sys.exit(f"{source}: nothing matches the rule {pattern!r}. Take it out, or make it match again")
+    return text
+
+
+def formatted(text: str, target: Path) -> str:
     for arguments in (("check", "--fix", "--select", "I", "-q"), ("format", "-q")):
-        command = [sys.executable, "-m", "ruff", *arguments, "--stdin-filename", str(TARGET), "-"]
+        command = [sys.executable, "-m", "ruff", *arguments, "--stdin-filename", str(target), "-"]
         text = subprocess.run(command, input=text, text=True, capture_output=True, check=True).stdout
     return text
 

@@ -8,7 +8,8 @@
     ├── MalformedMessage   a frame that is no JSON-RPC message
     ├── RpcError           the other side answered a request with an error (`code`, `message`, `data`)
     ├── ExecError          the execution layer refused or failed (`code`, `message`)
-    │   └── ExecTimeout    a command, or an answer, took too long; also a `TimeoutError` (`output`)
+    │   ├── ExecTimeout    a command, or an answer, took too long; also a `TimeoutError` (`output`)
+    │   └── SandboxRefused    a command cannot be confined as it was asked for, so it was not run
     ├── ModelError         a model gave no response, or not to its end (`treadle.llm`)
     ├── ToolInputError     a model called a tool wrongly (`treadle.tools`)
     ├── PatchError         a patch that a model wrote cannot be applied (`treadle.tools.patch`)
@@ -104,6 +105,10 @@ class ExecError(TreadleError):
         self.code = code
         self.message = message
         self.errno: int | None = errno
+
+
+class SandboxRefused(ExecError):
+    """Something cannot be confined as it was asked for, so nothing was run."""
 
 
 class ExecTimeout(ExecError, TimeoutError):

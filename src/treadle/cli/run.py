@@ -146,7 +146,7 @@ class _Program:
         if completed.ok:
             self._answer(completed)
         else:
-            self._failure(completed, run.stderr)
+            self._failure(completed, run)
         self._end(runner, completed)
         return 0 if completed.ok else FAILED
 
@@ -171,17 +171,17 @@ class _Program:
                 say("")  # the lines of what was done are just above
         write(sys.stdout, answer if answer.endswith("\n") else f"{answer}\n")
 
-    def _failure(self, completed: CompletedEvent, stderr: str) -> None:
+    def _failure(self, completed: CompletedEvent, run: Run) -> None:
         engine = completed.engine
         say(self._paint.red(f"✗ {engine} failed: {why(completed, self._secrets)}"))
         if completed.answer:
             say(visible(completed.answer))
-        lines = complaints(stderr, self._secrets)
+        lines = complaints(run.stderr, self._secrets)
         if lines:
             say(self._paint.dim(f"  the last of what {engine} wrote to its standard error:"))
             for line in lines:
                 say(f"{self._paint.dim('  |')} {line}")
-        say(f"  {advice(completed, stderr)}")
+        say(f"  {advice(completed, run.ending, run.stderr)}")
 
     def _end(self, runner: Runner, completed: CompletedEvent) -> None:
         """How long it took and what it used, and on a line of its own how to go on."""

@@ -12,6 +12,7 @@ from typing import Final
 
 from treadle.cli.visible import visible
 from treadle.client.secrets import redact
+from treadle.runners.engine import Ending
 from treadle.runners.events import CompletedEvent
 from treadle.runners.logins import HOW_TO_LOG_IN
 
@@ -42,12 +43,13 @@ def complaints(stderr: str, secrets: Iterable[str]) -> list[str]:
     return [line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 1]}…" for line in lines[-TAIL_LINES:]]
 
 
-def advice(completed: CompletedEvent, stderr: str) -> str:
-    """What to type next."""
+def advice(completed: CompletedEvent, ending: Ending | None, stderr: str) -> str:
+    """What to type next. What engines themselves say has no code, so their words are looked at."""
     engine, error = completed.engine, completed.error or ""
-    if "gave no sign of life" in error:
+    limit = None if ending is None else ending.limit
+    if limit == "idle":
         return "to wait longer: --idle-timeout SECONDS"
-    if "did not end within" in error:
+    if limit == "total":
         return "to give it more time: --timeout SECONDS"
     said = f"{error}\n{stderr}"
     if completed.resume is not None and _NO_SESSION.search(said):

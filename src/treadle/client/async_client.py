@@ -1,25 +1,22 @@
 """`AsyncAppServerClient`: the client for asyncio, one awaitable method for each RPC.
 
-It owns the futures of those who wait and the tasks in which handlers run. Everything happens on the event loop on which
-it was started; there are no threads except for handlers that are plain functions.
+It knows what is asked and answered; how a loop waits, opens, closes and runs handlers is in `async_shell`. The blocking
+client, `client.py`, is made from this file by scripts/make_sync.py. It is used by many threads, so nothing here may
+rely on nobody else running between two lines; a call of the router is one step.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
-
-from msgspec import Raw
 
 from treadle.arguments import function
 from treadle.arguments import limit as seconds_or_none
 from treadle.client import notification as notifications
-from treadle.client.apart import on_thread
 from treadle.client.async_calls import AsyncCalls
+from treadle.client.async_shell import AsyncAnswer, AsyncShell, AsyncWaiter, answer_within, new_answer
 from treadle.client.checks import check_config
-from treadle.client.client import ENDING_S, MAX_HANDLERS
 from treadle.client.config import CodexConfig
 from treadle.client.errors import CodexError, JsonRpcError, RequestTimeout, TransportClosedError
 from treadle.client.exchange import (
@@ -36,12 +33,9 @@ from treadle.client.handlers import Handlers, RawHandler
 from treadle.client.metadata import InitializeResponse, introduction
 from treadle.client.notification import Notification
 from treadle.client.retry import async_retry_on_overload
-from treadle.client.router import Asked, News, Router, Stream
-from treadle.rpc import RequestId
-from treadle.transport.owner import LoopOwner, needs_loop
+from treadle.client.router import Asked, Ending, News, Stream
 
 if TYPE_CHECKING:
-    from treadle.client.asks import Work
     from treadle.client.async_connection import AsyncConnection
     from treadle.protocol.app.accounts import AccountLoginCompletedNotification, LoginAccountResponse
     from treadle.protocol.app.base import JsonObject
@@ -54,10 +48,11 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-INTERRUPT_S: Final = 10.0
+ENDING_S: Final = 10.0
+"""A turn that was told to end gets this long before another one is tried on its thread."""
 
 
-class AsyncAppServerClient(AsyncCalls):
+class AsyncAppServerClient(AsyncShell, AsyncCalls):
     """A client of one server. `start` connects, `initialize` shakes hands, `close` ends it; then `start` works again.
 
     Args:
@@ -70,15 +65,7 @@ class AsyncAppServerClient(AsyncCalls):
         check_config(config)
         if approval_handler is not None:
             function("approval_handler", approval_handler, "a method and its params")
-        self.config: CodexConfig = config or CodexConfig()
-        self.handlers: Handlers = Handlers(approval_handler)
-        self._router = self._new_router()
-        self._connection: AsyncConnection | None = None
-        self._news: asyncio.Event | None = None
-        self._opening: asyncio.Lock | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._handling: dict[asyncio.Task[None], RequestId] = {}
-        self._owner: LoopOwner | None = None
+        super().__init__(config or CodexConfig(), Handlers(approval_handler))
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -93,73 +80,11 @@ class AsyncAppServerClient(AsyncCalls):
     def __reduce__(self) -> str | tuple[Any, ...]:
         raise TypeError("a client cannot be pickled: pickle its CodexConfig and make a new one from that")
 
-    # --- life ---
-
-    async def start(self) -> None:
-        """Connect to the server, starting it when the config says so. Does nothing when that was done."""
-        from treadle.client.async_connection import open_connection
-
-        self._check_loop()
-        if self._opening is None:
-            self._opening = asyncio.Lock()
-            self._owner = LoopOwner("this client")
-        async with self._opening:
-            if self._connection is None:
-                self._router = self._new_router()
-                self._news = None  # it belongs to the loop that it was used on, as the lock does
-                self._connection = await open_connection(self.config, self)
-
-    def _new_router(self) -> Router:
-        """For one conversation."""
-        return Router()
-
     async def initialize(self) -> InitializeResponse:
         """Shake hands."""
         answer = await self.request("initialize", introduction(self.config), response_model=InitializeResponse)
         self.notify("initialized")
         return answer
-
-    async def close(self) -> None:
-        """End the connection, and the server with all that it started if it is our own. May be called again."""
-        owner = self._owner
-        if owner is None:  # it was never started, or is closed
-            self.connection_ended(TransportClosedError("the client was closed"))
-            return
-        self._check_closable()
-        connection, self._connection = self._connection, None
-        self._opening = self._owner = None
-        if owner.forked:  # then all of it belongs to somebody else, who may be using it
-            return
-        if owner.gone:
-            self._tasks.clear()
-            self._handling.clear()
-            if connection is not None:
-                await connection.abandon()
-            return
-        self.connection_ended(TransportClosedError("the client was closed"))
-        tasks = self._tasks - {asyncio.current_task()}  # a handler may close the client that it works for
-        for task in tasks:
-            task.cancel()
-        if connection is not None:
-            await connection.close()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _check_closable(self) -> None:
-        """It can also be closed where it cannot be used any more: in a fork, and when its loop has ended."""
-        if self._owner is not None and not self._owner.gone and not self._owner.forked:
-            self._check_loop()
-
-    def _check_loop(self) -> None:
-        """Raises `CodexError` where the client cannot be used: on another event loop, on none, or in a fork."""
-        problem = self._owner.problem() if self._owner is not None else needs_loop("an asyncio client")
-        if problem is not None:
-            raise CodexError(problem)
-
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
     # --- asking ---
 
@@ -171,45 +96,50 @@ class AsyncAppServerClient(AsyncCalls):
         timeout = seconds_or_none(timeout)
         params = wire_params(params)
         limit = limit_of_request(method, timeout, self.config.request_timeout)
-        number, answer = self._send_request(method, params)
+        answer = new_answer()
+        number = self._send_request(method, params, answer)
         try:
-            async with asyncio.timeout(limit):
-                return read_result(method, await asyncio.shield(answer), response_model)
-        except TimeoutError:
+            return read_result(method, await answer_within(answer, limit), response_model)
+        except BaseException as error:  # also when the caller is cancelled
             self._give_up(number, answer, thread_of_start(method, params))
-            raise unanswered(method, limit or 0.0) from None
-        except asyncio.CancelledError:
-            self._give_up(number, answer, thread_of_start(method, params))
+            if isinstance(error, TimeoutError):
+                raise unanswered(method, limit or 0.0) from None
             raise
 
-    def _give_up(self, number: int, answer: asyncio.Future[Raw], thread_id: str | None) -> None:
+    def _give_up(self, number: int, answer: AsyncAnswer, thread_id: str | None) -> None:
         """Nobody waits any more. A turn that is started for somebody who has gone is to be ended."""
         if thread_id is None:
             self._router.forget(number)
-            answer.cancel()
-            return
-        self._router.abandon(thread_id, None)
-        answer.add_done_callback(lambda done: self._interrupt_abandoned(thread_id, done))
+        elif not answer.done() or answer.exception() is None:
+            self._router.abandon(thread_id, None)
+            answer.add_done_callback(lambda done: self._interrupt_abandoned(thread_id, done))
 
-    def _send_request(self, method: str, params: Any) -> tuple[int, asyncio.Future[Raw]]:
-        self._check_loop()
+    def _send_request(self, method: str, params: Any, answer: AsyncAnswer | None = None) -> int:
+        self._check_usable()
         connection = self._connected()
-        answer: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
         number, frame = self._router.request(method, params, answer)
-        connection.send(frame)
-        return number, answer
+        try:
+            connection.send(frame)
+        except BaseException:
+            self._router.forget(number)
+            if self._router.failure is not None:  # which says why it cannot be sent
+                raise self._router.failure.fresh() from None
+            raise
+        return number
 
     def _connected(self) -> AsyncConnection:
-        if self._connection is None:
-            if self._router.failure is not None:
-                raise self._router.failure.fresh()
-            raise TransportClosedError("the client is not connected: call start() first")
-        return self._connection
+        connection = self._connection
+        if connection is not None:
+            return connection
+        if self._router.failure is not None:
+            raise self._router.failure.fresh()
+        raise TransportClosedError("the client is not connected: call start() first")
 
     def notify(self, method: str, params: Any = None) -> None:
         """Tell the server something that has no answer."""
-        self._check_loop()
-        self._connected().send(self._router.notification(method, wire_params(params)))
+        self._check_usable()
+        frame = self._router.notification(method, wire_params(params))
+        self._connected().send(frame)
 
     async def request_with_retry_on_overload(
         self,
@@ -240,18 +170,21 @@ class AsyncAppServerClient(AsyncCalls):
         timeout: float | None = None,
     ) -> TurnStartResponse:
         """Start a turn. Raises `TurnConflict` when the thread has one that was started here."""
-        self._check_loop()
+        self._check_usable()
         sent = with_members(params, threadId=thread_id, input=input_items(input))
         await self._wait_for_ending(thread_id)
         self._router.begin_turn(thread_id, joins=sent.get("toolOutput") is not None)
+        started: TurnStartResponse | None = None
         try:
-            started: TurnStartResponse = await self._call("turn/start", sent, timeout)
+            started = await self._call("turn/start", sent, timeout)
+            self._router.turn_started(thread_id, started.turn.id)
+            return started
         except BaseException:
-            if self._router.ending(thread_id) is None:  # else the answer may still come
-                self._router.turn_refused(thread_id)
+            if started is not None:
+                self.abandon_turn(thread_id, started.turn.id)
+            else:
+                self._router.start_failed(thread_id)
             raise
-        self._router.turn_started(thread_id, started.turn.id)
-        return started
 
     async def next_turn_notification(
         self, thread_id: str, turn_id: str, *, timeout: float | None = None
@@ -260,88 +193,64 @@ class AsyncAppServerClient(AsyncCalls):
         stream = self._router.peek(turn_id)
         found = stream.take() if stream is not None and stream.events else None
         if stream is None or found is None:
+            self._check_usable()
             stream = self._router.stream(turn_id)
-            found = await self._wait_for_event(stream, timeout)
+            found = await self._next_event(stream, timeout)
         if found.method == "turn/completed":
             self._router.seen(stream)
         return found
 
-    async def _wait_for_event(self, stream: Stream, timeout: float | None) -> Notification:
-        self._check_loop()
-        if stream.waiter is None:
-            stream.waiter = asyncio.Event()
-        waiter: asyncio.Event = stream.waiter
-        deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
-        while True:
-            waiter.clear()
-            found = stream.take()
-            if found is not None:
-                return found
-            if deadline is None:
-                await waiter.wait()
-                continue
-            try:
-                async with asyncio.timeout_at(deadline):
-                    await waiter.wait()
-            except TimeoutError:
-                raise RequestTimeout(f"nothing was heard of {stream.key} within {timeout:g} s") from None
+    async def _next_event(self, stream: Stream, timeout: float | None) -> Notification:
+        waiter = self._router.waiter(stream, AsyncWaiter)
+        try:
+            return await waiter.take(stream.take, timeout)
+        except TimeoutError:
+            raise RequestTimeout(f"nothing was heard of {stream.key} within {timeout:g} s") from None
 
     def open_turn(self, turn_id: str) -> Stream:
         """Say that somebody reads a turn: it has one reader, and `next_notification` is refused meanwhile."""
-        if self._owner is not None:
-            self._check_loop()
+        self._check_owner()
         return self._router.open(turn_id)
 
     def close_turn(self, stream: Stream) -> None:
         """The reader of a turn has gone."""
-        self._router.close(stream)
+        if not self._forked:
+            self._router.close(stream)
 
     def abandon_turn(self, thread_id: str, turn_id: str) -> None:
         """Have a turn ended on the server without waiting for it. The next one on its thread waits for its end."""
-        if self._connection is not None and self._router.abandon(thread_id, turn_id):
-            self._spawn(self._interrupt(thread_id, turn_id), f"interrupting {turn_id}")
-
-    async def _interrupt(self, thread_id: str, turn_id: str) -> None:
+        if self._forked or self._connection is None or not self._router.abandon(thread_id, turn_id):
+            return
         try:
-            await self.turn_interrupt(thread_id, turn_id, timeout=INTERRUPT_S)
+            self._send_request("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
         except CodexError as error:
             logger.debug("turn %s could not be interrupted: %s", turn_id, error)
 
-    def _interrupt_abandoned(self, thread_id: str, answer: asyncio.Future[Raw]) -> None:
+    def _interrupt_abandoned(self, thread_id: str, answer: AsyncAnswer) -> None:
         """A turn was started, or was not, for somebody who has gone."""
-        failed = answer.cancelled() or answer.exception() is not None
-        turn_id = None if failed else started_turn(answer.result())
-        if turn_id is None:
-            over = self._router.turn_refused(thread_id)
-            if over is not None and over.waiter is not None:
-                over.waiter.set()
-            return
-        self._router.turn_started(thread_id, turn_id)
-        self.abandon_turn(thread_id, turn_id)
+        turn_id = started_turn(answer.result() if answer.exception() is None else None)
+        if turn_id is not None:
+            self._router.turn_started(thread_id, turn_id)
+            self.abandon_turn(thread_id, turn_id)
+        elif (over := self._router.turn_refused(thread_id)) is not None:
+            _wake([over])
 
     async def _wait_for_ending(self, thread_id: str) -> None:
         """For a turn that somebody has given up: the next one would join it."""
         ending = self._router.ending(thread_id)
         if ending is None:
             return
-        ending.waiter = ending.waiter or asyncio.Event()
+        waiter = self._router.waiter(ending, AsyncWaiter)
         try:
-            async with asyncio.timeout(ENDING_S):
-                await ending.waiter.wait()
+            await waiter.take(lambda: ending.over or None, ENDING_S)
         except TimeoutError:
             return  # then the server decides
 
     async def next_notification(self, *, timeout: float | None = None) -> Notification:
         """The next notification of any kind; waits for it. Not while the stream of a turn is being read."""
-        self._check_loop()
-        if self._news is None:
-            self._news = asyncio.Event()
+        self._check_usable()
         try:
-            async with asyncio.timeout(timeout):
-                while (found := self._router.next_backlog()) is None:
-                    self._news.clear()
-                    await self._news.wait()
-                return found
+            return await self._news.take(self._router.next_backlog, timeout)
         except TimeoutError:
             raise RequestTimeout(f"the server has told nothing within {timeout:g} s") from None
 
@@ -383,7 +292,8 @@ class AsyncAppServerClient(AsyncCalls):
 
     async def next_login_notification(self, login_id: str, *, timeout: float | None = None) -> Notification:
         """How an interactive login ended; waits for it."""
-        return await self._wait_for_event(self._router.login(login_id), timeout)
+        self._check_usable()
+        return await self._next_event(self._router.login(login_id), timeout)
 
     async def wait_for_login_completed(
         self, login_id: str, *, timeout: float | None = None
@@ -414,78 +324,41 @@ class AsyncAppServerClient(AsyncCalls):
         return notifications.make(method, params)
 
     def _spread(self, news: News) -> None:
-        if self._news is not None and news.backlog:
+        if news.backlog:
             self._news.set()
         for answered in news.answers:
-            future: asyncio.Future[Raw] = answered.token
-            if future.done():
-                continue
+            answer: AsyncAnswer = answered.token
             if isinstance(answered.result, JsonRpcError):
-                future.set_exception(answered.result)
+                answer.set_exception(answered.result)
             else:
-                future.set_result(answered.result)
-        for stream in news.streams:
-            if stream.waiter is not None:
-                stream.waiter.set()
+                answer.set_result(answered.result)
+        _wake(news.streams)
         for asked in news.asks:
             self._asked(asked)
         if news.resolved:
-            for task, request_id in self._handling.items():
-                if request_id in news.resolved:
-                    task.cancel()
+            self._withdrawn(news.resolved)
 
     def connection_ended(self, failure: TransportClosedError) -> None:
         """The connection is over: everyone who waits is told. Called by the connection."""
         tokens, streams = self._router.fail(failure)
-        if self._news is not None:
-            self._news.set()
-        for future in tokens:
-            if not future.done():
-                future.set_exception(failure.fresh())
-                future.exception()  # whoever waited may have gone
-        for stream in streams:
-            if stream.waiter is not None:
-                stream.waiter.set()
-
-    # --- answering ---
-
-    def _asked(self, asked: Asked) -> None:
-        from treadle.client import asks
-
-        if len(self._handling) >= MAX_HANDLERS:
-            self._reply(asked, asks.busy(MAX_HANDLERS))
-            return
-        task = self._spawn(self._answer(asked), f"treadle {asked.method}")
-        self._handling[task] = asked.id
-        task.add_done_callback(self._handled)
-
-    def _handled(self, task: asyncio.Task[None]) -> None:
-        self._handling.pop(task, None)
-
-    async def _answer(self, asked: Asked) -> None:
-        from treadle.client.asks import work_for
-
-        work = work_for(asked, self.handlers, self._router.changes)
-        self._reply(asked, await _result_of(work))
+        self._news.set()
+        for answer in tokens:
+            answer.set_exception(failure.fresh())
+            answer.exception()  # whoever waited may have gone
+        _wake(streams)
 
     def _reply(self, asked: Asked, result: Any) -> None:
         from treadle.client.asks import frame_of
 
-        if self._connection is not None:
-            self._connection.send(frame_of(asked, result))
+        connection = self._connection
+        try:
+            if connection is not None:
+                connection.send(frame_of(asked, result))
+        except TransportClosedError:
+            logger.debug("the server went before %s was answered", asked.method)
 
 
-async def _result_of(work: Work) -> Any:
-    try:
-        # A plain function may take its time, so it runs on a thread; what it gives may have to be awaited, here.
-        value = await on_thread(work.call) if work.blocking else work.call()
-        if hasattr(value, "__await__"):
-            value = await value
-        return work.answer(value)
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
-        return work.refuse(RuntimeError(repr(error)))
-    except BaseException as error:  # also one that would end the loop: the server waits for an answer
-        return work.refuse(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+def _wake(streams: Iterable[Stream | Ending]) -> None:
+    for stream in streams:
+        if stream.waiter is not None:
+            stream.waiter.set()

@@ -16,16 +16,11 @@ from treadle.client.errors import TransportClosedError
 from treadle.errors import ChannelClosed
 
 if TYPE_CHECKING:
-    from treadle.client.child import ServerChild
+    from treadle.client.child import LastWords, ServerChild
     from treadle.client.local_server import LocalServer
     from treadle.transport import Channel
 
 logger: logging.Logger = logging.getLogger(__name__)
-
-# A server that has ended has nothing more to say when nothing came for so long.
-LAST_WORDS_S = 0.2
-# What goes on talking for longer than that is not the server but somebody who holds its streams.
-HEIRS_S = 2.0
 
 
 class AsyncConnection(ABC):
@@ -126,18 +121,20 @@ class ChannelConnection(AsyncConnection):
 
     def _child_exited(self) -> None:
         """What it has written is in the pipe and is read first; but others may hold that pipe open."""
-        self._forget_exit()
-        self._loop.call_later(LAST_WORDS_S, self._end_when_silent, self._loop.time() + HEIRS_S)
+        from treadle.client.child import SILENCE_S, LastWords
 
-    def _end_when_silent(self, at_last: float) -> None:
-        now = self._loop.time()
-        silence = now - (self._channel.heard_at or 0.0)
+        self._forget_exit()
+        # Not at once, however long it was silent: its last words may not have been read.
+        self._loop.call_later(SILENCE_S, self._end_when_silent, LastWords(self._loop.time()))
+
+    def _end_when_silent(self, last_words: LastWords) -> None:
         if self._channel.closed:
             return
-        if silence >= LAST_WORDS_S or now >= at_last:
+        left = last_words.left(self._loop.time(), self._channel.heard_at or 0.0)
+        if left <= 0:
             self._channel.abort()
         else:
-            self._loop.call_later(LAST_WORDS_S - silence, self._end_when_silent, at_last)
+            self._loop.call_later(left, self._end_when_silent, last_words)
 
     def _forget_exit(self) -> None:
         if self._exited is not None:
@@ -150,7 +147,7 @@ class ChannelConnection(AsyncConnection):
         self._not_stuck()
         if self._child is None or self._closed:
             self._sink.connection_ended(TransportClosedError(f"{self._channel.peer}: {reason}"))
-        elif "over the limit" in reason:
+        elif self._channel.broken:
             self._sink.connection_ended(self._child.misbehaved(f"broke the framing: {reason}"))
         else:
             self._ending = self._loop.create_task(self._report(self._child))

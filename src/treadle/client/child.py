@@ -23,6 +23,10 @@ logger: logging.Logger = logging.getLogger(__name__)
 GRACE_S: Final = 1.0
 """A server whose input has ended gets this long to end by itself, and as long again after SIGTERM."""
 LAST_WORDS_S: Final = 2.0
+SILENCE_S: Final = 0.2
+"""A server that has ended has nothing more to say when nothing came for so long."""
+HEIRS_S: Final = 2.0
+"""What goes on talking for longer than that is not the server but somebody who holds its streams."""
 PIPE_BYTES: Final = 1 << 20
 STDERR_BYTES: Final = 1 << 17
 SHOWN_BYTES: Final = 1 << 14
@@ -156,6 +160,17 @@ class ServerChild:
             if not data:
                 return
             self._stderr = (self._stderr + data)[-STDERR_BYTES:]
+
+
+class LastWords:
+    """How long a server that has ended is still listened to: what it wrote is in the pipe, which others may hold."""
+
+    def __init__(self, now: float) -> None:
+        self._until = now + HEIRS_S
+
+    def left(self, now: float, heard_at: float) -> float:
+        """Seconds of silence after which it is over. None are left when it is."""
+        return min(heard_at + SILENCE_S, self._until) - now
 
 
 def _widen(descriptor: int) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import asyncio
     import socket
 
-    from treadle.client.child import ServerChild
+    from treadle.client.child import LastWords, ServerChild
     from treadle.client.local_server import LocalServer
     from treadle.transport.websocket import WebSocketFramer
 
@@ -81,6 +81,8 @@ class ChildConnection(Connection):
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._closed = False
+        self._last_words: LastWords | None = None  # once it has ended
+        self._looked_at = 0.0  # when it was last looked whether it has
         os.set_blocking(self._child.stdin_fd, False)
         os.set_blocking(self._child.stdout_fd, False)
         self._reader = threading.Thread(target=self._read, name="treadle client", daemon=True)
@@ -131,6 +133,8 @@ class ChildConnection(Connection):
 
     def _receive(self, exited: int | None) -> bytes:
         """What has come; empty at the end: its output has ended, or it has, and somebody else holds its output."""
+        if self._outlived(exited):
+            return b""
         descriptor = self._child.stdout_fd
         poll = select.poll()
         for watched in (descriptor, exited):
@@ -143,6 +147,20 @@ class ChildConnection(Connection):
                 ready = [fd for fd, _ in poll.poll()]
                 if descriptor not in ready:
                     return b""
+
+    def _outlived(self, exited: int | None) -> bool:
+        """Whether it has ended, and somebody who holds its output has gone on talking for too long."""
+        from treadle.client.child import SILENCE_S, LastWords
+
+        now = time.monotonic()
+        if exited is None or now - self._looked_at < SILENCE_S:  # to look costs as much as to read
+            return False
+        self._looked_at = now
+        if self._last_words is None:
+            poll = select.poll()
+            poll.register(exited, select.POLLIN)
+            self._last_words = LastWords(now) if poll.poll(0) else None
+        return self._last_words is not None and self._last_words.left(now, heard_at=now) <= 0
 
     def close(self) -> None:
         if os.getpid() != self._pid:  # the exit of a fork: the server is not its own

@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from treadle.client.tools import Tool
 
 MAX_THREADS: Final = 65_536
+MAX_HANDLERS: Final = 64
+"""Handlers that run at a time."""
+MAX_HANDLER_THREADS: Final = 256
+"""The same with those that run on although their question was withdrawn: a thread cannot be ended."""
 
 RawHandler: TypeAlias = "Callable[[str, dict[str, Any] | None], dict[str, Any]]"
 

@@ -91,7 +91,7 @@ class AsyncOpening(_Shown):
             return
         import asyncio
 
-        self._client._check_loop()
+        self._client._check_usable()
         if self._lock is None:
             self._lock = asyncio.Lock()
         async with self._lock:

@@ -1,7 +1,7 @@
 """`Router`: what one client knows of its conversation, without I/O: bytes in; answers, turn streams and asks out.
 
-No threads, no loop, no locks: the two shells (`client`, `async_client`) feed it, guard it and wake whoever waits. A
-*token* is what a shell left with a request and gets back with the answer; a `waiter` is what it left on a stream.
+No threads, no loop, no locks: the two clients feed it and wake whoever waits; threads share a `SharedRouter`. A
+*token* is what a client left with a request and gets back with the answer; a `waiter` is what it left on a stream.
 
 Nothing that a server says about a turn is lost, however early it comes: a stream exists from the first word about its
 turn, and is dropped when its end was read. What nobody reads is bounded.
@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import DecodeError, Raw, Struct
@@ -26,6 +26,8 @@ from treadle.rpc import Notification as RawNotification
 
 if TYPE_CHECKING:
     from treadle.protocol.app.actions import FileUpdateChange
+
+W = TypeVar("W")
 
 MAX_PENDING: Final = 16_384
 """Requests that wait for an answer."""
@@ -95,7 +97,7 @@ class Ending:
 
 
 class News(Struct):
-    """What the shell has to do after `receive`."""
+    """What the client has to do after `receive`."""
 
     answers: list[Answered]
     asks: list[Asked]
@@ -127,15 +129,16 @@ class Router:
 
     # --- out ---
 
-    def request(self, method: str, params: Any, token: Any) -> tuple[int, bytes]:
-        """A new request: its id and its frame."""
+    def request(self, method: str, params: Any, token: Any = None) -> tuple[int, bytes]:
+        """A new request: its id and its frame. Without a token nobody wants the answer."""
         if self.failure is not None:
             raise self.failure.fresh()
         if len(self._pending) >= MAX_PENDING:
             raise CodexError(f"{MAX_PENDING} requests wait for an answer: wait for some of them first")
         self._next_id += 1
         frame = _encoded(_message({"id": self._next_id, "method": method}, params))
-        self._pending[self._next_id] = token
+        if token is not None:
+            self._pending[self._next_id] = token
         return self._next_id, frame
 
     def notification(self, method: str, params: Any = None) -> bytes:
@@ -328,6 +331,11 @@ class Router:
         ending = self._endings.get(thread_id)
         return self._over(thread_id, ending) if ending is not None and ending.turn_id is None else None
 
+    def start_failed(self, thread_id: str) -> None:
+        """Whoever started a turn got no answer that counts. One that was given up may still come."""
+        if thread_id not in self._endings:
+            self.turn_refused(thread_id)
+
     def _is_over(self, turn_id: str) -> bool:
         stream = self._streams.get(turn_id)
         return turn_id in self._ended if stream is None else stream.completed
@@ -356,6 +364,13 @@ class Router:
         if thread_id is not None:
             self._endings.pop(thread_id, None)
         return ending
+
+    def waiter(self, what: Stream | Ending, make: Callable[[], W]) -> W:
+        """Who is woken when there is news of it: as `make` makes it, once."""
+        if what.waiter is None:
+            what.waiter = make()
+        waiter: W = what.waiter
+        return waiter
 
     def peek(self, turn_id: str) -> Stream | None:
         """The stream of a turn if anything is known of it."""

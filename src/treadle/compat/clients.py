@@ -18,6 +18,7 @@ from treadle.client.async_client import AsyncAppServerClient as NewAsyncClient
 from treadle.client.client import AppServerClient as NewClient
 from treadle.client.errors import TransportClosedError
 from treadle.client.router import Router
+from treadle.client.shared_router import SharedRouter
 
 if TYPE_CHECKING:
     from treadle.client.config import CodexConfig
@@ -92,7 +93,7 @@ class AppServerClient(NewClient):
         self.handlers.raw = handler
 
     def _new_router(self) -> Router:
-        return TurnRouter(self._dispatch_notification)
+        return SharedTurnRouter(self._dispatch_notification)
 
     def _read_message(self) -> JsonObject:
         raise NotImplementedError("the connection reads: put a function here that gives messages to _reader_loop()")
@@ -182,6 +183,10 @@ class TurnRouter(Router):
         """What has come of turns that run and that nobody reads."""
         unread = (stream for stream in self._streams.values() if not stream.reading and not stream.completed)
         return {stream.key: list(stream.events) for stream in unread}
+
+
+class SharedTurnRouter(TurnRouter, SharedRouter):
+    """The same for threads."""
 
 
 class Inside:

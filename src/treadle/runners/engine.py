@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeAlias, TypedDict, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypedDict, TypeVar
 
 from treadle.protocol.exec import SignalName
 from treadle.runners.events import CompletedEvent, Event, ResumeToken
@@ -152,11 +152,13 @@ class Ending:
         exit_code: Its code; 128 + n for death by signal n, None when it was lost.
         stopped: Why it was stopped from here before it was done (a deadline, a cancellation), if it was.
         lines: How many lines it printed.
+        limit: The limit of the run that it was stopped for, by its name in `Timeouts`, if it was.
     """
 
     exit_code: int | None
     stopped: str | None = None
     lines: int = 0
+    limit: Literal["idle", "total"] | None = None
 
 
 @dataclass(frozen=True, slots=True)

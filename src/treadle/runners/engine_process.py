@@ -14,7 +14,7 @@ import shutil
 import time
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 from treadle.errors import ExecError
 from treadle.execution.local import LocalBackend, LocalProcess
@@ -39,6 +39,9 @@ from treadle.runners.session_lock import SessionRecord, birth_of
 from treadle.runners.shared_warden import shared_warden
 
 logger: Final = logging.getLogger(__name__)
+
+Overdue: TypeAlias = tuple[Literal["idle", "total"], str]
+"""A limit of a run, and what is said when it is over that."""
 
 STDERR_TAIL: Final = 16 << 10
 """How much of what the engine said beside its lines is kept, for those who ask."""
@@ -71,6 +74,7 @@ class EngineProcess:
         self._reading = Reading(engine, request)
         self._wait: asyncio.Timeout | None = None
         self._stopped: str | None = None  # why it is being stopped before it is done
+        self._limit: Literal["idle", "total"] | None = None  # that it was over then
         self._process: LocalProcess | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._asks: dict[str, asyncio.Task[None]] = {}  # questions that wait for the caller's answer
@@ -127,7 +131,9 @@ class EngineProcess:
                         yield event
         finally:
             await _finish(self._clean_up(backend))
-            ending = Ending(exit_code=self._exit_code, stopped=self._stopped, lines=self._reading.lines)
+            ending = Ending(
+                exit_code=self._exit_code, stopped=self._stopped, lines=self._reading.lines, limit=self._limit
+            )
             if problem is None:
                 self.ending = ending
             last = self._reading.end(ending)
@@ -209,14 +215,15 @@ class EngineProcess:
                 if self._stopped is not None and kill_at is None:
                     kill_at = clock() + (self._limits.grace or 0)
                     await self._process.signal(self._engine.first_signal)
-                limit, reason = self._next_limit(started, heard, kill_at)
+                limit, overdue = self._next_limit(started, heard, kill_at)
                 try:
                     async with asyncio.timeout_at(limit) as self._wait:
                         event = await stream.__anext__()
                 except TimeoutError:
-                    if kill_at is not None or (self._stopped is None and reason is None):
+                    if kill_at is not None or (self._stopped is None and overdue is None):
                         return  # it was asked to end and did not, or it has said all and lingers
-                    self._stopped = self._stopped or reason
+                    if self._stopped is None and overdue is not None:
+                        self._limit, self._stopped = overdue
                     continue
                 finally:
                     self._wait = None
@@ -238,19 +245,19 @@ class EngineProcess:
             return True
         return False
 
-    def _next_limit(self, started: float, heard: float, kill_at: float | None) -> tuple[float | None, str | None]:
+    def _next_limit(self, started: float, heard: float, kill_at: float | None) -> tuple[float | None, Overdue | None]:
         """When to stop waiting, and why the run has then failed; without a reason it has not."""
         if kill_at is not None:
             return kill_at, None
         limits, name = self._limits, self._engine.name
         total_at = started + (limits.total or 0)
-        total = f"{name} did not end within {_duration(limits.total)}: stopped"
+        total: Overdue = ("total", f"{name} did not end within {_duration(limits.total)}: stopped")
         if self._reading.said_all:
             return min(heard + (limits.linger or 0), total_at), None
         idle_at = heard + (limits.idle or 0)
         if self._asks or self._reading.waits or total_at <= idle_at:
             return total_at, total
-        return idle_at, f"{name} gave no sign of life for {_duration(limits.idle)}: stopped"
+        return idle_at, ("idle", f"{name} gave no sign of life for {_duration(limits.idle)}: stopped")
 
     def _take(self, output: Output) -> list[Event]:
         if output.stream is OutputStream.STDERR:

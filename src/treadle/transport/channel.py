@@ -89,6 +89,9 @@ class Channel(ABC):
     heard_at: float | None = None
     """Loop time of the last byte from the peer, where the transport can tell."""
 
+    broken: bool = False
+    """Whether it ended because the peer sent what cannot be divided into frames."""
+
     def probe(self) -> None:  # noqa: B027 - not every transport can
         """Make the peer show a sign of life; `heard_at` tells when it did."""
 

@@ -13,6 +13,7 @@ class LineFramer:
         self._line = bytearray()  # the one that has not ended yet
         self.outgoing: list[bytes] = []
         self.ended: bool = False
+        self.broken: bool = False
         self.end_reason: str = ""
 
     def receive(self, data: bytes) -> list[bytes]:
@@ -36,7 +37,7 @@ class LineFramer:
 
     def _fits(self, line: bytes | bytearray) -> bool:
         if len(line) > self._max_line:
-            self.ended = True
+            self.ended = self.broken = True
             self.end_reason = f"a line is over the limit of {self._max_line} bytes"
             self._line.clear()
         return not self.ended

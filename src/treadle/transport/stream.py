@@ -31,6 +31,8 @@ class Framer(Protocol):
     outgoing: list[bytes]
     ended: bool
     end_reason: str
+    broken: bool
+    """Whether the peer broke the rules of the framing."""
 
     def receive(self, data: bytes) -> list[bytes]: ...
 
@@ -282,4 +284,5 @@ class StreamChannel(Channel, asyncio.Protocol):
         for transport in (self._writer, self._reader):
             if transport is not None and not transport.is_closing():
                 transport.close()
+        self.broken: bool = self._framer.broken
         self._end(reason)

@@ -57,6 +57,7 @@ class WebSocketFramer:
         self._close_sent = False
         self.outgoing: list[bytes] = []
         self.ended: bool = False
+        self.broken: bool = False
         self.end_reason: str = ""
 
     def receive(self, data: bytes) -> list[bytes]:
@@ -69,6 +70,7 @@ class WebSocketFramer:
         if protocol.writes:
             self._owe(protocol.data_to_send())
         if protocol.parser_exc is not None:
+            self.broken = True
             self._end(self._complaint(protocol.parser_exc))
         elif protocol.close_rcvd is not None:
             self._end(f"the peer closed the connection (code {_code(protocol.close_rcvd)})")

@@ -187,6 +187,14 @@ def leaves_an_heir(_: Server, message: Json) -> None:
     exit_with_seven(_, message)
 
 
+def leaves_a_talker(_: Server, message: Json) -> None:
+    """Dies while a child of its own writes to its standard output for ever: blank lines, which say nothing."""
+    if os.fork() == 0:
+        while True:
+            write(b"\n" * (1 << 16))
+    exit_with_seven(_, message)
+
+
 def leaves_a_mourner(_: Server, message: Json) -> None:
     """Dies while a child of its own holds standard error, so that the end of that is a while in coming."""
     if os.fork() == 0:
@@ -273,6 +281,7 @@ DEEDS = {
     "answer_and_garbage": answers_and_garbage,
     "number": answers_with_a_number,
     "heir": leaves_an_heir,
+    "talker": leaves_a_talker,
     "mourner": leaves_a_mourner,
     "noisy": noisy,
     "secrets": tells_secrets,

@@ -165,6 +165,16 @@ def test_a_child_of_a_dead_server_that_holds_its_output_keeps_nobody_waiting(fac
     check_closes(face, codex)
 
 
+def test_a_child_of_a_dead_server_that_goes_on_talking_is_cut_off(
+    face: Face, fake: MakeFake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("treadle.client.child.HEIRS_S", 0.3)
+    codex = face.open(fake("talker").config)
+    error = failure_of(face.go(lambda: face.request(codex, "test/deed")))
+    assert error.exit_code == 7
+    check_closes(face, codex)
+
+
 def test_who_comes_before_the_news_is_told_the_same(face: Face, fake: MakeFake) -> None:
     """The server is dead and takes nothing, but its last words have not all been read."""
     codex = face.open(fake("mourner").config)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from treadle.cli.run_failure import MAX_LINE, TAIL_LINES, advice, complaints, why
+from treadle.runners.engine import Ending
 from treadle.runners.events import CompletedEvent, ResumeToken
 
 TOKEN = ResumeToken("codex", "0199a213-81c0-7800-8aa1-bbab2a035a53")
@@ -33,15 +36,24 @@ def test_only_the_last_lines_are_shown_and_only_so_much_of_each() -> None:
     [
         ("unexpected status 401 Unauthorized", "", "codex login"),
         ("codex exec failed (rc=1).", "Error: Not logged in", "codex login"),
-        ("codex gave no sign of life for 5 s: stopped", "", "--idle-timeout"),
-        ("codex did not end within 5 s: stopped", "", "--timeout"),
         ("codex exec failed (rc=1).", "no rollout found for thread id 0199", "leave the session out"),
         ("codex exec failed (rc=1).", "segmentation fault", "treadle doctor codex"),
     ],
 )
 def test_what_to_type_next(error: str, stderr: str, expected: str) -> None:
-    assert expected in advice(failed(error, resume=TOKEN), stderr)
+    assert expected in advice(failed(error, resume=TOKEN), Ending(exit_code=1), stderr)
+
+
+@pytest.mark.parametrize(("limit", "expected"), [("idle", "--idle-timeout"), ("total", "--timeout")])
+def test_a_limit_that_was_too_short(limit: Literal["idle", "total"], expected: str) -> None:
+    ending = Ending(exit_code=None, stopped="too long", limit=limit)
+    assert expected in advice(failed("too long", resume=TOKEN), ending, "Error: Not logged in")
+
+
+def test_an_engine_that_speaks_of_time_was_not_stopped_for_it() -> None:
+    said = failed("the build did not end within 5 s")
+    assert advice(said, Ending(exit_code=1), "").startswith("to try it out offline")
 
 
 def test_an_engine_of_others_has_no_login_that_we_know() -> None:
-    assert advice(failed("401", engine="other"), "") == "to try it out offline: treadle doctor other"
+    assert advice(failed("401", engine="other"), None, "") == "to try it out offline: treadle doctor other"

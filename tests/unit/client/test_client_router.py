@@ -302,6 +302,60 @@ def test_a_turn_that_is_being_read_is_not_dropped_for_others(monkeypatch: pytest
     assert drain(router.open("two")) == ["two", "end"]
 
 
+def test_a_reader_that_goes_in_the_middle_may_come_back() -> None:
+    router = Router()
+    stream = router.open("turn")
+    router.receive([delta("turn", "a"), delta("turn", "b"), end("turn")])
+    stream.take()
+    router.close(stream)
+    assert drain(router.open("turn")) == ["b", "end"]
+
+
+def test_what_a_reader_left_unread_is_dropped_before_newer_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routers, "MAX_UNREAD_EVENTS", 2)
+    router = Router()
+    stream = router.open("left")
+    router.receive([delta("left", "a"), delta("left", "b"), end("left")])
+    router.close(stream)
+    router.receive([delta("newer", "c"), end("newer")])
+    assert drain(router.open("newer")) == ["c", "end"]
+    assert not stream.events
+    with pytest.raises(TurnConflict, match="has ended"):
+        router.stream("left")
+
+
+def test_a_turn_that_goes_on_without_its_reader_is_kept_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts among the unread ones only when it has ended."""
+    monkeypatch.setattr(routers, "MAX_UNREAD_EVENTS", 2)
+    router = Router()
+    stream = router.open("running")
+    router.receive([delta("running", text) for text in "abc"])
+    router.close(stream)
+    router.receive([delta("other", "o"), end("other")])
+    assert drain(router.open("running")) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("how", ["completed", "lost"])
+def test_a_stream_that_is_over_and_empty_is_forgotten_with_its_reader(how: str) -> None:
+    router = Router()
+    stream = router.open("turn")
+    if how == "completed":
+        router.receive([end("turn")])
+        drain(stream)
+    else:
+        router.fail(GONE)
+    router.close(stream)
+    assert router.peek("turn") is None
+
+
+def test_an_answer_that_nobody_wants_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routers, "MAX_PENDING", 1)
+    router = Router()
+    numbers = [router.request("turn/interrupt", {})[0] for _ in range(3)]
+    assert router.receive([json.dumps({"id": number, "result": {}}).encode() for number in numbers]).answers == []
+    router.request("model/list", {}, "token")
+
+
 def test_requests_under_way_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routers, "MAX_PENDING", 2)
     router = Router()

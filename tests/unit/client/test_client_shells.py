@@ -8,6 +8,7 @@ import json
 import math
 import pickle
 import queue
+import threading
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
@@ -33,6 +34,7 @@ from treadle.client import (
 from treadle.client.exchange import limit_of_request
 from treadle.client.notification import make
 from treadle.protocol.app.turns import TurnStartParams, TurnStartResponse
+from treadle.transport.owner import LoopOwner
 
 pytestmark = pytest.mark.anyio
 
@@ -523,6 +525,153 @@ async def test_what_is_not_known_is_refused(face: Face, road: Road) -> None:
 async def test_the_raw_handler_comes_first(road: Road, face: Face) -> None:
     face.client.handlers.raw = lambda method, params: {"method": method, "got": params}
     assert await _asked(face, road, "item/newQuestion", {"x": 1}) == {"method": "item/newQuestion", "got": {"x": 1}}
+
+
+def told(face: Face, *messages: dict[str, Any]) -> None:
+    face.client.frames_received([json.dumps(message).encode() for message in messages])
+
+
+def question(number: int) -> dict[str, Any]:
+    return {"id": number, "method": "item/tool/requestUserInput", "params": QUESTION}
+
+
+def resolved(number: int) -> dict[str, Any]:
+    return {"method": "serverRequest/resolved", "params": {"threadId": "thread-1", "requestId": number}}
+
+
+class Thinker:
+    """A handler that is asked, and answers when it is let; its first question only."""
+
+    def __init__(self) -> None:
+        self.asked: queue.Queue[Any] = queue.Queue()
+        self.let = threading.Event()
+        self.ended: queue.Queue[str] = queue.Queue()
+
+    def plain(self, request: Any) -> Any:
+        self.asked.put(request)
+        self.let.wait(WAIT_S)
+        self.ended.put("answered")
+        return {"q1": "blue"}
+
+    async def awaited(self, request: Any) -> Any:
+        self.asked.put(request)
+        try:
+            await asyncio.sleep(WAIT_S)
+        except asyncio.CancelledError:
+            self.ended.put("cancelled")
+            raise
+
+    async def was_asked(self) -> None:
+        await asyncio.to_thread(self.asked.get, timeout=WAIT_S)
+
+    async def has_ended(self) -> str:
+        return await asyncio.to_thread(self.ended.get, timeout=WAIT_S)
+
+
+async def test_nobody_waits_for_the_answer_to_a_question_that_was_withdrawn(face: Face, road: Road) -> None:
+    thinker = Thinker()
+    face.client.handlers.user_input = thinker.plain
+    told(face, question(1))
+    await thinker.was_asked()
+    told(face, resolved(1))
+    thinker.let.set()
+    assert await thinker.has_ended() == "answered"
+    told(face, question(2))
+    assert (await road.next())["id"] == 2, "the late answer is not sent"
+
+
+async def test_a_coroutine_is_cancelled_when_its_question_is_withdrawn(face: Face, road: Road) -> None:
+    thinker = Thinker()
+    face.client.handlers.user_input = thinker.awaited
+    told(face, question(1), question(2))
+    for _ in range(2):
+        await thinker.was_asked()
+    told(face, resolved(2), resolved(77))
+    assert await thinker.has_ended() == "cancelled"
+    assert thinker.ended.empty(), "the other one goes on"
+    told(face, resolved(1))
+    assert await thinker.has_ended() == "cancelled"
+    assert road.frames.empty()
+
+
+async def test_only_so_many_questions_are_answered_at_a_time(
+    face: Face, road: Road, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = f"treadle.client.{'async_' if face.is_async else ''}shell"
+    monkeypatch.setattr(f"{module}.MAX_HANDLERS", 2)
+    monkeypatch.setattr(f"{module}.MAX_HANDLER_THREADS", 3)
+    thinker = Thinker()
+    face.client.handlers.user_input = thinker.plain
+
+    async def refused(number: int) -> None:
+        told(face, question(number))
+        found = await road.next()
+        assert (found["id"], found["error"]["code"]) == (number, -32001)
+
+    async def withdrawn(number: int) -> None:
+        told(face, resolved(number))
+        while len(face.client._handling) > 1:  # a task takes a moment to be cancelled
+            await asyncio.sleep(0)
+
+    told(face, question(1), question(2))
+    for _ in range(2):
+        await thinker.was_asked()
+    await refused(3)
+    await withdrawn(1)
+    told(face, question(4))  # there is room for it, while the thread of the first goes on
+    await thinker.was_asked()
+    await withdrawn(2)
+    await refused(5)  # there are as many threads as there may be
+    thinker.let.set()
+    assert (await road.next())["id"] == 4
+    for _ in range(3):
+        await thinker.has_ended()
+
+
+async def test_who_closes_a_client_that_is_being_closed_waits(face: Face) -> None:
+    started, let = threading.Event(), threading.Event()
+
+    def close() -> None:
+        started.set()
+        let.wait(WAIT_S)
+
+    async def awaited() -> None:
+        await asyncio.to_thread(close)
+
+    if face.is_async:
+        face.client._owner = LoopOwner("this client")
+    face.client._connection = SimpleNamespace(close=awaited if face.is_async else close)
+    first = ask(face, "close")
+    assert await asyncio.to_thread(started.wait, WAIT_S)
+    second = ask(face, "close")
+    done, _ = await asyncio.wait([second], timeout=0.1)
+    assert not done
+    let.set()
+    await asyncio.wait_for(asyncio.gather(first, second), WAIT_S)
+
+
+async def test_a_task_of_a_handler_may_close_a_client_that_is_being_closed() -> None:
+    """Whoever closes the client waits for the task. The threads of handlers are not waited for."""
+    face, road = Face("async"), Road()
+    closed = asyncio.Event()
+
+    async def handler(_: Any) -> None:
+        try:
+            await asyncio.sleep(WAIT_S)
+        finally:
+            await face.client.close()
+            closed.set()
+
+    async def close() -> None:
+        return
+
+    face.client._owner = LoopOwner("this client")
+    face.client._connection = SimpleNamespace(close=close, send=road.send)
+    face.client.handlers.user_input = handler
+    told(face, question(1))
+    await asyncio.sleep(0)
+    await asyncio.wait_for(face.client.close(), WAIT_S / 6)
+    assert closed.is_set()
 
 
 # --- what is shown ---

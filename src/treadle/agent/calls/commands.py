@@ -29,7 +29,7 @@ from treadle.agent.confinement import UNPROTECTED, can_protect, thread_sandbox
 from treadle.agent.event import Growth
 from treadle.agent.items import OpenItem
 from treadle.agent.turn import Turn
-from treadle.errors import INVALID_REQUEST, ExecError
+from treadle.errors import INVALID_REQUEST, ExecError, SandboxRefused
 from treadle.protocol.app.approvals import (
     CommandExecutionRequestApprovalParams,
     CommandExecutionRequestApprovalResponse,
@@ -206,7 +206,7 @@ class Command:
 
     async def _not_started(self, error: ExecError, *, confined: bool) -> str:
         """It may be the sandbox itself that does not work here: then the user may do without, and nobody else."""
-        if confined and error.message.startswith("sandbox:") and self._may_retry():
+        if confined and isinstance(error, SandboxRefused) and self._may_retry():
             return await self._after(await self._ask_unconfined(f"{error.message}. Run it without a sandbox?"), None)
         self._open()
         self._finish(status="failed", aggregated_output=error.message)

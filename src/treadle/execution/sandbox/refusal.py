@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from treadle.errors import INVALID_REQUEST, ExecError
+from treadle.errors import INVALID_REQUEST, SandboxRefused
 
 
-def refused(reason: str) -> ExecError:
-    """Callers know a refusal by its first word."""
-    return ExecError(f"sandbox: {reason}; the request was refused rather than run unconfined", INVALID_REQUEST)
+def refused(reason: str) -> SandboxRefused:
+    return SandboxRefused(f"sandbox: {reason}; the request was refused rather than run unconfined", INVALID_REQUEST)

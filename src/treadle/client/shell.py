@@ -1,0 +1,217 @@
+"""`Shell`: what a blocking client does with threads: waiting, opening and closing, running handlers.
+
+`async_shell` has the same names for an event loop; the clients themselves, which are made on these, are one source. A
+thread of the connection reads, and nothing of the user's runs there; each handler has a thread of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Container
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from msgspec import Raw
+
+from treadle.client.config import CodexConfig
+from treadle.client.errors import CodexError, TransportClosedError
+from treadle.client.handlers import MAX_HANDLER_THREADS, MAX_HANDLERS, Handlers
+from treadle.client.router import Asked, Router
+from treadle.client.shared_router import SharedRouter
+from treadle.rpc import RequestId
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from treadle.client.asks import Work
+    from treadle.client.connection import Connection
+
+T = TypeVar("T")
+
+Answer: TypeAlias = "Future[Raw]"
+
+
+def new_answer() -> Answer:
+    """The place of an answer that has not come."""
+    return Future()
+
+
+def answer_within(answer: Answer, limit: float | None) -> Raw:
+    """Wait for an answer. Raises `TimeoutError`; the answer may still come after that."""
+    return answer.result(limit)
+
+
+class Waiter:
+    """Where threads wait until there is something to take."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+
+    def set(self) -> None:
+        """There may be."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def take(self, take: Callable[[], T | None], timeout: float | None = None) -> T:
+        """What `take` gives as soon as that is not None. Raises `TimeoutError`."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._changed:
+            while (found := take()) is None:
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    raise TimeoutError
+                self._changed.wait(left)
+            return found
+
+
+class Shell(ABC):
+    """The threads' side of a client."""
+
+    def __init__(self, config: CodexConfig, handlers: Handlers) -> None:
+        self.config: CodexConfig = config
+        self.handlers: Handlers = handlers
+        self._router = self._new_router()
+        self._news = Waiter()  # for whoever reads the backlog
+        self._connection: Connection | None = None
+        self._opening = threading.Lock()
+        self._closing = threading.RLock()  # whoever closes it; a signal may do that while it is being closed
+        self._handling: set[_Handling] = set()
+        self._handler_threads = 0
+        self._counting = threading.Lock()  # around the two above
+        self._pid: int | None = None  # of the process that it was started in
+
+    def _new_router(self) -> Router:
+        """For one conversation."""
+        return SharedRouter()
+
+    @abstractmethod
+    def frames_received(self, frames: list[bytes]) -> None:
+        """What the server said; called by the connection."""
+
+    @abstractmethod
+    def connection_ended(self, failure: TransportClosedError) -> None:
+        """The connection is over: everyone who waits is told. Called by the connection."""
+
+    @abstractmethod
+    def _reply(self, asked: Asked, result: Any) -> None: ...
+
+    # --- life ---
+
+    def start(self) -> None:
+        """Connect to the server, starting it when the config says so. Does nothing when that was done."""
+        from treadle.client.connection import open_connection
+
+        self._check_usable()
+        with self._opening:
+            if self._connection is None:
+                self._router = self._new_router()
+                self._connection = open_connection(self.config, self)
+                self._pid = os.getpid()
+
+    def close(self) -> None:
+        """End the connection, and the server with all that it started if it is our own. May be called again."""
+        if self._forked:  # then all of it belongs to somebody else, who may be using it
+            self._connection = None
+            return
+        self.connection_ended(TransportClosedError("the client was closed"))
+        with self._closing:
+            connection, self._connection = self._connection, None
+            self._pid = None
+            if connection is not None:
+                connection.close()
+
+    @property
+    def _forked(self) -> bool:
+        return self._pid is not None and self._pid != os.getpid()
+
+    def _check_usable(self) -> None:
+        """Before any lock: a fork has copies of them, which nobody opens, and no thread that reads."""
+        if self._forked:
+            from treadle.transport.owner import forked
+
+            raise CodexError(forked("this client", self._pid or 0))
+
+    def _check_owner(self) -> None:
+        self._check_usable()
+
+    # --- answering ---
+
+    def _asked(self, asked: Asked) -> None:
+        from treadle.client import asks
+
+        handling = _Handling(asked)
+        with self._counting:
+            busy = len(self._handling) >= MAX_HANDLERS or self._handler_threads >= MAX_HANDLER_THREADS
+            if not busy:
+                self._handling.add(handling)
+                self._handler_threads += 1
+        if busy:
+            self._reply(asked, asks.busy(MAX_HANDLERS))
+        else:
+            threading.Thread(target=self._answer, args=(handling,), name=f"treadle {asked.method}", daemon=True).start()
+
+    def _withdrawn(self, questions: Container[RequestId]) -> None:
+        """Nobody waits for these answers any more. A plain function goes on, on its thread."""
+        with self._counting:
+            withdrawn = [handling for handling in self._handling if handling.asked.id in questions]
+            self._handling.difference_update(withdrawn)
+        for handling in withdrawn:
+            handling.cancel()
+
+    def _answer(self, handling: _Handling) -> None:
+        from treadle.client.asks import work_for
+
+        try:
+            result = handling.result_of(work_for(handling.asked, self.handlers, self._router.changes))
+            with self._counting:
+                wanted = handling in self._handling
+                self._handling.discard(handling)
+            if wanted:
+                self._reply(handling.asked, result)
+        finally:
+            with self._counting:
+                self._handling.discard(handling)
+                self._handler_threads -= 1
+
+
+class _Handling:
+    """A question of the server that a thread is answering. A coroutine has a loop of its own there."""
+
+    def __init__(self, asked: Asked) -> None:
+        self.asked = asked
+        self._lock = threading.Lock()
+        self._cancelled = False
+        self._task: asyncio.Task[Any] | None = None
+
+    def result_of(self, work: Work) -> Any:
+        try:
+            value = work.call()
+            if hasattr(value, "__await__"):
+                import asyncio
+
+                value = asyncio.run(self._finish(value))
+            return work.answer(value)
+        except BaseException as error:  # also one that would end the thread: the server waits for an answer
+            return work.refuse(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+
+    async def _finish(self, value: Any) -> Any:
+        import asyncio
+
+        with self._lock:
+            self._task = task = asyncio.current_task()
+            if self._cancelled and task is not None:
+                task.cancel()
+        try:
+            return await value
+        finally:
+            with self._lock:  # from here on the loop may be closed
+                self._task = None
+
+    def cancel(self) -> None:
+        with self._lock:
+            self._cancelled = True
+            if self._task is not None:
+                self._task.get_loop().call_soon_threadsafe(self._task.cancel)
