@@ -74,6 +74,8 @@ class Soak:
         self._struck = False
         self._kept: list[str] = []
         self._used: Counter[int] = Counter()
+        self._others = frozenset(member.pid for member in family.members(os.getpid()))
+        """Children of this process that are none of our business: in a test, those of the tests before."""
         self._agent = self._new_agent()
         self.sample()
 
@@ -142,7 +144,7 @@ class Soak:
             self.strike("streaming")
 
     def _signal(self, number: int) -> None:
-        for pid in servers():
+        for pid in self._servers():
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
@@ -164,7 +166,7 @@ class Soak:
         self.tally.messages = len(rows)
         for problem in self._ledger.check(rows, result.messages):
             self._problem(problem)
-        if self._agent.session is None and (left := family.members(os.getpid())[1:]):
+        if self._agent.session is None and (left := self._children()):
             self._problem(f"the session was given up, and {len(left)} of its processes were left")
         self.tally.problems += self._model.problems
         self._model.problems.clear()
@@ -174,13 +176,20 @@ class Soak:
         self.tally.problems.append(f"after turn {self._number} ({self._kind.name}): {text}")
 
     def sample(self) -> None:
-        everyone = family.members(os.getpid())[1:]
         memory = 0.0
-        for pid in servers():
+        for pid in self._servers():
             with suppress(OSError, ValueError):  # it may be ending
                 memory += family.memory(pid).rss
         self.tally.samples.append(self._meter.take())
-        self.tally.children.append(Children(len(everyone), memory))
+        self.tally.children.append(Children(len(self._children()), memory))
+
+    def _children(self) -> list[family.Member]:
+        return [member for member in family.members(os.getpid()) if member.pid not in self._others]
+
+    def _servers(self) -> list[int]:
+        """The app-servers among our own children."""
+        ours = self._children()
+        return [it.pid for it in ours if it.parent == os.getpid() and _SERVER in _command_of(it.pid)]
 
     def end(self) -> None:
         self._agent.wait_for_review(END_S)
@@ -202,15 +211,6 @@ def _end_of(result: ConversationResult) -> str:
     if result.completed:
         return COMPLETED
     return result.fault.kind if result.fault is not None else INTERRUPTED if result.interrupted else "error"
-
-
-def servers() -> list[int]:
-    """The app-servers among our own children."""
-    return [
-        member.pid
-        for member in family.members(os.getpid())
-        if member.parent == os.getpid() and _SERVER in _command_of(member.pid)
-    ]
 
 
 def _command_of(pid: int) -> bytes:

@@ -512,7 +512,7 @@ FAILURES: dict[str, tuple[int, dict[str, Any], str, tuple[str, ...]]] = {
         429,
         {"message": "You exceeded your quota", "code": "insufficient_quota"},
         "usage_limit",
-        ("billing", "another account"),
+        ("billing",),
     ),
     "a model that is not there": (
         404,
