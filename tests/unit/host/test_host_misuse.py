@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 from typing import Any
 
 import pytest
@@ -44,6 +45,7 @@ def test_a_forked_process_is_told_to_make_its_own() -> None:
         told, tell = os.pipe()
         child = os.fork()
         if child == 0:  # pragma: no cover
+            signal.alarm(30)  # whatever happens, nobody waits for it for ever
             words = ""
             for use in (lambda: agent.run_conversation("two"), lambda: agent.steer("x"), agent.interrupt, agent.close):
                 try:
@@ -53,6 +55,7 @@ def test_a_forked_process_is_told_to_make_its_own() -> None:
             os.write(tell, (words + str(agent.closed)).encode())
             os._exit(0)
         os.close(tell)
+        # It is empty when the child was ended.
         assert os.read(told, 100) == b"no no True"
         os.close(told)
         os.waitpid(child, 0)
