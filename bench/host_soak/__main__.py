@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import get_args
 
 from bench import machine
-from bench.host_soak.plan import Program, turns
+from bench.host_soak.plan import BY_NAME, Program, turns
 from bench.host_soak.report import ends, series, table
 from bench.host_soak.soak import EVERY, Tally, soak
 
@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     print("\n".join(f"{name}: {value}" for name, value in machine.facts([]).items()), flush=True)
     began = time.monotonic()
-    tally = soak(options.runtime, turns(options.runtime, options.turns, options.seed), _Talk())
+    tally = soak(options.runtime, turns(options.runtime, options.turns, options.seed, options.only), _Talk())
     print(f"\n{table(tally, time.monotonic() - began)}\n\n{ends(tally)}\n\n{series(tally)}")
     if options.json:
         told = {"ends": [[*end, count] for end, count in tally.ends.items()], "problems": tally.problems}
@@ -40,6 +40,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--turns", type=int, default=500, metavar="N", help="how many (default 500)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="which faults, and when (default 1)")
     parser.add_argument("--runtime", choices=get_args(Program), default="app_server", help="default app_server")
+    parser.add_argument(
+        "--only", action="append", default=[], choices=list(BY_NAME), metavar="KIND", help="only turns of this kind"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every sample to FILE")
     return parser
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -65,7 +65,8 @@ KINDS: Final = (
 BY_NAME: Final = {kind.name: kind for kind in KINDS}
 
 
-def turns(program: Program, number: int, seed: int) -> Iterator[Kind]:
+def turns(program: Program, number: int, seed: int, only: Collection[str] = ()) -> Iterator[Kind]:
     """The kinds of so many turns; without a process of its own a runtime has none to be killed."""
     fitting = [kind for kind in KINDS if program in ("app_server", "codex") or not kind.needs_process]
+    fitting = [kind for kind in fitting if not only or kind.name in only]
     yield from random.Random(seed).choices(fitting, [kind.weight for kind in fitting], k=number)
