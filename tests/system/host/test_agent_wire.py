@@ -506,7 +506,7 @@ FAILURES: dict[str, tuple[int, dict[str, Any], str, tuple[str, ...]]] = {
         429,
         {"type": "usage_limit_reached", "message": "The limit", "resets_at": RESET},
         "usage_limit",
-        ("2100", "another account"),
+        ("2100",),
     ),
     "a used-up quota": (
         429,
