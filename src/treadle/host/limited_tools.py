@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from typing import Any
 
-from treadle.client.apart import on_thread
+from treadle.client.apart import blocks, on_thread
 from treadle.client.tools import Tool, ToolCallError
 
 
@@ -36,13 +35,10 @@ class _LimitedTool(Tool):
         timeout = asyncio.timeout(self._seconds)
         try:
             async with timeout:
-                value = await on_thread(self._tool.call, given) if self._blocks() else self._tool.call(given)
+                tool = self._tool
+                value = await on_thread(tool.call, given) if blocks(tool.function) else tool.call(given)
                 return await value if hasattr(value, "__await__") else value
         except TimeoutError:
             if not timeout.expired():  # it is the function's own
                 raise
             raise ToolCallError(f"`{self.name}` did not answer within {self._seconds:g} s") from None
-
-    def _blocks(self) -> bool:
-        function = self._tool.function
-        return not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__))
