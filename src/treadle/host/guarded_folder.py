@@ -43,18 +43,8 @@ class GuardedFolder:
         if create:
             with said_clearly(path, "unwritable"), suppress(FileExistsError):
                 os.mkdir(name, 0o700, dir_fd=self.descriptor)
-        try:
-            with said_clearly(path, "unreadable"):
-                descriptor = os.open(name, _FOLDER, dir_fd=self.descriptor)
-        except Refused as error:
-            if not isinstance(error.__cause__, FileNotFoundError):
-                raise
-            yield None
-            return
-        try:
-            yield GuardedFolder(path, descriptor)
-        finally:
-            os.close(descriptor)
+        with opened(path, name, self.descriptor) as folder:
+            yield folder
 
     @contextmanager
     def below(self, parts: Sequence[str], *, create: bool = False) -> Iterator[GuardedFolder | None]:
@@ -147,11 +137,17 @@ class GuardedFolder:
 
 
 @contextmanager
-def opened(path: str) -> Iterator[GuardedFolder | None]:
-    """The outermost folder, for reading; None when there is none. A link in its place is not followed."""
+def opened(path: str, name: str | None = None, parent: int | None = None) -> Iterator[GuardedFolder | None]:
+    """A folder, for reading; None when there is none. A link in its place is not followed.
+
+    Args:
+        path: Where it is, for messages, and for the outermost one.
+        name: What it is called in the folder that is open as `parent`.
+        parent: That folder; without it, `path` is opened.
+    """
     try:
         with said_clearly(path, "unreadable"):
-            descriptor = os.open(path, _FOLDER)
+            descriptor = os.open(path if name is None else name, _FOLDER, dir_fd=parent)
     except Refused as error:
         if not isinstance(error.__cause__, FileNotFoundError):
             raise
