@@ -22,9 +22,9 @@ from typing import Any, Final
 from bench import machine
 from treadle.runners.codex import CodexRunner
 from treadle.runners.engine import Ending, RunRequest
-from treadle.runners.events import ActionEvent, CompletedEvent
+from treadle.runners.engine_registry import find_engine
 from treadle.runners.reading import Reading
-from treadle.runners.registry import find_engine
+from treadle.runners.run_events import ActionEvent, CompletedEvent
 
 STREAMS: Final = Path(__file__).parents[1] / "tests" / "data" / "engine_streams"
 ENGINES: Final = ("codex", "claude", "opencode", "pi")

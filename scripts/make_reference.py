@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import treadle
 from treadle import client, types
-from treadle.client import errors, events, metadata
+from treadle.client import metadata, sdk_errors, small_events
 from treadle.client.docstrings import read_docstring
 
 TARGET: Final = Path(__file__).resolve().parents[1] / "docs" / "api.md"
@@ -77,7 +77,7 @@ def render() -> str:
     for title, names in GROUPS.items():
         parts.append(f"## {title}")
         if title == "Errors":
-            parts.append(f"```text\n{(inspect.getdoc(errors) or '').partition(chr(10) * 2)[2]}\n```")
+            parts.append(f"```text\n{(inspect.getdoc(sdk_errors) or '').partition(chr(10) * 2)[2]}\n```")
             parts.append("\n".join(f"- `treadle.{name}`: {_line(getattr(client, name))}" for name in names.split()))
         else:
             parts += (part for name in names.split() for part in _entry(name))
@@ -86,7 +86,9 @@ def render() -> str:
 
 def public_names() -> set[str]:
     """What the SDK is, without what is there under a second name."""
-    small = {name for name in types.__all__ if getattr(types, name).__module__ in (events.__name__, metadata.__name__)}
+    small = {
+        name for name in types.__all__ if getattr(types, name).__module__ in (small_events.__name__, metadata.__name__)
+    }
     return {*client.__all__, *small, "Event"} - set(ALIASES)
 
 
@@ -331,7 +333,7 @@ def _text_of(node: ast.stmt | None) -> str:
 
 def _alias(name: str) -> str:
     """A type alias as it is written."""
-    for module in ("approvals", "inputs", "events"):
+    for module in ("approval_requests", "turn_input", "small_events"):
         for node in _source(f"treadle.client.{module}"):
             if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == name and node.value is not None:
                 meant = ast.unparse(node.value)

@@ -23,7 +23,7 @@ PAYLOADS: Final = PROTOCOL / "payloads.py"
 # What is for reading and writing the protocol, not for talking about it.
 INSIDE: Final = ("base", "registry", "tolerant", "__init__", "handshake")
 OTHERS: Final = {
-    "treadle.client.events": (
+    "treadle.client.small_events": (
         "CommandFinished CommandOutput CommandStarted Done Event FileChange Plan PlanStep Problem Reasoning Text "
         "TextDelta TextRestarted ToolCall Usage"
     ),

@@ -285,9 +285,9 @@ def judged(proof: SchemaProof = THE_PROOF) -> Iterator[None]:
 def listen_in(proof: SchemaProof = THE_PROOF, put: Callable[[type, str, Any], None] = setattr) -> None:
     """Hook the ways out of every app-server in this process. `put` sets an attribute of a class."""
     from treadle.protocol.app.base import encode
-    from treadle.server.client import Client
-    from treadle.server.connection import ChannelClient
-    from treadle.server.local import LocalClient
+    from treadle.server.channel_client import ChannelClient
+    from treadle.server.client_base import Client
+    from treadle.server.local_client import LocalClient
 
     methods: WeakKeyDictionary[Client, dict[Any, deque[str]]] = WeakKeyDictionary()
 

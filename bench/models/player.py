@@ -42,9 +42,9 @@ async def _cpu(ask: Ask, url: str, deltas: int) -> float:
 
 
 def ours(api: str) -> Ask:
-    from treadle.llm.client import ProviderModel
     from treadle.llm.model import ModelRequest, TextDelta
     from treadle.llm.provider import read_provider
+    from treadle.llm.wire_client import ProviderModel
 
     models: dict[str, ProviderModel] = {}
     message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}

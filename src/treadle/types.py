@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, get_args
 
-from treadle.client.events import (
+from treadle.client.metadata import InitializeResponse, ServerInfo
+from treadle.client.notification import Notification, UnknownNotification
+from treadle.client.options import TurnOptions
+from treadle.client.small_events import (
     CommandFinished,
     CommandOutput,
     CommandStarted,
@@ -25,9 +28,6 @@ from treadle.client.events import (
     ToolCall,
     Usage,
 )
-from treadle.client.metadata import InitializeResponse, ServerInfo
-from treadle.client.notification import Notification, UnknownNotification
-from treadle.client.options import TurnOptions
 from treadle.protocol.app.accounts import (
     Account,
     AccountLoginCompletedNotification,

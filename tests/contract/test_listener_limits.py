@@ -23,8 +23,8 @@ from treadle.errors import ChannelClosed
 from treadle.transport import Address, Channel, accepting, half_open
 from treadle.transport import listen as listening
 from treadle.transport.connect import connect
-from treadle.transport.handshake import MAX_HEAD
 from treadle.transport.sockets import Peer, peer_of
+from treadle.transport.websocket_handshake import MAX_HEAD
 
 pytestmark = pytest.mark.anyio
 SCHEMES = ("websocket", "unix")

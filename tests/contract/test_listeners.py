@@ -15,10 +15,10 @@ from channel_pair import DEADLINE_S, MAX_HELD, Acceptor, Recorder
 from treadle.errors import ChannelClosed
 from treadle.transport import Address
 from treadle.transport.connect import connect
-from treadle.transport.handshake import Upgrade
 from treadle.transport.listen import ListenError, listen
 from treadle.transport.stdio import stdio_channel
 from treadle.transport.stream import DEAD_AFTER_S, StreamChannel
+from treadle.transport.websocket_handshake import Upgrade
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,6 @@ import pytest
 
 from contract.wire_plays import DIALECTS, Answer
 from model_server import DEADLINE, ModelServer, chunked, model_server, sse, text_events
-from treadle.llm.client import ProviderModel
 from treadle.llm.known_providers import KNOWN
 from treadle.llm.model import (
     Completed,
@@ -28,6 +27,7 @@ from treadle.llm.model import (
 )
 from treadle.llm.offline import OfflineModel
 from treadle.llm.provider import read_provider
+from treadle.llm.wire_client import ProviderModel
 
 pytestmark = pytest.mark.anyio
 REQUEST = ModelRequest(model="m", input=[{"type": "message", "role": "user", "content": "hi"}])

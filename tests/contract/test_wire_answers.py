@@ -13,9 +13,9 @@ import pytest
 from contract.wire_plays import DIALECTS, Answer, Call, heard, used
 from contract.wire_stage import REQUEST, SECRET, Stage, compressed, outcome, stage_for, wire_bytes
 from model_server import Reply, chunked, close_delimited
-from treadle.llm.items import FunctionCallItem
 from treadle.llm.known_providers import KNOWN
 from treadle.llm.model import Completed, Created, ItemDone, ItemStarted, ModelEvent, ModelRequest, UnknownEvent
+from treadle.llm.output_items import FunctionCallItem
 from treadle.llm.wire_api_names import BUILT_IN
 
 pytestmark = pytest.mark.anyio

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from model_server import Json
-from treadle.llm.items import FunctionCallItem, MessageItem, ReasoningItem
 from treadle.llm.model import (
     Completed,
     ItemDone,
@@ -24,6 +23,7 @@ from treadle.llm.model import (
     TokenUsage,
     ToolInputDelta,
 )
+from treadle.llm.output_items import FunctionCallItem, MessageItem, ReasoningItem
 
 PIECE: Final = 3
 """Texts come in deltas of so many characters."""

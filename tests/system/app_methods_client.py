@@ -19,7 +19,7 @@ from treadle.agent.event import Event
 from treadle.errors import RpcError
 from treadle.protocol.app import METHODS, NOTIFICATIONS, convert, encode
 from treadle.server.app import AppServer
-from treadle.server.local import LocalClient
+from treadle.server.local_client import LocalClient
 from unit.protocol.test_app_schema import check, definition_of
 
 ROADS = ("local", "stdio")

@@ -15,7 +15,7 @@ from system.app_methods_client import ROADS, AppClient, InProcess, opened
 from treadle.errors import INTERNAL_ERROR, INVALID_REQUEST
 from treadle.server import file_watches
 from treadle.server.file_watches import FileWatches
-from treadle.server.methods import files as module
+from treadle.server.methods import fs_methods as module
 
 pytestmark = pytest.mark.anyio
 

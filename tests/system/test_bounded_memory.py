@@ -12,7 +12,7 @@ import pytest
 
 from treadle.execution import Environment, ExecParams
 from treadle.execution.server import ExecServer
-from treadle.execution.server.session import Session
+from treadle.execution.server.exec_sessions import Session
 from treadle.transport import Address
 from treadle.transport.listen import listen
 
@@ -43,7 +43,7 @@ async def test_ended_processes_leave_nothing_in_the_session(tmp_path: Path) -> N
 
 
 async def test_an_idle_session_makes_room_for_a_new_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("treadle.execution.server.session.MAX_SESSIONS", 3)
+    monkeypatch.setattr("treadle.execution.server.exec_sessions.MAX_SESSIONS", 3)
     async with ExecServer() as server:
         listener = await listen(Address.parse("ws://127.0.0.1:0"), server.accept)
         busy = await Environment.connect(listener.url, recovery_s=0)

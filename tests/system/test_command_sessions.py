@@ -15,10 +15,10 @@ from system.server_process import processes_left, processes_with
 from treadle.errors import ExecError
 from treadle.execution import Environment, Sandbox
 from treadle.protocol.exec import FileSystemPermissions, Permissions, SandboxEntry, SandboxPath
-from treadle.tools.command import sessions as module
-from treadle.tools.command.session import MAX_AGGREGATED, MAX_DELTA_BYTES
-from treadle.tools.command.sessions import CommandSession, CommandSessions, CommandSpec
-from treadle.tools.errors import ToolInputError
+from treadle.tools.command import command_sessions as module
+from treadle.tools.command.command_session import MAX_AGGREGATED, MAX_DELTA_BYTES
+from treadle.tools.command.command_sessions import CommandSession, CommandSessions, CommandSpec
+from treadle.tools.tool_errors import ToolInputError
 
 pytestmark = pytest.mark.anyio
 

@@ -17,7 +17,7 @@ import pytest
 from system.server_process import processes_left, processes_with
 from treadle.execution import Environment, ExecError, ExecParams
 from treadle.execution.local import LocalBackend
-from treadle.execution.warden import client
+from treadle.execution.warden import warden_client as client
 
 pytestmark = pytest.mark.anyio
 

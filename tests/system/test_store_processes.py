@@ -13,7 +13,7 @@ import pytest
 from treadle.store import StoreError
 from treadle.store.sqlite import schema
 from treadle.store.sqlite.file_store import open_sqlite
-from treadle.testing.store_checks.records import A, B, event
+from treadle.testing.store_checks.sample_records import A, B, event
 from unit.store.pause import stopped
 from unit.store.store_process import store_process
 

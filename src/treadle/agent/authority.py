@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from treadle.execution.files.pinned import Location
     from treadle.execution.sandbox.policy import Policy
     from treadle.protocol.exec import Sandbox
-    from treadle.tools.command.sessions import CommandSession
+    from treadle.tools.command.command_sessions import CommandSession
 
 ENDED: Final = "ended: the settings of the thread changed, and this command could do more than they allow now"
 CHANGED: Final = (

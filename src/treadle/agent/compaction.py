@@ -15,7 +15,7 @@ from treadle.agent.summary import history_after, user_message
 from treadle.agent.turn import Turn, facts_of
 from treadle.llm import ModelError, ModelRequest
 from treadle.protocol.app.items import ContextCompactionThreadItem
-from treadle.store.model import Compaction
+from treadle.store.contract import Compaction
 
 
 def context_is_full(turn: Turn) -> bool:

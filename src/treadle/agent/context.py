@@ -53,7 +53,7 @@ def _base(settings: Settings, config: Config) -> str:
 
 async def _about(turn: Turn, config: Config) -> list[str]:
     from treadle.config import environment_text, goal_text, instructions_text, permissions_text
-    from treadle.tools.command.shell import default_shell
+    from treadle.tools.command.command_shell import default_shell
 
     thread, settings = turn.thread, turn.thread.settings
     texts = [

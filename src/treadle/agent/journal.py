@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from treadle.agent.event import Event, Growth
 from treadle.agent.ids import now_ms
-from treadle.store.model import EventRecord, Loaded, Release, Store, StoreError, Write
+from treadle.store.contract import EventRecord, Loaded, Release, Store, StoreError, Write
 
 # Deltas of one item are joined while more than this waits to be told: the reader is behind then.
 MERGE_BEYOND: Final = 32

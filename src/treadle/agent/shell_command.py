@@ -14,8 +14,8 @@ from treadle.agent.turn import Turn, Work, developer_message
 from treadle.errors import ExecError
 from treadle.protocol.app.item_notifications import CommandExecutionOutputDeltaNotification
 from treadle.protocol.app.items import CommandExecutionThreadItem, KnownItem
-from treadle.tools.command.sessions import CommandSession, CommandSpec
-from treadle.tools.command.shell import shell_argv, shown
+from treadle.tools.command.command_sessions import CommandSession, CommandSpec
+from treadle.tools.command.command_shell import shell_argv, shown
 
 TIMEOUT_S: Final = 3600.0
 SHOWN_TOKENS: Final = 10_000
@@ -30,7 +30,7 @@ def shell_work(command: str, timeout_ms: int | None) -> Work:
 
 
 async def run_shell_command(turn: Turn, command: str, timeout_ms: int | None) -> None:
-    from treadle.tools.command.actions import command_actions
+    from treadle.tools.command.command_actions import command_actions
 
     thread = turn.thread
     cwd = thread.settings.cwd

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from treadle.agent import goals
+from treadle.agent import thread_goal
 from treadle.agent.departures import Ticket
 from treadle.agent.pins import Pin
 from treadle.agent.thread import Thread
 from treadle.agent.turn import Kind, Said, Turn, Work
-from treadle.store.model import StoreError
+from treadle.store.contract import StoreError
 
 # A goal whose turns do nothing but talk is stopped after this many of them.
 MAX_IDLE_GOAL_TURNS: Final = 5
@@ -128,7 +128,7 @@ async def _make(
 async def go_on_with_goal(thread: Thread, last: Turn) -> None:
     """After a turn, or when a goal was set: start the next turn, or stop."""
     async with thread.lock:
-        if not goals.wants_turn(thread):
+        if not thread_goal.wants_turn(thread):
             return
         thread.idle_goal_turns = 0 if last.called or last.kind != "regular" else thread.idle_goal_turns + 1
         if last.status == "completed" and thread.idle_goal_turns < MAX_IDLE_GOAL_TURNS:
@@ -137,8 +137,8 @@ async def go_on_with_goal(thread: Thread, last: Turn) -> None:
         why = "paused" if last.status == "interrupted" else "blocked"
         await thread.acquire()
         try:
-            goals.set_goal(thread, status=why)
-            goals.tell_goal(thread)
+            thread_goal.set_goal(thread, status=why)
+            thread_goal.tell_goal(thread)
         finally:
             thread.release()
 
@@ -153,7 +153,7 @@ async def start_goal_turn(thread: Thread) -> None:
 def after_turn(turn: Turn) -> None:
     """Called by the turn at its very end."""
     thread = turn.thread
-    if goals.wants_turn(thread) and not thread.closing:
+    if thread_goal.wants_turn(thread) and not thread.closing:
         thread.services.spawn(_go_on(thread, turn), f"goal of {thread.id}")
 
 

@@ -19,7 +19,7 @@ from treadle.protocol.app.settings import (
 )
 from treadle.protocol.app.settings import Settings as ModeSettings
 from treadle.protocol.app.threads import GitInfo, ThreadGoal, ThreadTokenUsage, TokenUsageBreakdown, UsageCost
-from treadle.store.model import damaged
+from treadle.store.contract import damaged
 
 T = TypeVar("T")
 

@@ -16,9 +16,9 @@ from msgspec import Raw, structs
 
 from treadle._version import __version__
 from treadle.agent.authority import ENDED, Authority, same_authority
-from treadle.agent.history import History, with_origin
 from treadle.agent.ids import now_ms
 from treadle.agent.journal import Journal
+from treadle.agent.model_history import History, with_origin
 from treadle.agent.pins import Pin, Pins, pin
 from treadle.agent.services import Ask, Audience, Services
 from treadle.agent.state import Settings, State, read_state
@@ -35,14 +35,14 @@ from treadle.protocol.app.threads import (
     ThreadStatus,
 )
 from treadle.protocol.app.threads import Thread as WireThread
-from treadle.store.model import Counters, HistoryRecord, Loaded, Store, ThreadRecord, Write
+from treadle.store.contract import Counters, HistoryRecord, Loaded, Store, ThreadRecord, Write
 
 if TYPE_CHECKING:
     from treadle.agent.turn import Turn
     from treadle.config import InstructionFile
     from treadle.execution.sandbox.policy import Policy
     from treadle.protocol.app.turns import Turn as WireTurn
-    from treadle.tools.command.sessions import CommandSession, CommandSessions
+    from treadle.tools.command.command_sessions import CommandSession, CommandSessions
 
 # A thread is kept claimed for this long after its last use: the next turn often follows at once, and a claim is a trip
 # to the store. Another server that wants it waits longer than that.
@@ -92,7 +92,7 @@ class Thread:
     @property
     def sessions(self) -> CommandSessions:
         if self._sessions is None:
-            from treadle.tools.command.sessions import CommandSessions
+            from treadle.tools.command.command_sessions import CommandSessions
 
             self._sessions = CommandSessions(self.services.environment, self.authority.closed)
         return self._sessions

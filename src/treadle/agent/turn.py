@@ -18,11 +18,11 @@ from msgspec import Raw, Struct, structs
 
 from treadle.agent.departures import Ticket
 from treadle.agent.error_info import error_info
-from treadle.agent.history import aborted_output
 from treadle.agent.ids import new_id, now_ms
-from treadle.agent.inputs import model_items, text_of
-from treadle.agent.items import OpenItem, search_text
+from treadle.agent.model_history import aborted_output
+from treadle.agent.open_items import OpenItem, search_text
 from treadle.agent.thread import Thread
+from treadle.agent.user_input import model_items, text_of
 from treadle.errors import OVERLOAD_DATA, OVERLOADED, RpcError, TreadleError
 from treadle.llm import ModelError, TokenUsage
 from treadle.protocol.app.base import encode
@@ -39,7 +39,7 @@ from treadle.protocol.app.thread_notifications import (
 from treadle.protocol.app.turn_errors import TurnError
 from treadle.protocol.app.turns import Turn as WireTurn
 from treadle.protocol.app.turns import TurnToolOutput
-from treadle.store.model import DropItem, ItemRecord, PruneEvents, StoreError, TurnRecord, Write
+from treadle.store.contract import DropItem, ItemRecord, PruneEvents, StoreError, TurnRecord, Write
 
 if TYPE_CHECKING:
     from treadle.agent.turn_diff import TurnDiff
@@ -449,7 +449,7 @@ class Turn:
 
     def _account_goal(self) -> None:
         if self.thread.state.goal is not None:
-            from treadle.agent.goals import account
+            from treadle.agent.thread_goal import account
 
             account(self.thread, self.id, self.tokens, (self._duration_ms or 0) // 1000)
 

@@ -7,7 +7,7 @@ from typing import Final
 from msgspec import Struct
 
 from treadle.tools.patch.diff import unified
-from treadle.tools.patch.model import FileChange
+from treadle.tools.patch.patch_values import FileChange
 
 _NOTHING: Final = "0" * 40
 MAX_CHARS: Final = 1 << 20

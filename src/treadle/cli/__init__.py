@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Protocol, TextIO, cast
 
 from treadle._version import __version__
-from treadle.cli.output import OutputFailed, finish, prepare, say, write
+from treadle.cli.streams import OutputFailed, finish, prepare, say, write
 
 
 class Command(Protocol):
@@ -26,13 +26,13 @@ class Command(Protocol):
 COMMANDS = {
     "run": ("treadle.cli.run", "run any agent program once: codex, claude, opencode, pi or our own"),
     "engines": ("treadle.cli.engines", "show which agent programs are installed, their versions and logins"),
-    "models": ("treadle.cli.models", "list the models of a provider, with context size and price where known"),
+    "models": ("treadle.cli.list_models", "list the models of a provider, with context size and price where known"),
     "doctor": ("treadle.cli.doctor", "try out every installed agent program, and Treadle itself, offline"),
     "app-server": (
         "treadle.cli.app_server",
         "keep threads and run turns for clients, in the Codex app-server protocol",
     ),
-    "exec": ("treadle.cli.exec", "run one turn here and show what happens"),
+    "exec": ("treadle.cli.exec_command", "run one turn here and show what happens"),
     "exec-server": ("treadle.cli.exec_server", "run commands for clients here or on other machines"),
 }
 

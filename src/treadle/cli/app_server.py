@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from treadle.cli.listening import add_token_arguments
-from treadle.cli.process import refuse
+from treadle.cli.server_process import refuse
 from treadle.errors import TreadleError
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ def _refuse(error: TreadleError) -> int:
 def _run_stdio(log_level: str, overrides: tuple[str, ...]) -> int:
     """For one client, and as long as it is there: a turn that runs when it leaves is interrupted."""
     from treadle.cli.first_answer import answer_first
-    from treadle.cli.process import take_stdio
-    from treadle.config.home import home_name
+    from treadle.cli.server_process import take_stdio
+    from treadle.config.home_directory import home_name
 
     home = home_name(os.environ)
     reader, writer = take_stdio()
@@ -89,7 +89,7 @@ def _run_stdio(log_level: str, overrides: tuple[str, ...]) -> int:
 
     import asyncio
 
-    from treadle.cli.process import start_logging
+    from treadle.cli.server_process import start_logging
 
     start_logging(log_level)
     return asyncio.run(_serve_stdio(opening, reader, writer, overrides))
@@ -98,7 +98,7 @@ def _run_stdio(log_level: str, overrides: tuple[str, ...]) -> int:
 async def _serve_stdio(opening: Opening, reader: int, writer: int, overrides: tuple[str, ...]) -> int:
     import asyncio
 
-    from treadle.cli.process import exit_soon, stop_on_signals
+    from treadle.cli.server_process import exit_soon, stop_on_signals
     from treadle.server.app import AppServer
     from treadle.transport.stdio import stdio_channel
 
@@ -120,7 +120,7 @@ async def _serve_stdio(opening: Opening, reader: int, writer: int, overrides: tu
 def _run_listening(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> int:
     import asyncio
 
-    from treadle.cli.process import share_heap, start_logging
+    from treadle.cli.server_process import share_heap, start_logging
     from treadle.transport import AddressError
 
     share_heap()
@@ -136,8 +136,8 @@ async def _serve(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> i
     import logging
 
     from treadle.cli.listening import announced, guard_for
-    from treadle.cli.output import say, tell
-    from treadle.cli.process import exit_soon, stop_on_signals
+    from treadle.cli.server_process import exit_soon, stop_on_signals
+    from treadle.cli.streams import say, tell
     from treadle.server.app import AppServer
     from treadle.transport.listen import listen
 

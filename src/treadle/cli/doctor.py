@@ -15,10 +15,10 @@ import msgspec
 from treadle.cli.doctor_checks import Check, own_checks
 from treadle.cli.doctor_report import DoctorView, LiveReport, PlainReport
 from treadle.cli.doctor_trial import Trial, stage
-from treadle.cli.output import OutputFailed, write
-from treadle.cli.process import FAILED, REFUSED, refuse, start_logging
+from treadle.cli.server_process import FAILED, REFUSED, refuse, start_logging
+from treadle.cli.streams import OutputFailed, write
 from treadle.cli.terminal import is_terminal
-from treadle.runners.registry import engine_names
+from treadle.runners.engine_registry import engine_names
 from treadle.runners.status import EngineStatus, engine_statuses
 
 _NAME: Final = "doctor"

@@ -20,12 +20,12 @@ from treadle.cli.doctor_checks import Check
 from treadle.cli.run_failure import complaints, why
 from treadle.client.secrets import secrets_in
 from treadle.runners.engine import Timeouts
-from treadle.runners.events import CompletedEvent
-from treadle.runners.registry import find_engine
+from treadle.runners.engine_registry import find_engine
+from treadle.runners.run_events import CompletedEvent
 from treadle.runners.runner import Runner
 from treadle.runners.status import EngineStatus, engine_statuses
 from treadle.testing import EngineHome, EngineModel
-from treadle.testing.engines.home import ENGINES, EngineName
+from treadle.testing.engines.engine_home import ENGINES, EngineName
 
 PROMPT: Final = "treadle doctor"
 ANSWER: Final = f"pong: {PROMPT}"

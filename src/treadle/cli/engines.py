@@ -13,8 +13,8 @@ import msgspec
 
 from treadle.cli.engine_table import EngineRow, engine_row, plain, rich_lines
 from treadle.cli.live_area import LiveArea, spinner
-from treadle.cli.output import write
-from treadle.cli.process import REFUSED, refuse, start_logging
+from treadle.cli.server_process import REFUSED, refuse, start_logging
+from treadle.cli.streams import write
 from treadle.cli.terminal import console, is_terminal
 from treadle.runners.progress import elapsed
 from treadle.runners.status import EngineStatus, engine_statuses

@@ -8,8 +8,8 @@ import contextlib
 import os
 
 from treadle.cli.listening import Guard, add_token_arguments, announced, guard_for
-from treadle.cli.output import tell
-from treadle.cli.process import exit_soon, refuse, start_logging, stop_on_signals, take_stdio
+from treadle.cli.server_process import exit_soon, refuse, start_logging, stop_on_signals, take_stdio
+from treadle.cli.streams import tell
 from treadle.errors import TreadleError
 from treadle.execution.server import ExecServer
 from treadle.transport import Address, AddressError

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 from treadle.agent.event import Event
 from treadle.agent.services import Ask
 from treadle.cli.exec_arguments import ExecRequest
-from treadle.cli.output import OutputFailed
+from treadle.cli.streams import OutputFailed
 from treadle.errors import INVALID_REQUEST, RpcError, TreadleError
 from treadle.protocol.app.handshake import ClientInfo, InitializeParams
 from treadle.protocol.app.inputs import LocalImageUserInput, TextUserInput
@@ -21,7 +21,7 @@ from treadle.protocol.app.items import AgentMessageThreadItem
 from treadle.protocol.app.thread_methods import ThreadListParams, ThreadResumeParams, ThreadStartParams
 from treadle.protocol.app.turns import Turn, TurnInterruptParams, TurnStartParams
 from treadle.server.app import AppServer
-from treadle.server.local import LocalClient
+from treadle.server.local_client import LocalClient
 
 _ID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _MOST_NAMED: Final = 100

@@ -20,7 +20,7 @@ from treadle.errors import MalformedMessage, RpcError
 from treadle.protocol.app.base import decode
 from treadle.protocol.app.handshake import InitializeParams
 from treadle.rpc.message import Request, decode_lenient, encode_reply
-from treadle.server.handshake import Identity, shake_hands
+from treadle.server.identity import Identity, shake_hands
 
 # A handshake is a few hundred bytes; what is longer is not one.
 MAX_BYTES: Final = 64 * 1024

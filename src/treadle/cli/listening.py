@@ -41,7 +41,7 @@ def add_token_arguments(parser: argparse.ArgumentParser, *aliases: str) -> None:
 
 
 def guard_for(address: Address, arguments: argparse.Namespace) -> Guard:
-    from treadle.cli.process import read_token
+    from treadle.cli.server_process import read_token
     from treadle.transport.secret import new_secret
 
     if arguments.token_file:

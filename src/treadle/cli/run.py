@@ -18,23 +18,23 @@ from typing import Final
 
 import msgspec
 
-from treadle.cli.output import OutputFailed, say, write, write_bytes
 from treadle.cli.paint import Paint, wants_color
-from treadle.cli.process import FAILED, REFUSED, refuse, start_logging
 from treadle.cli.run_failure import advice, complaints, why
 from treadle.cli.run_lines import LineView, RunView
 from treadle.cli.run_plan import RunPlan, folder_of, read_plan, runner_of
 from treadle.cli.run_words import usage
+from treadle.cli.server_process import FAILED, REFUSED, refuse, start_logging
 from treadle.cli.settings_check import refuse_settings
 from treadle.cli.stop_signals import stop_signals
+from treadle.cli.streams import OutputFailed, say, write, write_bytes
 from treadle.cli.terminal import is_terminal
 from treadle.cli.visible import visible
 from treadle.client.secrets import secrets_in
 from treadle.config import ConfigError
 from treadle.errors import TreadleError
-from treadle.runners.events import CompletedEvent, Event
 from treadle.runners.last_errors import LastError, LastErrors
 from treadle.runners.progress import elapsed
+from treadle.runners.run_events import CompletedEvent, Event
 from treadle.runners.runner import Run, Runner
 from treadle.runners.status import find_program
 

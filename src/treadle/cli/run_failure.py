@@ -13,8 +13,8 @@ from typing import Final
 from treadle.cli.visible import visible
 from treadle.client.secrets import redact
 from treadle.runners.engine import Ending
-from treadle.runners.events import CompletedEvent
 from treadle.runners.logins import HOW_TO_LOG_IN
+from treadle.runners.run_events import CompletedEvent
 
 # Of what the engine complained about: the last lines, and so much of each.
 TAIL_LINES: Final = 12

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from treadle.cli.paint import Paint
 from treadle.cli.run_words import FAILED, NOTE, RUNNING, WARNING, mark, session, title, took
-from treadle.runners.events import ActionEvent, Event, StartedEvent
+from treadle.runners.run_events import ActionEvent, Event, StartedEvent
 
 # What is remembered of running actions; an engine that never ends them does not fill the memory.
 MAX_RUNNING = 1000

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, TextIO
 from treadle.cli.live_area import LiveArea, spinner
 from treadle.cli.run_words import DONE, FAILED, NOTE, RUNNING, UNFINISHED, WARNING, mark, session, title, took
 from treadle.cli.visible import visible, visible_line
-from treadle.runners.events import ActionEvent, CompletedEvent, Event, StartedEvent
 from treadle.runners.progress import Progress, Step, elapsed
+from treadle.runners.run_events import ActionEvent, CompletedEvent, Event, StartedEvent
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from treadle.cli.prompt import read_prompt
+from treadle.cli.prompt_input import read_prompt
 from treadle.errors import TreadleError
 from treadle.runners.engine import Engine, Timeouts
-from treadle.runners.events import ResumeToken
+from treadle.runners.engine_registry import UnknownEngine, engine_names, find_engine, make_runner
+from treadle.runners.message_router import EngineEntry, Router
 from treadle.runners.projects.projects import Projects
-from treadle.runners.registry import UnknownEngine, engine_names, find_engine, make_runner
-from treadle.runners.router import EngineEntry, Router
+from treadle.runners.run_events import ResumeToken
 from treadle.runners.runner import Runner
 
 DEFAULT: Final = "treadle"

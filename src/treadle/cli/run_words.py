@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from treadle.cli.visible import visible_line
-from treadle.runners.events import Action, ActionEvent, StartedEvent
 from treadle.runners.progress import elapsed
+from treadle.runners.run_events import Action, ActionEvent, StartedEvent
 
 RUNNING: Final = "▸"
 DONE: Final = "✓"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from treadle.cli.output import say
-from treadle.cli.process import REFUSED
+from treadle.cli.server_process import REFUSED
+from treadle.cli.streams import say
 from treadle.cli.visible import visible
 from treadle.config import Config, ConfigError, ModelUnusable, find_home, load_config
 from treadle.config.login import Login

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from treadle.cli.output import OutputFailed
 from treadle.cli.paint import wants_color
+from treadle.cli.streams import OutputFailed
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from treadle.client.api import ChatgptLoginHandle, Codex, DeviceCodeLoginHandle, Thread, TurnHandle
-    from treadle.client.approvals import (
+    from treadle.client.approval_requests import (
         ApprovalDecision,
         ApprovalHandler,
         ApprovalRequest,
@@ -33,9 +33,14 @@ if TYPE_CHECKING:
     )
     from treadle.client.async_client import AsyncAppServerClient
     from treadle.client.client import AppServerClient
-    from treadle.client.config import CodexConfig
-    from treadle.client.config import CodexConfig as AppServerConfig
-    from treadle.client.errors import (
+    from treadle.client.codex_config import CodexConfig
+    from treadle.client.codex_config import CodexConfig as AppServerConfig
+    from treadle.client.modes import ApprovalMode, Sandbox
+    from treadle.client.notification import Notification, UnknownNotification
+    from treadle.client.result import TurnResult
+    from treadle.client.result import TurnResult as RunResult
+    from treadle.client.retry import async_retry_on_overload, retry_on_overload
+    from treadle.client.sdk_errors import (
         CodexError,
         CodexRpcError,
         ConfigurationError,
@@ -56,7 +61,8 @@ if TYPE_CHECKING:
         TurnFailed,
         is_retryable_error,
     )
-    from treadle.client.inputs import (
+    from treadle.client.tools import Tool, ToolCallError
+    from treadle.client.turn_input import (
         ExternalMessage,
         ImageInput,
         Input,
@@ -67,24 +73,19 @@ if TYPE_CHECKING:
         SkillInput,
         TextInput,
     )
-    from treadle.client.modes import ApprovalMode, Sandbox
-    from treadle.client.notification import Notification, UnknownNotification
-    from treadle.client.result import TurnResult
-    from treadle.client.result import TurnResult as RunResult
-    from treadle.client.retry import async_retry_on_overload, retry_on_overload
-    from treadle.client.tools import Tool, ToolCallError
 
 _HOMES = {
     "api": "ChatgptLoginHandle Codex DeviceCodeLoginHandle Thread TurnHandle",
-    "approvals": "ApprovalDecision ApprovalHandler ApprovalRequest UserInputHandler UserInputRequest",
+    "approval_requests": "ApprovalDecision ApprovalHandler ApprovalRequest UserInputHandler UserInputRequest",
     "async_api": "AsyncChatgptLoginHandle AsyncCodex AsyncDeviceCodeLoginHandle AsyncThread AsyncTurnHandle",
     "async_client": "AsyncAppServerClient",
     "client": "AppServerClient",
-    "config": "CodexConfig",
-    "errors": "CodexError CodexRpcError ConfigurationError EventsLost InternalRpcError InvalidParamsError "
+    "codex_config": "CodexConfig",
+    "sdk_errors": "CodexError CodexRpcError ConfigurationError EventsLost InternalRpcError InvalidParamsError "
     "InvalidRequestError JsonRpcError MethodNotFoundError MissingMetadata OutputError ParseError RequestTimeout "
     "RetryLimitExceededError ServerBusyError TransportClosedError TurnConflict TurnFailed is_retryable_error",
-    "inputs": "ExternalMessage ImageInput Input InputItem LocalImageInput MentionInput RunInput SkillInput TextInput",
+    "turn_input": "ExternalMessage ImageInput Input InputItem LocalImageInput MentionInput RunInput SkillInput "
+    "TextInput",
     "modes": "ApprovalMode Sandbox",
     "notification": "Notification UnknownNotification",
     "result": "TurnResult",

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 from treadle.arguments import limit as seconds_or_none
 from treadle.client.checks import check_config, check_handlers, folder_of, required
 from treadle.client.client import AppServerClient
-from treadle.client.errors import RequestTimeout
-from treadle.client.inputs import Input, RunInput, wire_input
 from treadle.client.modes import ApprovalMode, Sandbox
 from treadle.client.opening import Opening
 from treadle.client.params import (
@@ -32,14 +30,16 @@ from treadle.client.params import (
     what_is_left,
 )
 from treadle.client.result import Collector, OutputT, TurnResult
+from treadle.client.sdk_errors import RequestTimeout
+from treadle.client.turn_input import Input, RunInput, wire_input
 
 if TYPE_CHECKING:
-    from treadle.client.approvals import ApprovalHandler, UserInputHandler
-    from treadle.client.config import CodexConfig
-    from treadle.client.events import Event
+    from treadle.client.approval_requests import ApprovalHandler, UserInputHandler
+    from treadle.client.codex_config import CodexConfig
     from treadle.client.notification import Notification
     from treadle.client.options import TurnOptions
-    from treadle.client.outputs import OutputType
+    from treadle.client.output_type import OutputType
+    from treadle.client.small_events import Event
     from treadle.client.tools import Tool
     from treadle.protocol.app.accounts import (
         AccountLoginCompletedNotification,
@@ -698,7 +698,7 @@ class TurnHandle(Generic[OutputT]):
         Args:
             timeout: Seconds for all of it: a turn that takes longer is interrupted, and `RequestTimeout` raised.
         """
-        from treadle.client.events import EventReader
+        from treadle.client.small_events import EventReader
 
         reader = EventReader(self.id, self._output_type)
         with closing(self.stream(timeout=timeout)) as notifications:

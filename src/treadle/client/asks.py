@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from treadle.client import approvals
+from treadle.client import approval_requests
 from treadle.client.apart import blocks
-from treadle.client.approvals import ApprovalDecision
+from treadle.client.approval_requests import ApprovalDecision
 from treadle.client.handlers import Handlers, RawHandler
 from treadle.client.router import Asked
 from treadle.errors import INTERNAL_ERROR, METHOD_NOT_FOUND, OVERLOADED
@@ -120,13 +120,13 @@ def _raw_work(handler: RawHandler, asked: Asked) -> Work:
 
 
 def _command(asked: Asked, handlers: Handlers, _: Any) -> Work:
-    request = approvals.command_request(decode(asked.params, CommandExecutionRequestApprovalParams))
+    request = approval_requests.command_request(decode(asked.params, CommandExecutionRequestApprovalParams))
     return _decision(handlers, request, lambda it: CommandExecutionRequestApprovalResponse(decision=it.value))
 
 
 def _patch(asked: Asked, handlers: Handlers, changes: Callable[[str], tuple[FileUpdateChange, ...]]) -> Work:
     params = decode(asked.params, FileChangeRequestApprovalParams)
-    request = approvals.patch_request(params, changes(params.item_id))
+    request = approval_requests.patch_request(params, changes(params.item_id))
     return _decision(handlers, request, lambda it: FileChangeRequestApprovalResponse(decision=it.value))
 
 
@@ -140,11 +140,11 @@ def _permissions(asked: Asked, handlers: Handlers, _: Any) -> Work:
             return PermissionsRequestApprovalResponse(permissions=params.permissions, scope="session")
         return _NOTHING_GRANTED
 
-    return _decision(handlers, approvals.permissions_request(params), answer)
+    return _decision(handlers, approval_requests.permissions_request(params), answer)
 
 
 def _decision(
-    handlers: Handlers, request: approvals.ApprovalRequest, answer: Callable[[ApprovalDecision], Any]
+    handlers: Handlers, request: approval_requests.ApprovalRequest, answer: Callable[[ApprovalDecision], Any]
 ) -> Work:
     handler = handlers.approval
     declined = answer(ApprovalDecision.decline)
@@ -152,20 +152,20 @@ def _decision(
         return _settled(declined)
     return Work(
         lambda: handler(request),
-        lambda it: answer(approvals.decision_of(it)),
+        lambda it: answer(approval_requests.decision_of(it)),
         lambda _: declined,
         blocking=blocks(handler),
     )
 
 
 def _questions(asked: Asked, handlers: Handlers, _: Any) -> Work:
-    request = approvals.questions_request(decode(asked.params, ToolRequestUserInputParams))
+    request = approval_requests.questions_request(decode(asked.params, ToolRequestUserInputParams))
     nothing = ToolRequestUserInputResponse(answers={})
     handler = handlers.user_input
     if handler is None:
         return _settled(nothing)
 
-    def answer(given: approvals.Answers) -> ToolRequestUserInputResponse:
+    def answer(given: approval_requests.Answers) -> ToolRequestUserInputResponse:
         answers = {
             name: ToolRequestUserInputAnswer(answers=(text,) if isinstance(text, str) else tuple(text))
             for name, text in (given or {}).items()
@@ -176,13 +176,13 @@ def _questions(asked: Asked, handlers: Handlers, _: Any) -> Work:
 
 
 def _elicitation(asked: Asked, handlers: Handlers, _: Any) -> Work:
-    request = approvals.elicitation_request(decode(asked.params, McpServerElicitationRequestParams))
+    request = approval_requests.elicitation_request(decode(asked.params, McpServerElicitationRequestParams))
     declined = McpServerElicitationRequestResponse(action="decline")
     handler = handlers.user_input
     if handler is None:
         return _settled(declined)
 
-    def answer(given: approvals.Answers) -> McpServerElicitationRequestResponse:
+    def answer(given: approval_requests.Answers) -> McpServerElicitationRequestResponse:
         if given is None:
             return declined
         return McpServerElicitationRequestResponse(action="accept", content=dict(given))

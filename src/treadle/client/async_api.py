@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 from treadle.arguments import limit as seconds_or_none
 from treadle.client.async_client import AsyncAppServerClient
 from treadle.client.checks import check_config, check_handlers, folder_of, required
-from treadle.client.errors import RequestTimeout
-from treadle.client.inputs import Input, RunInput, wire_input
 from treadle.client.modes import ApprovalMode, Sandbox
 from treadle.client.opening import AsyncOpening
 from treadle.client.params import (
@@ -33,14 +31,16 @@ from treadle.client.params import (
     what_is_left,
 )
 from treadle.client.result import Collector, OutputT, TurnResult
+from treadle.client.sdk_errors import RequestTimeout
+from treadle.client.turn_input import Input, RunInput, wire_input
 
 if TYPE_CHECKING:
-    from treadle.client.approvals import ApprovalHandler, UserInputHandler
-    from treadle.client.config import CodexConfig
-    from treadle.client.events import Event
+    from treadle.client.approval_requests import ApprovalHandler, UserInputHandler
+    from treadle.client.codex_config import CodexConfig
     from treadle.client.notification import Notification
     from treadle.client.options import TurnOptions
-    from treadle.client.outputs import OutputType
+    from treadle.client.output_type import OutputType
+    from treadle.client.small_events import Event
     from treadle.client.tools import Tool
     from treadle.protocol.app.accounts import (
         AccountLoginCompletedNotification,
@@ -723,7 +723,7 @@ class AsyncTurnHandle(Generic[OutputT]):
         Args:
             timeout: Seconds for all of it: a turn that takes longer is interrupted, and `RequestTimeout` raised.
         """
-        from treadle.client.events import EventReader
+        from treadle.client.small_events import EventReader
 
         reader = EventReader(self.id, self._output_type)
         async with aclosing(self.stream(timeout=timeout)) as notifications:

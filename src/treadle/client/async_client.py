@@ -17,8 +17,7 @@ from treadle.client import notification as notifications
 from treadle.client.async_calls import AsyncCalls
 from treadle.client.async_shell import AsyncAnswer, AsyncShell, AsyncWaiter, answer_within, new_answer
 from treadle.client.checks import check_config
-from treadle.client.config import CodexConfig
-from treadle.client.errors import CodexError, JsonRpcError, RequestTimeout, TransportClosedError
+from treadle.client.codex_config import CodexConfig
 from treadle.client.exchange import (
     input_items,
     limit_of_request,
@@ -34,6 +33,7 @@ from treadle.client.metadata import InitializeResponse, introduction
 from treadle.client.notification import Notification
 from treadle.client.retry import async_retry_on_overload
 from treadle.client.router import Asked, Ending, News, Stream
+from treadle.client.sdk_errors import CodexError, JsonRpcError, RequestTimeout, TransportClosedError
 
 if TYPE_CHECKING:
     from treadle.client.async_connection import AsyncConnection

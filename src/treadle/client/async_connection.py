@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from treadle.client import connection
 from treadle.client.apart import on_thread
-from treadle.client.config import CodexConfig
+from treadle.client.codex_config import CodexConfig
 from treadle.client.connection import Sink
-from treadle.client.errors import TransportClosedError
+from treadle.client.sdk_errors import TransportClosedError
 from treadle.errors import ChannelClosed
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from msgspec import Raw
 
 from treadle.client.apart import on_thread
-from treadle.client.config import CodexConfig
-from treadle.client.errors import CodexError, TransportClosedError
+from treadle.client.codex_config import CodexConfig
 from treadle.client.handlers import MAX_HANDLER_THREADS, MAX_HANDLERS, Handlers
 from treadle.client.router import Asked, Router
+from treadle.client.sdk_errors import CodexError, TransportClosedError
 from treadle.rpc import RequestId
 from treadle.transport.owner import LoopOwner, needs_loop
 

@@ -27,8 +27,8 @@ from treadle.arguments import (
 from treadle.errors import ArgumentValueError
 
 if TYPE_CHECKING:
-    from treadle.client.approvals import ApprovalHandler, UserInputHandler
-    from treadle.client.config import CodexConfig
+    from treadle.client.approval_requests import ApprovalHandler, UserInputHandler
+    from treadle.client.codex_config import CodexConfig
 
 
 def checked(**given: Any) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def required(**given: Any) -> dict[str, Any]:
 
 def check_config(config: CodexConfig | None) -> None:
     """That it is one: a string or a dict in its place is a frequent mistake."""
-    from treadle.client.config import CodexConfig
+    from treadle.client.codex_config import CodexConfig
 
     if config is None or isinstance(config, CodexConfig):
         return
@@ -108,7 +108,7 @@ def _word(module: str, class_name: str) -> Callable[[str, object], str]:
 
 def _effort(name: str, value: object) -> str:
     """As a string, what most models have; the class knows words that few have."""
-    from treadle.config.models import EFFORTS
+    from treadle.config.model_catalogue import EFFORTS
     from treadle.protocol.app.settings import ReasoningEffort
 
     if isinstance(value, ReasoningEffort):

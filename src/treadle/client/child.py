@@ -14,8 +14,8 @@ import threading
 from pathlib import Path
 from typing import Final
 
-from treadle.client.config import CodexConfig
-from treadle.client.errors import CodexError, TransportClosedError
+from treadle.client.codex_config import CodexConfig
+from treadle.client.sdk_errors import CodexError, TransportClosedError
 from treadle.client.secrets import redact, secrets_in
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -187,7 +187,7 @@ class _Family:
     """A server and all its descendants, however they daemonise: they carry a tag (see `execution.warden.program`)."""
 
     def __init__(self, leader: int) -> None:
-        from treadle.execution.warden.program import RLIMIT_LOCKS
+        from treadle.execution.warden.warden_program import RLIMIT_LOCKS
 
         self._leader = leader
         self._tag = int.from_bytes(os.urandom(7), "big") | 1
@@ -199,7 +199,7 @@ class _Family:
 
     def end(self) -> None:
         """Kill who is left."""
-        from treadle.execution.warden.program import family, scan, send_signal, signal_group
+        from treadle.execution.warden.warden_program import family, scan, send_signal, signal_group
 
         try:
             table = scan()

@@ -14,8 +14,7 @@ from treadle.arguments import limit as seconds_or_none
 from treadle.client import notification as notifications
 from treadle.client.calls import Calls
 from treadle.client.checks import check_config
-from treadle.client.config import CodexConfig
-from treadle.client.errors import CodexError, JsonRpcError, RequestTimeout, TransportClosedError
+from treadle.client.codex_config import CodexConfig
 from treadle.client.exchange import (
     input_items,
     limit_of_request,
@@ -31,6 +30,7 @@ from treadle.client.metadata import InitializeResponse, introduction
 from treadle.client.notification import Notification
 from treadle.client.retry import retry_on_overload
 from treadle.client.router import Asked, Ending, News, Stream
+from treadle.client.sdk_errors import CodexError, JsonRpcError, RequestTimeout, TransportClosedError
 from treadle.client.shell import Answer, Shell, Waiter, answer_within, new_answer
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, Protocol
 
-from treadle.client.config import CodexConfig
-from treadle.client.errors import ConfigurationError, TransportClosedError
+from treadle.client.codex_config import CodexConfig
+from treadle.client.sdk_errors import ConfigurationError, TransportClosedError
 
 if TYPE_CHECKING:
     import asyncio
@@ -338,9 +338,9 @@ def _connect(url: str, config: CodexConfig) -> tuple[socket.socket, WebSocketFra
 
     from treadle.errors import ChannelClosed
     from treadle.transport.address import Address, AddressError, shown_url
-    from treadle.transport.handshake import BadRequest, Upgrade, split_head
     from treadle.transport.secret import approach
     from treadle.transport.websocket import WebSocketFramer
+    from treadle.transport.websocket_handshake import BadRequest, Upgrade, split_head
 
     opened: socket.socket | None = None
     try:

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from treadle.client.errors import CodexError, RequestTimeout
+from treadle.client.sdk_errors import CodexError, RequestTimeout
 from treadle.protocol.app.base import decode
 
 T = TypeVar("T")

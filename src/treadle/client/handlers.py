@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
-    from treadle.client.approvals import ApprovalHandler, UserInputHandler
+    from treadle.client.approval_requests import ApprovalHandler, UserInputHandler
     from treadle.client.tools import Tool
 
 MAX_THREADS: Final = 65_536

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from treadle.client.config import CodexConfig
-from treadle.client.errors import rpc_error
+from treadle.client.codex_config import CodexConfig
+from treadle.client.sdk_errors import rpc_error
 from treadle.server import AppServer
-from treadle.server.client import wire_error
+from treadle.server.client_base import wire_error
 from treadle.transport import Channel
 
 

@@ -7,8 +7,8 @@ from typing import Any, Self
 import msgspec
 from msgspec import Struct
 
-from treadle.client.config import CodexConfig
-from treadle.client.errors import MissingMetadata
+from treadle.client.codex_config import CodexConfig
+from treadle.client.sdk_errors import MissingMetadata
 
 
 class _Read(Struct):

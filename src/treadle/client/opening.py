@@ -12,7 +12,7 @@ from treadle.client.metadata import InitializeResponse, check_metadata
 if TYPE_CHECKING:
     import asyncio
 
-    from treadle.client.approvals import ApprovalHandler, UserInputHandler
+    from treadle.client.approval_requests import ApprovalHandler, UserInputHandler
     from treadle.client.async_client import AsyncAppServerClient
     from treadle.client.client import AppServerClient
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, cast
 from treadle.arguments import limit
 from treadle.client.checks import checked, paths, required
 from treadle.client.exchange import without_none
-from treadle.client.inputs import RunInput, tool_output, wire_input
 from treadle.client.modes import ApprovalMode, Sandbox, approval_settings, sandbox_mode, sandbox_policy
+from treadle.client.turn_input import RunInput, tool_output, wire_input
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from treadle.client.outputs import OutputType
+    from treadle.client.output_type import OutputType
     from treadle.client.tools import Tool
     from treadle.protocol.app.thread_methods import (
         ThreadForkParams,
@@ -150,6 +150,6 @@ def tools_of(given: Sequence[Tool | Callable[..., Any]]) -> dict[str, Tool]:
 def output_of(wanted: Any) -> OutputType[Any] | None:
     if wanted is None:
         return None
-    from treadle.client.outputs import OutputType
+    from treadle.client.output_type import OutputType
 
     return OutputType(wanted)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, cast
 
-from treadle.client.errors import CodexError, TurnFailed
 from treadle.client.notification import Notification
+from treadle.client.sdk_errors import CodexError, TurnFailed
 
 if TYPE_CHECKING:
-    from treadle.client.outputs import OutputType
+    from treadle.client.output_type import OutputType
     from treadle.protocol.app.items import ThreadItem
     from treadle.protocol.app.threads import ThreadTokenUsage
     from treadle.protocol.app.turn_errors import TurnError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
-from treadle.client.errors import is_retryable_error
+from treadle.client.sdk_errors import is_retryable_error
 
 T = TypeVar("T")
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import msgspec
 from msgspec import DecodeError, Raw, Struct
 
-from treadle.client.errors import CodexError, EventsLost, JsonRpcError, TurnConflict, rpc_error
 from treadle.client.notification import Notification, frequent_reader, make, thread_of, turn_of
+from treadle.client.sdk_errors import CodexError, EventsLost, JsonRpcError, TurnConflict, rpc_error
 from treadle.errors import ArgumentTypeError, MalformedMessage
 from treadle.protocol.app.base import decode
 from treadle.rpc import Failure, Reply, Request, RequestId, decode_lenient

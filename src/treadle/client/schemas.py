@@ -2,7 +2,7 @@
 
 Owns what a model server is told of a type, and what is said about a value that does not fit. msgspec does the work;
 models of pydantic are known by their methods, because pydantic is no dependency of ours. Does not know what the types
-are for: see `tools` and `outputs`.
+are for: see `tools` and `output_type`.
 """
 
 from __future__ import annotations

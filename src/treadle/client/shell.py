@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from msgspec import Raw
 
-from treadle.client.config import CodexConfig
-from treadle.client.errors import CodexError, TransportClosedError
+from treadle.client.codex_config import CodexConfig
 from treadle.client.handlers import MAX_HANDLER_THREADS, MAX_HANDLERS, Handlers
 from treadle.client.router import Asked, Router
+from treadle.client.sdk_errors import CodexError, TransportClosedError
 from treadle.client.shared_router import SharedRouter
 from treadle.rpc import RequestId
 

@@ -16,12 +16,12 @@ import msgspec
 
 from treadle.client.async_client import AsyncAppServerClient as NewAsyncClient
 from treadle.client.client import AppServerClient as NewClient
-from treadle.client.errors import TransportClosedError
 from treadle.client.router import Router
+from treadle.client.sdk_errors import TransportClosedError
 from treadle.client.shared_router import SharedRouter
 
 if TYPE_CHECKING:
-    from treadle.client.config import CodexConfig
+    from treadle.client.codex_config import CodexConfig
     from treadle.client.handlers import RawHandler
     from treadle.client.notification import Notification
     from treadle.client.router import Stream

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from treadle.client.config import CodexConfig
-from treadle.client.errors import CodexError
+from treadle.client.codex_config import CodexConfig
 from treadle.client.exchange import wire_object
 from treadle.client.modes import ApprovalMode, approval_settings
 from treadle.client.notification import Notification, turn_of
 from treadle.client.result import Collector
+from treadle.client.sdk_errors import CodexError
 from treadle.errors import ArgumentValueError
 from treadle.protocol.app.threads import ThreadTokenUsage
 

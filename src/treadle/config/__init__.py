@@ -10,11 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from treadle.config.configuration import Config, Loaded, built_in_config, load_config
     from treadle.config.document import Document, Written, read_document, write_values
-    from treadle.config.home import find_home
+    from treadle.config.home_directory import find_home
     from treadle.config.instructions import InstructionFile, find_instructions
     from treadle.config.login import Login
-    from treadle.config.models import InvalidCursor, ModelFacts, list_models, model_facts
+    from treadle.config.model_catalogue import InvalidCursor, ModelFacts, list_models, model_facts
     from treadle.config.problems import ConfigError, ConfigProblem, ConfigWarning, ConfigWriteError, ModelUnusable
     from treadle.config.prompts import (
         BASE_INSTRUCTIONS,
@@ -25,16 +26,15 @@ if TYPE_CHECKING:
         instructions_text,
         permissions_text,
     )
-    from treadle.config.settings import Config, Loaded, built_in_config, load_config
+    from treadle.config.shown_config import config_view
     from treadle.config.values import ShellEnvironment, WorkspaceWrite
-    from treadle.config.view import config_view
 
 _MODULES = {
     "document": ("Document", "Written", "read_document", "write_values"),
-    "home": ("find_home",),
+    "home_directory": ("find_home",),
     "instructions": ("InstructionFile", "find_instructions"),
     "login": ("Login",),
-    "models": ("InvalidCursor", "ModelFacts", "list_models", "model_facts"),
+    "model_catalogue": ("InvalidCursor", "ModelFacts", "list_models", "model_facts"),
     "problems": ("ConfigError", "ConfigProblem", "ConfigWarning", "ConfigWriteError", "ModelUnusable"),
     "prompts": (
         "BASE_INSTRUCTIONS",
@@ -45,9 +45,9 @@ _MODULES = {
         "instructions_text",
         "permissions_text",
     ),
-    "settings": ("Config", "Loaded", "built_in_config", "load_config"),
+    "configuration": ("Config", "Loaded", "built_in_config", "load_config"),
     "values": ("ShellEnvironment", "WorkspaceWrite"),
-    "view": ("config_view",),
+    "shown_config": ("config_view",),
 }
 _HOME = {name: f"treadle.config.{module}" for module, names in _MODULES.items() for name in names}
 

@@ -1,7 +1,7 @@
 """`config.toml` as a document: reading it with its version, and editing it in place.
 
 Owns the file, and how any TOML file of the home is read and rewritten. What the keys of `config.toml` mean is known to
-`settings` alone, which also checks an edit before it is written.
+`configuration` alone, which also checks an edit before it is written.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def write_values(home: Path, edits: Iterable[ConfigEdit], expected_version: str 
     Raises `ConfigWriteError` when `expected_version` is given and the file has another one, and when the new values
     are not allowed. `upsert` merges tables, `replace` puts one value for another.
     """
-    from treadle.config.settings import check_document
+    from treadle.config.configuration import check_document
 
     def edit(document: Document) -> str:
         if expected_version is not None and expected_version != document.version:

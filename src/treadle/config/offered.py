@@ -11,7 +11,7 @@ from treadle.llm.catalogue import CATALOGUE, known_model
 from treadle.llm.known_providers import ANTHROPIC, OFFLINE, OPENAI
 
 if TYPE_CHECKING:
-    from treadle.config.settings import Config
+    from treadle.config.configuration import Config
     from treadle.llm.offers import Offer
 
 _FAMILIES = {OPENAI: "gpt-", ANTHROPIC: "claude-", OFFLINE: OFFLINE}

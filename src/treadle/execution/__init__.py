@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from treadle.errors import ExecError, ExecTimeout
     from treadle.execution.environment import Environment
-    from treadle.execution.model import (
+    from treadle.execution.process import EventStream, Process
+    from treadle.execution.process_values import (
         Closed,
         CompletedRun,
         Evicted,
@@ -30,32 +31,31 @@ if TYPE_CHECKING:
         WriteResult,
         WriteStatus,
     )
-    from treadle.execution.process import EventStream, Process
     from treadle.protocol.exec import EnvPolicy, Sandbox
 
 # Loaded when first used: the exec-server is in this package and starts without most of it.
 _HOME = {
-    "Closed": "treadle.execution.model",
-    "CompletedRun": "treadle.execution.model",
+    "Closed": "treadle.execution.process_values",
+    "CompletedRun": "treadle.execution.process_values",
     "EnvPolicy": "treadle.protocol.exec",
     "Environment": "treadle.execution.environment",
     "EventStream": "treadle.execution.process",
-    "Evicted": "treadle.execution.model",
+    "Evicted": "treadle.execution.process_values",
     "ExecError": "treadle.errors",
-    "ExecParams": "treadle.execution.model",
+    "ExecParams": "treadle.execution.process_values",
     "ExecTimeout": "treadle.errors",
-    "Exited": "treadle.execution.model",
-    "Failed": "treadle.execution.model",
-    "Output": "treadle.execution.model",
-    "OutputChunk": "treadle.execution.model",
-    "OutputStream": "treadle.execution.model",
+    "Exited": "treadle.execution.process_values",
+    "Failed": "treadle.execution.process_values",
+    "Output": "treadle.execution.process_values",
+    "OutputChunk": "treadle.execution.process_values",
+    "OutputStream": "treadle.execution.process_values",
     "Process": "treadle.execution.process",
-    "ProcessEvent": "treadle.execution.model",
-    "ProcessInfo": "treadle.execution.model",
-    "ReadResponse": "treadle.execution.model",
+    "ProcessEvent": "treadle.execution.process_values",
+    "ProcessInfo": "treadle.execution.process_values",
+    "ReadResponse": "treadle.execution.process_values",
     "Sandbox": "treadle.protocol.exec",
-    "WriteResult": "treadle.execution.model",
-    "WriteStatus": "treadle.execution.model",
+    "WriteResult": "treadle.execution.process_values",
+    "WriteStatus": "treadle.execution.process_values",
 }
 
 __all__ = [

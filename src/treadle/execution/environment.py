@@ -14,8 +14,8 @@ from msgspec import structs
 from treadle.arguments import limit, path, seconds, text, variables, words, wrong_type
 from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, ExecError, ExecTimeout
 from treadle.execution.data import Data, as_bytes
-from treadle.execution.model import CompletedRun, Evicted, ExecParams, Output, OutputStream, ProcessInfo
 from treadle.execution.process import Process
+from treadle.execution.process_values import CompletedRun, Evicted, ExecParams, Output, OutputStream, ProcessInfo
 from treadle.protocol.exec import EnvironmentInfo, EnvPolicy, Sandbox
 from treadle.transport import Address, AddressError, Channel
 from treadle.transport.owner import LoopOwner, needs_loop

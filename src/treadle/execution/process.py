@@ -14,7 +14,7 @@ from msgspec import Struct
 from treadle.errors import ExecError
 from treadle.events import EventLog, Gap, Subscription
 from treadle.execution.data import Data
-from treadle.execution.model import (
+from treadle.execution.process_values import (
     Closed,
     Evicted,
     Exited,

@@ -7,7 +7,7 @@ import os
 from collections import OrderedDict, deque
 
 from treadle.errors import INTERNAL_ERROR, ExecError
-from treadle.execution.model import WriteStatus
+from treadle.execution.process_values import WriteStatus
 
 # Beyond what the pipe itself holds. A writer waits while more than this is queued.
 MAX_QUEUED = 64 << 10

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from treadle.host.engine.runtime import EngineRuntime
     from treadle.host.faults import Fault, ResumeFailed, RuntimeFault, SessionBusy, SessionClosed
     from treadle.host.local.runtime import LocalRuntime
-    from treadle.host.memory.memory_store import MemoryStore
+    from treadle.host.memory.memory_files import MemoryStore
     from treadle.host.projection import Projection, project
     from treadle.host.runtime import Runtime
     from treadle.host.session import Session
@@ -43,7 +43,7 @@ _HOME = {
     "Fault": "faults",
     "HostAgent": "agent",
     "LocalRuntime": "local.runtime",
-    "MemoryStore": "memory.memory_store",
+    "MemoryStore": "memory.memory_files",
     "Projection": "projection",
     "ResumeFailed": "faults",
     "Runtime": "runtime",

@@ -28,7 +28,7 @@ from treadle.host.agent_errors import AgentBusy, AgentClosed, WrongThread
 from treadle.host.agent_turn import AgentTurn
 from treadle.host.asking import Approvals
 from treadle.host.belongings import Belongings
-from treadle.host.chat import called_tools, checked_input, close_calls, said_after, user_message, without_echo
+from treadle.host.chat_messages import called_tools, checked_input, close_calls, said_after, user_message, without_echo
 from treadle.host.clock import Clock
 from treadle.host.conversation_result import ConversationResult, conversation_result
 from treadle.host.counters import SKILL_TOOL, Counters
@@ -47,7 +47,7 @@ from treadle.host.turn_result import TurnResult
 
 if TYPE_CHECKING:
     from treadle.host.conversations import ConversationStore, TurnState
-    from treadle.host.memory.memory_store import MemoryStore
+    from treadle.host.memory.memory_files import MemoryStore
     from treadle.host.review import Reviewer
     from treadle.host.skills.skill_store import SkillStore
 

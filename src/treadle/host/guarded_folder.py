@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
-from treadle.host.refusals import Refused, said_clearly
+from treadle.host.refused import Refused, said_clearly
 
 LOCK_S: Final = 10.0
 _POLL_S: Final = 0.01

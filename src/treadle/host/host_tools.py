@@ -9,7 +9,7 @@ from treadle.client.tools import Tool, ToolCallError
 from treadle.errors import TreadleError
 
 if TYPE_CHECKING:
-    from treadle.host.memory.memory_store import MemoryStore
+    from treadle.host.memory.memory_files import MemoryStore
     from treadle.host.skills.skill_store import SkillStore
 
 MAX_FOUND: Final = 20

@@ -19,7 +19,7 @@ from treadle.host.runtime import Message, UserInput
 from treadle.host.seed import content_text
 from treadle.protocol.app.base import Unknown
 from treadle.protocol.app.items import ThreadItem
-from treadle.tools.command.shell import asked
+from treadle.tools.command.command_shell import asked
 
 MAX_OUTPUT: Final = 16_000
 """Of what a command printed: half of it from the beginning, half from the end."""

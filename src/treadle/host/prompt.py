@@ -14,7 +14,7 @@ from treadle.host.host_tools import host_tools
 
 if TYPE_CHECKING:
     from treadle.host.conversations import ConversationStore
-    from treadle.host.memory.memory_store import MemoryStore
+    from treadle.host.memory.memory_files import MemoryStore
     from treadle.host.skills.skill_store import SkillStore
 
 logger: logging.Logger = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from treadle.host.clock import Clock
 from treadle.host.conversation_digest import digest
 from treadle.host.faults import Fault, RuntimeFault
 from treadle.host.memory.entries import MemoryChange
-from treadle.host.memory.memory_store import MemoryStore
+from treadle.host.memory.memory_files import MemoryStore
 from treadle.host.review_prompts import INSTRUCTIONS, review_prompt
 from treadle.host.runtime import ItemCompleted, ItemStarted, Message, Opening, Runtime, RuntimeEvent
 from treadle.host.session import Session

@@ -118,8 +118,8 @@ class RuntimeChoice:
 
     def _wire(self) -> str:
         """The wire API of the provider: the one that was said, else the one that is configured."""
-        from treadle.config.home import find_home
-        from treadle.config.settings import load_config
+        from treadle.config.configuration import load_config
+        from treadle.config.home_directory import find_home
 
         config = load_config(find_home(os.environ)).config
         found = config.providers.get(self._said or config.model_provider)
@@ -134,6 +134,6 @@ def _is_runtime(value: object) -> bool:
 
 
 def _words() -> list[str]:
-    from treadle.runners.registry import engine_names
+    from treadle.runners.engine_registry import engine_names
 
     return [APP_SERVER, AUTO, *LOCAL, *engine_names()]

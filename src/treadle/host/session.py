@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from treadle.client.result import final_response
 from treadle.host import session_faults
-from treadle.host.approvals import Approver
+from treadle.host.approver import Approver
 from treadle.host.asking import Approvals, Ask, Choice
 from treadle.host.clock import Clock, OutOfTime, SystemClock, end_tasks, within
 from treadle.host.fault_words import duration

@@ -8,11 +8,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from treadle.arguments import path, wrong_type
-from treadle.config.home import home_name
+from treadle.config.home_directory import home_name
 
 if TYPE_CHECKING:
     from treadle.host.conversations import ConversationStore
-    from treadle.host.memory.memory_store import MemoryStore
+    from treadle.host.memory.memory_files import MemoryStore
     from treadle.host.skills.skill_store import SkillStore
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ def choose_store(
 
 
 def memory_at(path: str) -> MemoryStore:
-    from treadle.host.memory.memory_store import MemoryStore
+    from treadle.host.memory.memory_files import MemoryStore
 
     return MemoryStore(path)
 

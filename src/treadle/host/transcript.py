@@ -11,12 +11,12 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from treadle.host.chat import clean
+from treadle.host.chat_messages import clean
 from treadle.host.conversations.records import TurnState
 from treadle.host.conversations.sqlite import ConversationStore
 from treadle.host.loop_thread import LoopThread
 from treadle.host.runtime import Message
-from treadle.store.model import StoreError
+from treadle.store.contract import StoreError
 
 logger: logging.Logger = logging.getLogger(__name__)
 CLOSE_S: Final = 10.0

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from httptools import HttpParserError, HttpResponseParser
 
-from treadle.http.errors import NotHttp
+from treadle.http.http_errors import NotHttp
 
 # Of lines in a row that are no body: sizes with extensions, which nobody uses, and trailers. How exactly it is kept
 # depends on how the bytes come; what matters is that there is an end to it.

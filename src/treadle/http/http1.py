@@ -20,7 +20,7 @@ from typing import Final
 from msgspec import Struct
 
 from treadle.http.chunks import MAX_LINES, Chunks, chunks_for
-from treadle.http.errors import NotHttp
+from treadle.http.http_errors import NotHttp
 
 MAX_HEAD: Final = 64 * 1024
 MAX_HEADERS: Final = 256

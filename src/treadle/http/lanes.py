@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from treadle.http.errors import HttpUnusable
+from treadle.http.http_errors import HttpUnusable
 from treadle.http.lane import Lane
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct
 
-from treadle.http.errors import HttpUnusable
+from treadle.http.http_errors import HttpUnusable
 from treadle.http.target import BadUrl, Target, read_url
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import asyncio
 from contextlib import suppress
 from typing import Final, cast
 
-from treadle.http.errors import NotHttp
 from treadle.http.http1 import ResponseHead, ResponseReader
+from treadle.http.http_errors import NotHttp
 
 # A reader that is slow slows down the server, not our memory.
 MAX_UNREAD: Final = 1024 * 1024

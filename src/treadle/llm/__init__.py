@@ -1,18 +1,10 @@
 """Model providers: a request goes in, a stream of events comes out.
 
 It owns the talk with models. It knows nothing of threads, tools or connections of clients. `ProviderModel` is in
-`treadle.llm.client`, `OfflineModel` in `treadle.llm.offline`: a server loads the one that it uses.
+`treadle.llm.wire_client`, `OfflineModel` in `treadle.llm.offline`: a server loads the one that it uses.
 """
 
 from treadle.http.departure import Departure
-from treadle.llm.items import (
-    CustomToolCallItem,
-    FunctionCallItem,
-    MessageItem,
-    OtherItem,
-    OutputItem,
-    ReasoningItem,
-)
 from treadle.llm.model import (
     MAX_ASKED_S,
     Completed,
@@ -35,6 +27,14 @@ from treadle.llm.model import (
     ToolInputDelta,
     UnknownEvent,
     Waiting,
+)
+from treadle.llm.output_items import (
+    CustomToolCallItem,
+    FunctionCallItem,
+    MessageItem,
+    OtherItem,
+    OutputItem,
+    ReasoningItem,
 )
 from treadle.llm.provider import ProviderConfig, ProviderConfigError, read_provider
 

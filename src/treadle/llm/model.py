@@ -16,7 +16,7 @@ from msgspec import Raw, Struct
 
 from treadle.errors import TreadleError
 from treadle.http.departure import Departure
-from treadle.llm.items import OutputItem
+from treadle.llm.output_items import OutputItem
 
 # JSON that is passed on without a look inside: as an object, or as its bytes, which are not encoded again.
 JsonObject: TypeAlias = Mapping[str, object] | Raw

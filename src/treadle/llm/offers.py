@@ -14,9 +14,9 @@ import msgspec
 from msgspec import Struct, structs
 
 from treadle.llm.catalogue import Price
-from treadle.llm.connection import Connection
 from treadle.llm.model import ModelError
 from treadle.llm.provider import KeySource, ProviderConfig, endpoint
+from treadle.llm.provider_connection import Connection
 from treadle.llm.wire_api import WireApi
 from treadle.llm.wire_apis import find_wire_api
 

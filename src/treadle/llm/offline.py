@@ -14,7 +14,6 @@ from typing import Final, Self
 import msgspec
 from msgspec import Raw
 
-from treadle.llm.items import MessageItem, OutputItem, read_item
 from treadle.llm.model import (
     Completed,
     Created,
@@ -28,6 +27,7 @@ from treadle.llm.model import (
 )
 from treadle.llm.offline_plan import Call, decide
 from treadle.llm.offline_view import View, read_view
+from treadle.llm.output_items import MessageItem, OutputItem, read_item
 
 # About a line: few enough events to be cheap, enough to see a text grow.
 DELTA_CHARS: Final = 24

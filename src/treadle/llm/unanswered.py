@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from treadle.http.errors import HttpUnusable, NotHttp
+from treadle.http.http_errors import HttpUnusable, NotHttp
 from treadle.http.lane import CONNECT_S, NoConnection, ProxyRefused
 from treadle.http.no_way import Reason
 from treadle.http.target import BadUrl, Target

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
         Waits,
         Withdrawn,
     )
-    from treadle.runners.events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent, TextDelta
+    from treadle.runners.engine_registry import UnknownEngine, engine_names, find_engine, make_runner
+    from treadle.runners.message_router import EngineEntry, Route, RouteError, Router
     from treadle.runners.native import TreadleRunner
     from treadle.runners.opencode import OpenCodeRunner
     from treadle.runners.pi import PiRunner
@@ -37,12 +38,19 @@ if TYPE_CHECKING:
     from treadle.runners.projects.checkouts import Worktree, WorktreeError
     from treadle.runners.projects.projects import Project, ProjectError, Projects
     from treadle.runners.projects.worktrees import Worktrees
-    from treadle.runners.registry import UnknownEngine, engine_names, find_engine, make_runner
     from treadle.runners.resume import ResumeLine
-    from treadle.runners.router import EngineEntry, Route, RouteError, Router
+    from treadle.runners.run_events import (
+        Action,
+        ActionEvent,
+        CompletedEvent,
+        Event,
+        ResumeToken,
+        StartedEvent,
+        TextDelta,
+    )
     from treadle.runners.runner import Run, Runner
+    from treadle.runners.scheduling.job_journal import JournalError, JournalInUse
     from treadle.runners.scheduling.jobs import Job, JobHandle
-    from treadle.runners.scheduling.journal import JournalError, JournalInUse
     from treadle.runners.scheduling.queues import Limits, QueueFull
     from treadle.runners.scheduling.recovery import Interrupted, Recovery
     from treadle.runners.scheduling.scheduler import Scheduler, SchedulerStats
@@ -50,25 +58,25 @@ if TYPE_CHECKING:
 
 # Loaded when first used: a program that drives one engine does not pay for the others.
 _HOME = {
-    "Action": "events",
-    "ActionEvent": "events",
+    "Action": "run_events",
+    "ActionEvent": "run_events",
     "ApprovalAnswer": "engine",
     "ApprovalAsk": "engine",
     "ClaudeRunner": "claude",
     "CloseInput": "engine",
     "CodexRunner": "codex",
-    "CompletedEvent": "events",
+    "CompletedEvent": "run_events",
     "Ending": "engine",
     "Engine": "engine",
-    "EngineEntry": "router",
+    "EngineEntry": "message_router",
     "EngineStatus": "status",
-    "Event": "events",
+    "Event": "run_events",
     "GiveUp": "engine",
     "Interrupted": "scheduling.recovery",
     "Job": "scheduling.jobs",
     "JobHandle": "scheduling.jobs",
-    "JournalError": "scheduling.journal",
-    "JournalInUse": "scheduling.journal",
+    "JournalError": "scheduling.job_journal",
+    "JournalInUse": "scheduling.job_journal",
     "Limits": "scheduling.queues",
     "OpenCodeRunner": "opencode",
     "PiRunner": "pi",
@@ -80,10 +88,10 @@ _HOME = {
     "Recovery": "scheduling.recovery",
     "Reply": "engine",
     "ResumeLine": "resume",
-    "ResumeToken": "events",
-    "Route": "router",
-    "RouteError": "router",
-    "Router": "router",
+    "ResumeToken": "run_events",
+    "Route": "message_router",
+    "RouteError": "message_router",
+    "Router": "message_router",
     "Run": "runner",
     "RunChoices": "engine",
     "RunOptions": "engine",
@@ -92,21 +100,21 @@ _HOME = {
     "Scheduler": "scheduling.scheduler",
     "SchedulerStats": "scheduling.scheduler",
     "Snapshot": "progress",
-    "StartedEvent": "events",
+    "StartedEvent": "run_events",
     "Step": "progress",
-    "TextDelta": "events",
+    "TextDelta": "run_events",
     "Timeouts": "engine",
     "TreadleRunner": "native",
-    "UnknownEngine": "registry",
+    "UnknownEngine": "engine_registry",
     "Waits": "engine",
     "Withdrawn": "engine",
     "Worktree": "projects.checkouts",
     "WorktreeError": "projects.checkouts",
     "Worktrees": "projects.worktrees",
-    "engine_names": "registry",
+    "engine_names": "engine_registry",
     "engine_statuses": "status",
-    "find_engine": "registry",
-    "make_runner": "registry",
+    "find_engine": "engine_registry",
+    "make_runner": "engine_registry",
 }
 
 __all__ = [

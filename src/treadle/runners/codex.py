@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Unpack
 
 from treadle.runners.engine import Ending, Engine, Output, RunChoices, RunRequest, Waits, find_flag
-from treadle.runners.events import (
+from treadle.runners.json_line import read_object
+from treadle.runners.notes import Notes, end_by_code
+from treadle.runners.resume import ResumeLine
+from treadle.runners.run_events import (
     Action,
     ActionEvent,
     ActionKind,
@@ -18,9 +21,6 @@ from treadle.runners.events import (
     ResumeToken,
     StartedEvent,
 )
-from treadle.runners.json_line import read_object
-from treadle.runners.notes import Notes, end_by_code
-from treadle.runners.resume import ResumeLine
 from treadle.runners.runner import Runner
 from treadle.runners.titles import command_title, cut, files_title, short_output
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeAlias, TypedDict, TypeVar
 
 from treadle.protocol.exec import SignalName
-from treadle.runners.events import CompletedEvent, Event, ResumeToken
 from treadle.runners.resume import ResumeLine
+from treadle.runners.run_events import CompletedEvent, Event, ResumeToken
 
 S = TypeVar("S")
 

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, TypeAlias
 from treadle.errors import ExecError
 from treadle.execution.local import LocalBackend, LocalProcess
 from treadle.execution.looking import look
-from treadle.execution.model import Evicted, ExecParams, Exited, Failed, Output, OutputStream, ProcessEvent
+from treadle.execution.process_values import Evicted, ExecParams, Exited, Failed, Output, OutputStream, ProcessEvent
 from treadle.runners.engine import (
     ApprovalAnswer,
     ApprovalAsk,
@@ -33,8 +33,8 @@ from treadle.runners.engine import (
     Waits,
     Withdrawn,
 )
-from treadle.runners.events import Event
 from treadle.runners.reading import Reading
+from treadle.runners.run_events import Event
 from treadle.runners.session_lock import SessionRecord, birth_of
 from treadle.runners.shared_warden import shared_warden
 

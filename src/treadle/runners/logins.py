@@ -100,8 +100,8 @@ def _pi(environ: Mapping[str, str]) -> Login:
 
 def _treadle(environ: Mapping[str, str]) -> Login:
     from treadle.config import ConfigError, find_home, load_config
+    from treadle.config.configuration import RUN_KEY_VARIABLE
     from treadle.config.login import Login as Stored
-    from treadle.config.settings import RUN_KEY_VARIABLE
     from treadle.llm import ModelError
     from treadle.llm.known_providers import OPENAI_KEY_VARIABLE
     from treadle.llm.provider import endpoint

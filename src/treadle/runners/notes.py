@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from treadle.runners.engine import Ending
-from treadle.runners.events import Action, ActionEvent, CompletedEvent, Event, Level
+from treadle.runners.run_events import Action, ActionEvent, CompletedEvent, Event, Level
 
 
 class Notes:

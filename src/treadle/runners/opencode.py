@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Unpack
 
 from treadle.runners.engine import Ending, Engine, GiveUp, Output, RunChoices, RunRequest, Timeouts
-from treadle.runners.events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent
 from treadle.runners.json_line import read_object
 from treadle.runners.notes import Notes, end_by_code
 from treadle.runners.resume import ResumeLine
+from treadle.runners.run_events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent
+from treadle.runners.run_usage import add_usage
 from treadle.runners.runner import Runner
 from treadle.runners.titles import cut, short_output
 from treadle.runners.tool_names import tool_action
-from treadle.runners.usage import add_usage
 
 NAME: Final = "opencode"
 MAX_CIRCLES: Final = 5

@@ -15,7 +15,10 @@ from typing import Any, Final, Unpack
 from msgspec import structs
 
 from treadle.runners.engine import Ending, Engine, Output, RunChoices, RunRequest, Timeouts
-from treadle.runners.events import (
+from treadle.runners.json_line import read_object
+from treadle.runners.notes import Notes, end_by_code
+from treadle.runners.resume import UUID, ResumeLine
+from treadle.runners.run_events import (
     Action,
     ActionEvent,
     CompletedEvent,
@@ -26,13 +29,10 @@ from treadle.runners.events import (
     StartedEvent,
     TextDelta,
 )
-from treadle.runners.json_line import read_object
-from treadle.runners.notes import Notes, end_by_code
-from treadle.runners.resume import UUID, ResumeLine
+from treadle.runners.run_usage import add_usage, number
 from treadle.runners.runner import Runner
 from treadle.runners.titles import cut, short_output
 from treadle.runners.tool_names import tool_action
-from treadle.runners.usage import add_usage, number
 
 NAME: Final = "pi"
 MAX_RUNNING: Final = 256

@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from treadle.runners.events import (
+from treadle.runners.run_events import (
     ActionEvent,
     ActionKind,
     CompletedEvent,

@@ -13,7 +13,7 @@ from typing import Any, Final
 from msgspec import structs
 
 from treadle.runners.engine import Ending, Engine, GiveUp, Output, RunRequest, Waits
-from treadle.runners.events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent, TextDelta
+from treadle.runners.run_events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent, TextDelta
 from treadle.transport.lines import LineFramer
 
 logger: Final = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from treadle.arguments import texts, variables, wrong_type
 from treadle.errors import ArgumentValueError
 from treadle.runners.engine import Ending, Engine, RunChoices, RunOptions, RunRequest, find_flag
 from treadle.runners.engine_process import CANCELLED, EngineProcess
-from treadle.runners.events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent
+from treadle.runners.run_events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent
 from treadle.runners.session_lock import LockUnusable, SessionLock, SessionRecord, check_locks
 
 # How often another program is asked whether it is done with the session: first, and at most.

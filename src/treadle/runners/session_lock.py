@@ -22,7 +22,7 @@ import msgspec
 
 from treadle.errors import TreadleError
 from treadle.home import home_place
-from treadle.runners.events import ResumeToken
+from treadle.runners.run_events import ResumeToken
 
 # Records that are kept: an old session's first run after that counts its usage from the beginning.
 MAX_RECORDS: Final = 4096

@@ -18,9 +18,9 @@ from treadle._version import __version__
 from treadle.errors import ExecError
 from treadle.execution import Environment
 from treadle.runners.engine import Engine
+from treadle.runners.engine_registry import UnknownEngine, engine_names, find_engine
 from treadle.runners.last_errors import LastError, LastErrors
 from treadle.runners.logins import HOW_TO_LOG_IN, find_login
-from treadle.runners.registry import UnknownEngine, engine_names, find_engine
 
 TESTED: Final[Mapping[str, str]] = {
     "codex": "0.163.0",

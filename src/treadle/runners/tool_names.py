@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from treadle.runners.events import Action, ActionKind
+from treadle.runners.run_events import Action, ActionKind
 from treadle.runners.titles import command_title, cut, relative
 
 _KINDS: Final[Mapping[str, ActionKind]] = {

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 from treadle.agent.departures import Departures
 from treadle.arguments import folder, path, texts, variables
 from treadle.errors import INVALID_REQUEST, RpcError
-from treadle.server.client import Client
+from treadle.server.client_base import Client
 from treadle.server.tasks import Tasks
 
 if TYPE_CHECKING:
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from treadle.config import Config, ConfigError, ConfigWarning, Login
     from treadle.execution import Environment
     from treadle.llm import Model
-    from treadle.server.connection import ChannelClient
-    from treadle.server.handshake import Identity
-    from treadle.server.local import LocalClient
-    from treadle.server.models import Models
-    from treadle.server.offers import Offers
-    from treadle.server.threads import Threads
-    from treadle.store.model import Store
+    from treadle.server.channel_client import ChannelClient
+    from treadle.server.identity import Identity
+    from treadle.server.loaded_threads import Threads
+    from treadle.server.local_client import LocalClient
+    from treadle.server.model_clients import Models
+    from treadle.server.offer_cache import Offers
+    from treadle.store.contract import Store
     from treadle.transport import Channel
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -163,12 +163,12 @@ class AppServer:
             must_not_lose: Whether the client is never cut off for being slow: its end of the channel is bounded itself.
             identity: Who it is, if its handshake is done already.
         """
-        from treadle.server.connection import ChannelClient
+        from treadle.server.channel_client import ChannelClient
 
         client = ChannelClient(self, channel, must_not_lose=must_not_lose)
         self.clients[client] = None
         if identity is not None:
-            from treadle.server.methods.handshake import welcome
+            from treadle.server.methods.initialize import welcome
 
             welcome(self, client, identity)
         client.start()
@@ -181,7 +181,7 @@ class AppServer:
             on_event: Is given each notification, at once.
             on_ask: Is given each request of the server, at once; `answer` of the client replies.
         """
-        from treadle.server.local import LocalClient
+        from treadle.server.local_client import LocalClient
 
         client = LocalClient(self, on_event, on_ask)
         self.clients[client] = None
@@ -328,7 +328,7 @@ class AppServer:
 
     @cached_property
     def offers(self) -> Offers:
-        from treadle.server.offers import Offers
+        from treadle.server.offer_cache import Offers
 
         return Offers(self._environ)
 
@@ -343,7 +343,7 @@ class AppServer:
     @property
     def threads(self) -> Threads:
         if self._threads is None:
-            from treadle.server.threads import Threads
+            from treadle.server.loaded_threads import Threads
 
             self._threads = Threads(self)
         return self._threads
@@ -351,7 +351,7 @@ class AppServer:
     @property
     def models(self) -> Models:
         if self._models is None:
-            from treadle.server.models import Models
+            from treadle.server.model_clients import Models
 
             self._models = Models(self)
         return self._models

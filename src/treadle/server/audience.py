@@ -10,7 +10,7 @@ from treadle.agent.services import Ask
 
 if TYPE_CHECKING:
     from treadle.server.app import AppServer
-    from treadle.server.client import Client
+    from treadle.server.client_base import Client
 
 BROADCAST: Final = frozenset(
     {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from treadle.store.model import Store, Write
+from treadle.store.contract import Store, Write
 
 
 async def copied_rows(source: Store, source_id: str, target_id: str, last_turn: int | None) -> list[Write]:

@@ -1,6 +1,6 @@
 """Threads on disk: `open_store(home)` gives the `Store` of a home, `ephemeral_store()` one that ends with the process.
 
-The interface is in `treadle.store.model`. A back end is loaded when one of the two is first used.
+The interface is in `treadle.store.contract`. A back end is loaded when one of the two is first used.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from treadle.store.model import (
+from treadle.store.contract import (
     Claim,
     Compaction,
     CopyTurns,
@@ -38,7 +38,7 @@ from treadle.store.model import (
 )
 
 if TYPE_CHECKING:
-    from treadle.store.backend import ephemeral_store, open_store
+    from treadle.store.backends import ephemeral_store, open_store
 
 _BACKEND = ("ephemeral_store", "open_store")
 
@@ -76,5 +76,5 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name in _BACKEND:
-        return getattr(import_module("treadle.store.backend"), name)
+        return getattr(import_module("treadle.store.backends"), name)
     raise AttributeError(f"module 'treadle.store' has no attribute {name!r}")

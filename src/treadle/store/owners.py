@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, TypeAlias
 
-from treadle.store.model import StoreError
+from treadle.store.contract import StoreError
 
 # The process id of an owner that is alive, None for one that is gone.
 Living: TypeAlias = Callable[[str], int | None]

@@ -19,8 +19,8 @@ from treadle.testing.replies import Reply, ToolCall, Usage
 
 if TYPE_CHECKING:
     from treadle.testing.engine_suite import check_engine
-    from treadle.testing.engines.home import EngineHome
-    from treadle.testing.engines.model import EngineModel
+    from treadle.testing.engines.engine_home import EngineHome
+    from treadle.testing.engines.engine_model import EngineModel
     from treadle.testing.harness import AppServerHarness, HarnessClient
     from treadle.testing.manual_clock import ManualClock
     from treadle.testing.runtime_suite import RuntimePlay, check_runtime
@@ -51,8 +51,8 @@ __all__ = [
 _LAZY = {
     "AppServerHarness": "treadle.testing.harness",
     "HarnessClient": "treadle.testing.harness",
-    "EngineHome": "treadle.testing.engines.home",
-    "EngineModel": "treadle.testing.engines.model",
+    "EngineHome": "treadle.testing.engines.engine_home",
+    "EngineModel": "treadle.testing.engines.engine_model",
     "ManualClock": "treadle.testing.manual_clock",
     "ScriptedRuntime": "treadle.testing.scripted_runtime",
     "RuntimePlay": "treadle.testing.runtime_suite",

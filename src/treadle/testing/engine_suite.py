@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from treadle.runners.engine import Ending, Engine, RunOptions, RunRequest
-from treadle.runners.events import ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent
 from treadle.runners.reading import Reading
+from treadle.runners.run_events import ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent
 
 _SECRET_PROMPT = "a prompt -- that is --nobody's `business`"
 _ENDINGS = (

@@ -30,7 +30,7 @@ from treadle.arguments import one_of, path
 from treadle.errors import RpcError
 from treadle.protocol.app.base import convert, encode
 from treadle.server.app import AppServer
-from treadle.server.local import LocalClient
+from treadle.server.local_client import LocalClient
 from treadle.server.routes import ROUTES
 from treadle.testing.mock_model import MockModel
 from treadle.testing.wires import WIRES, WireName

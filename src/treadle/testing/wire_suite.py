@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import msgspec
 
-from treadle.llm.items import CustomToolCallItem, FunctionCallItem, MessageItem, OutputItem
 from treadle.llm.model import (
     Completed,
     Created,
@@ -27,6 +26,7 @@ from treadle.llm.model import (
     ToolInputDelta,
     UnknownEvent,
 )
+from treadle.llm.output_items import CustomToolCallItem, FunctionCallItem, MessageItem, OutputItem
 from treadle.llm.provider import ProviderConfig
 from treadle.llm.sse import SseParser
 from treadle.llm.wire_api import Asking, WireApi

@@ -8,8 +8,8 @@ from typing import Final
 from msgspec import Struct
 
 from treadle.protocol.app.thread_notifications import TurnPlanStep, TurnPlanStepStatus
-from treadle.tools.arguments import PlanStatus, UpdatePlanArguments, parse
-from treadle.tools.errors import ToolInputError
+from treadle.tools.tool_arguments import PlanStatus, UpdatePlanArguments, parse
+from treadle.tools.tool_errors import ToolInputError
 
 MAX_STEPS: Final = 200
 _STATUS: Final[Mapping[PlanStatus, TurnPlanStepStatus]] = {

@@ -1,6 +1,6 @@
 """What a model is told of the tools: specs for the `tools` member of a Responses API request.
 
-Owns the descriptions. Each spec is encoded once; `arguments` reads what a model makes of them.
+Owns the descriptions. Each spec is encoded once; `tool_arguments` reads what a model makes of them.
 """
 
 from __future__ import annotations

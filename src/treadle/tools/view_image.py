@@ -12,8 +12,8 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from treadle.errors import NOT_FOUND, ExecError
-from treadle.execution.files.model import FileStat
-from treadle.tools.errors import ToolInputError
+from treadle.execution.files.file_values import FileStat
+from treadle.tools.tool_errors import ToolInputError
 
 MAX_IMAGE_BYTES: Final = 20 * 1000 * 1000
 

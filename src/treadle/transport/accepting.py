@@ -15,7 +15,7 @@ import socket
 from collections.abc import Callable
 from http import HTTPStatus
 
-from treadle.transport.handshake import response
+from treadle.transport.websocket_handshake import response
 
 logger: logging.Logger = logging.getLogger(__name__)
 

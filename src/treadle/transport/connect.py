@@ -9,11 +9,11 @@ from typing import cast
 
 from treadle.errors import ChannelClosed
 from treadle.transport.address import Address
-from treadle.transport.handshake import BadRequest, Upgrade, split_head
 from treadle.transport.secret import approach
 from treadle.transport.sockets import set_nodelay
 from treadle.transport.stream import StreamChannel
 from treadle.transport.websocket import WebSocketFramer
+from treadle.transport.websocket_handshake import BadRequest, Upgrade, split_head
 
 
 async def connect(

@@ -18,10 +18,10 @@ from treadle.transport.accepting import AcceptLoop, turn_away
 from treadle.transport.address import Address
 from treadle.transport.channel import Channel
 from treadle.transport.half_open import HalfOpen
-from treadle.transport.handshake import BadRequest, Gate, response, split_head
 from treadle.transport.sockets import ListenError, Peer, peer_of, set_nodelay, tcp_socket, unix_socket
 from treadle.transport.stream import StreamChannel
 from treadle.transport.websocket import WebSocketFramer
+from treadle.transport.websocket_handshake import BadRequest, Gate, response, split_head
 
 __all__ = ["HANDSHAKE_DEADLINE_S", "MAX_CONNECTIONS", "ListenError", "Listener", "listen"]
 

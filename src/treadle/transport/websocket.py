@@ -1,8 +1,9 @@
 """WebSocket framing (RFC 6455) by the sans-I/O protocol of the `websockets` library: bytes in, messages out.
 
 It owns what an open connection reads and writes, for both roles: the limits, the words for the end, and what the
-library leaves to others (text is UTF-8, lengths are in their shortest form). It does not open connections (`handshake`
-does the HTTP part) and agrees on no extension: most of the bytes are random base64, or never leave the machine.
+library leaves to others (text is UTF-8, lengths are in their shortest form). It does not open connections
+(`websocket_handshake` does the HTTP part) and agrees on no extension: most of the bytes are random base64, or never
+leave the machine.
 
 Reading goes through the library's state machine. Writing does not: a frame is made by the library's `Frame` alone, so
 that one thread may write while another reads.

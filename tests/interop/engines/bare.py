@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from treadle.testing import EngineHome
-from treadle.testing.engines.home import EngineName
+from treadle.testing.engines.engine_home import EngineName
 
 RUN_S: Final = 100.0
 

@@ -12,7 +12,7 @@ import pytest
 
 from interop.engines import bare
 from treadle.testing import EngineHome
-from treadle.testing.engines.home import EngineName
+from treadle.testing.engines.engine_home import EngineName
 
 pytestmark = pytest.mark.interop
 

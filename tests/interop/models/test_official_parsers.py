@@ -11,9 +11,9 @@ import pytest
 from contract.wire_plays import DIALECTS, Answer, heard, used
 from contract.wire_stage import outcome
 from interop.models.official import Official
-from treadle.llm.client import ProviderModel
 from treadle.llm.model import ModelRequest
 from treadle.llm.provider import read_provider
+from treadle.llm.wire_client import ProviderModel
 from treadle.testing import EngineModel, MockModel, ToolCall, Usage
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("official"), pytest.mark.anyio]

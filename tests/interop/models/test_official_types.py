@@ -13,8 +13,8 @@ import pytest
 from contract.wire_plays import DIALECTS, Answer, Call, Dialect
 from contract.wire_stage import Outcome
 from interop.models.official import PACKAGE, Official
-from treadle.llm.items import FunctionCallItem
 from treadle.llm.model import ItemDone, ModelRequest
+from treadle.llm.output_items import FunctionCallItem
 from treadle.llm.provider import ProviderConfig
 from treadle.llm.sse import SseParser
 from treadle.llm.wire_api import Asking

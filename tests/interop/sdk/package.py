@@ -78,7 +78,7 @@ def write(client: Any, message: dict[str, Any]) -> None:
 def error_of(package: Package, answer: dict[str, Any]) -> Any:
     """What a client raises for such an answer."""
     if package == OURS:
-        from treadle.client.errors import rpc_error
+        from treadle.client.sdk_errors import rpc_error
 
         return rpc_error(**answer["error"])
     return import_module("openai_codex.errors").map_jsonrpc_error(**answer["error"])

@@ -15,7 +15,7 @@ from system.server_process import processes_left, processes_with
 from treadle.agent import departures
 from treadle.agent import turn as turn_module
 from treadle.agent.departures import Departures, Ticket
-from treadle.agent.inputs import model_items
+from treadle.agent.user_input import model_items
 from treadle.errors import RpcError
 from treadle.protocol.app.inputs import UserInput
 from treadle.testing import ToolCall

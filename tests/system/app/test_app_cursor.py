@@ -13,9 +13,9 @@ import pytest
 from treadle.agent import turn as turn_module
 from treadle.errors import RpcError
 from treadle.server.app import AppServer
-from treadle.store.model import PruneEvents
+from treadle.store.contract import PruneEvents
 from treadle.testing import AppServerHarness, HarnessClient, MockModel, ToolCall, replies
-from treadle.testing.store_checks.records import keep
+from treadle.testing.store_checks.sample_records import keep
 
 pytestmark = pytest.mark.anyio
 

@@ -21,7 +21,7 @@ from system.app.app_client import connected
 from system.app.app_program import Program
 from treadle.agent.turn import Turn
 from treadle.testing import AppServerHarness, HarnessClient
-from treadle.tools.command.session import CommandSession
+from treadle.tools.command.command_session import CommandSession
 
 pytestmark = pytest.mark.anyio
 
@@ -128,7 +128,7 @@ async def test_a_turn_that_fails(harness: AppServerHarness, watch: Watch) -> Non
 
 async def test_clients_of_models_are_bounded(harness: AppServerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every thread may bring a provider of its own. Those that are in use stay."""
-    monkeypatch.setattr("treadle.server.models.MAX_MODELS", 2)
+    monkeypatch.setattr("treadle.server.model_clients.MAX_MODELS", 2)
     gate = threading.Event()
     async with harness.server() as server, harness.connect(server=server) as client:
         harness.model.enqueue_assistant_message("Held.", gate=gate)

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from treadle.errors import RpcError
 from treadle.server.app import AppServer
-from treadle.store.model import ThreadRecord
+from treadle.store.contract import ThreadRecord
 from treadle.testing import AppServerHarness, HarnessClient
 
 pytestmark = pytest.mark.anyio

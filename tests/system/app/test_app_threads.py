@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from treadle.agent.history import History
+from treadle.agent.model_history import History
 from treadle.errors import RpcError
 from treadle.server.app import AppServer
 from treadle.testing import AppServerHarness, HarnessClient
@@ -477,7 +477,7 @@ async def test_histories_of_idle_threads_are_bounded(
         threads = [await talked(harness, client) for _ in range(4)]
         assert warm(server) == threads
         size = history_of(server, threads[0]).weight
-        monkeypatch.setattr("treadle.server.threads.KEPT_HISTORY_BYTES", 3 * size)
+        monkeypatch.setattr("treadle.server.loaded_threads.KEPT_HISTORY_BYTES", 3 * size)
         await client.request("thread/inject_items", {"threadId": threads[0], "items": [INJECTED]})
         assert warm(server) == [threads[0], threads[3]]  # it was used last, and is larger now
         harness.model.enqueue_assistant_message("Still known.")
@@ -493,7 +493,7 @@ async def test_the_history_of_a_running_turn_is_not_dropped(
     harness: AppServerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = threading.Event()
-    monkeypatch.setattr("treadle.server.threads.KEPT_HISTORY_BYTES", 1)
+    monkeypatch.setattr("treadle.server.loaded_threads.KEPT_HISTORY_BYTES", 1)
     async with harness.server() as server, harness.connect(server=server) as client:
         busy, other = await talked(harness, client), await started(client)
         asked = len(harness.model.requests())

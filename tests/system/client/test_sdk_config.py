@@ -17,7 +17,7 @@ from treadle import (
     TransportClosedError,
     TurnFailed,
 )
-from treadle.client.errors import rpc_error
+from treadle.client.sdk_errors import rpc_error
 
 TEXT = 'sandbox_mode = "foo"\n\napproval_policy = "sometimes"\n'
 

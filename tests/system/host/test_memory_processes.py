@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 from treadle.host.memory.entries import parse, render
-from treadle.host.memory.memory_store import MemoryStore
+from treadle.host.memory.memory_files import MemoryStore
 
 ADD = """
 import sys
-from treadle.host.memory.memory_store import MemoryStore
+from treadle.host.memory.memory_files import MemoryStore
 memory = MemoryStore(sys.argv[1], memory_limit=50_000, lock_wait_s=60)
 for number in range(10):
     memory.add(f"entry {sys.argv[2]}-{number}")
@@ -20,7 +20,7 @@ for number in range(10):
 # Writes two versions in turn, for ever, and says when the first is there.
 REWRITE = """
 import sys
-from treadle.host.memory.memory_store import MemoryStore
+from treadle.host.memory.memory_files import MemoryStore
 memory = MemoryStore(sys.argv[1], memory_limit=100_000)
 texts = ["a" * 20_000, "b" * 20_000]
 if not memory.entries():

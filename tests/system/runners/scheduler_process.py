@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 from treadle.runners import CodexRunner, Job, JobHandle, ResumeToken, RunOptions, Scheduler
-from treadle.runners.events import CompletedEvent, Event, StartedEvent
+from treadle.runners.run_events import CompletedEvent, Event, StartedEvent
 
 
 def say(**news: object) -> None:

@@ -20,7 +20,7 @@ from treadle.config import Config, load_config
 from treadle.execution import Environment
 from treadle.llm import Model, ModelError, ModelEvent, ModelRequest
 from treadle.protocol.app.settings import DangerFullAccessSandboxPolicy
-from treadle.store.model import Loaded, ThreadRecord
+from treadle.store.contract import Loaded, ThreadRecord
 from treadle.store.sqlite.memory_store import MemoryStore
 
 THREAD = "0199a213-81a0-7e00-8000-00000000000a"

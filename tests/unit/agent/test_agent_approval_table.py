@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from treadle.agent.approvals import Question, course, read_verdict, refusal, reviewer_text
+from treadle.agent.approval_policy import Question, course, read_verdict, refusal, reviewer_text
 from treadle.errors import RpcError
 from treadle.protocol.app.approvals import (
     CommandExecutionRequestApprovalResponse,

@@ -16,7 +16,7 @@ from treadle.protocol.app.settings import (
     SandboxPolicy,
     WorkspaceWriteSandboxPolicy,
 )
-from treadle.tools.command.sessions import CommandSession
+from treadle.tools.command.command_sessions import CommandSession
 from unit.agent.bare_thread import settings
 
 FULL = DangerFullAccessSandboxPolicy()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.agent.goals import account, clear_goal, set_goal, wants_turn
+from treadle.agent.thread_goal import account, clear_goal, set_goal, wants_turn
 from treadle.errors import RpcError
 from unit.agent.bare_thread import bare_thread
 

@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from treadle.agent.event import Event, Growth
 from treadle.agent.journal import MERGE_BEYOND, Journal
-from treadle.store.model import Claim, Counters, Done, EventRecord, HistoryRecord, Loaded, StoreError, Write
-from treadle.testing.store_checks.records import thread
+from treadle.store.contract import Claim, Counters, Done, EventRecord, HistoryRecord, Loaded, StoreError, Write
+from treadle.testing.store_checks.sample_records import thread
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from treadle.agent.turn_diff import MAX_CHARS, TurnDiff
 from treadle.tools.patch import FileChange
-from treadle.tools.patch.model import Kind
+from treadle.tools.patch.patch_values import Kind
 
 
 def _change(kind: Kind, path: str, old: bytes | None, new: bytes | None, move_path: str | None = None) -> FileChange:

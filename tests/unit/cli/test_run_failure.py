@@ -8,7 +8,7 @@ import pytest
 
 from treadle.cli.run_failure import MAX_LINE, TAIL_LINES, advice, complaints, why
 from treadle.runners.engine import Ending
-from treadle.runners.events import CompletedEvent, ResumeToken
+from treadle.runners.run_events import CompletedEvent, ResumeToken
 
 TOKEN = ResumeToken("codex", "0199a213-81c0-7800-8aa1-bbab2a035a53")
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from treadle.cli.run_live import RUNNING_LINES, RunFrame
-from treadle.runners.events import (
+from treadle.runners.run_events import (
     Action,
     ActionEvent,
     ActionKind,

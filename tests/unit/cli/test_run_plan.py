@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from treadle.cli.run_plan import PlanError, RunPlan, read_plan, read_resume, runner_of
-from treadle.runners.events import ResumeToken
 from treadle.runners.projects.projects import Projects
+from treadle.runners.run_events import ResumeToken
 
 ID = "0199a213-81c0-7800-8aa1-bbab2a035a53"
 CODEX = ResumeToken("codex", ID)
@@ -33,7 +33,7 @@ def piped(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     os.write(writer, text.encode())
     os.close(writer)
     import treadle.cli.run_plan as module
-    from treadle.cli.prompt import read_prompt
+    from treadle.cli.prompt_input import read_prompt
 
     monkeypatch.setattr(module, "read_prompt", lambda given, command: read_prompt(given, reader, command=command))
 

@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from treadle.cli.command_view import HEAD, MAX_LINE, TAIL
-from treadle.cli.view import DIFF_HEAD, DIFF_TAIL, View
+from treadle.cli.turn_view import DIFF_HEAD, DIFF_TAIL, View
 from treadle.config.model_choice import ModelChoice
 from treadle.protocol.app.actions import AddPatchChangeKind, FileUpdateChange
 from treadle.protocol.app.item_notifications import (

@@ -200,7 +200,7 @@ def test_a_field_of_a_config(field: str, values: list[Any]) -> None:
 
 
 def test_every_field_of_a_config_is_checked() -> None:
-    from treadle.client import config
+    from treadle.client import codex_config as config
 
     assert config._KINDS.keys() == set(inspect.signature(CodexConfig).parameters)
 
@@ -283,7 +283,7 @@ def test_a_tool_is_named_and_described_with_words(wrong: dict[str, Any]) -> None
 
 
 def _wire(path: Any) -> list[Any]:
-    from treadle.client.inputs import wire_input
+    from treadle.client.turn_input import wire_input
 
     return wire_input([LocalImageInput(path), SkillInput("s", path), MentionInput("m", path)])
 
@@ -395,7 +395,7 @@ def test_what_a_harness_is_given() -> None:
 
 
 def test_an_external_message_has_content() -> None:
-    from treadle.client.inputs import tool_output
+    from treadle.client.turn_input import tool_output
 
     for wrong in (ExternalMessage("mail", 5), ExternalMessage(5, "hi"), ExternalMessage("mail", "hi", 5)):  # type: ignore[arg-type]
         with pytest.raises(ArgumentTypeError, match=r"ExternalMessage\."):

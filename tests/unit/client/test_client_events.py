@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from treadle.client import TurnFailed
-from treadle.client.events import (
+from treadle.client.notification import make
+from treadle.client.small_events import (
     CommandFinished,
     CommandOutput,
     CommandStarted,
@@ -25,7 +26,6 @@ from treadle.client.events import (
     ToolCall,
     Usage,
 )
-from treadle.client.notification import make
 
 ABOUT = {"threadId": "t", "turnId": "turn-1"}
 COMMAND: dict[str, Any] = {

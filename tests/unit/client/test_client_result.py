@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from treadle.client import CodexError, OutputError, RunResult, TurnFailed
 from treadle.client.notification import Notification, make
-from treadle.client.outputs import OutputType
+from treadle.client.output_type import OutputType
 from treadle.client.result import Collector, final_response
 from treadle.protocol.app.base import convert
 from treadle.protocol.app.items import ThreadItem

@@ -24,7 +24,7 @@ from treadle.client import (
     is_retryable_error,
     retry_on_overload,
 )
-from treadle.client.errors import rpc_error
+from treadle.client.sdk_errors import rpc_error
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from treadle.client import router as routers
-from treadle.client.errors import (
+from treadle.client.notification import Notification
+from treadle.client.router import Router, Stream
+from treadle.client.sdk_errors import (
     CodexError,
     EventsLost,
     InvalidParamsError,
@@ -19,8 +21,6 @@ from treadle.client.errors import (
     TransportClosedError,
     TurnConflict,
 )
-from treadle.client.notification import Notification
-from treadle.client.router import Router, Stream
 from treadle.errors import MalformedMessage
 from treadle.protocol.app.accounts import AccountLoginCompletedNotification
 from treadle.protocol.app.item_notifications import AgentMessageDeltaNotification

@@ -30,7 +30,7 @@ from treadle.client import (
     TurnFailed,
     TurnHandle,
 )
-from treadle.client.errors import rpc_error
+from treadle.client.sdk_errors import rpc_error
 from treadle.client.secrets import kept_url
 
 SECRET = "s3cr3t-of-the-house"

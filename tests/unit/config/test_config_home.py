@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.config.home import find_home
+from treadle.config.home_directory import find_home
 from treadle.config.problems import ConfigError
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from treadle.config import ConfigError, load_config, model_facts
-from treadle.config.settings import Loaded
+from treadle.config.configuration import Loaded
 from treadle.llm.catalogue import KnownModel, Price
 
 

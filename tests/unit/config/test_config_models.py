@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.config.models import CATALOG, InvalidCursor, list_models, model_facts, models
-from treadle.config.settings import Config, load_config
+from treadle.config.configuration import Config, load_config
+from treadle.config.model_catalogue import CATALOG, InvalidCursor, list_models, model_facts, models
 from treadle.llm.catalogue import Price
 from treadle.protocol.app.models import ModelListParams
 

@@ -48,7 +48,7 @@ LOAD = "from pathlib import Path\nfrom treadle.config import load_config\nload_c
 
 def test_toml_is_read_only_where_there_is_some(tmp_path: Path) -> None:
     loaded = _modules_after(LOAD, str(tmp_path))
-    assert "treadle.config.settings" in loaded
+    assert "treadle.config.configuration" in loaded
     assert not loaded & {"tomllib", "hashlib", "difflib", "fcntl", "treadle.config.toml_edit", "httpx2", "asyncio"}
     (tmp_path / "config.toml").write_text('model = "offline"')
     assert "tomllib" in _modules_after(LOAD, str(tmp_path))

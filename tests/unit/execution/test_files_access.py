@@ -13,7 +13,7 @@ import pytest
 from treadle.errors import INTERNAL_ERROR, INVALID_REQUEST, NOT_FOUND, ExecError
 from treadle.execution.files import directory, remove, walk
 from treadle.execution.files.access import FileAccess
-from treadle.execution.files.model import WalkLimits
+from treadle.execution.files.file_values import WalkLimits
 
 
 @pytest.fixture

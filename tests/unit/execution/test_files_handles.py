@@ -11,8 +11,8 @@ import pytest
 
 from treadle.errors import INTERNAL_ERROR, INVALID_REQUEST, NOT_FOUND, ExecError
 from treadle.execution.files.access import FileAccess
+from treadle.execution.files.file_values import MAX_BLOCK, OpenMode
 from treadle.execution.files.handles import MAX_HANDLES, FileHandles
-from treadle.execution.files.model import MAX_BLOCK, OpenMode
 
 DEADLINE = 60
 

@@ -11,7 +11,7 @@ import pytest
 from treadle.errors import INTERNAL_ERROR, INVALID_REQUEST, NOT_FOUND, ExecError
 from treadle.execution.files import place
 from treadle.execution.files.access import FileAccess
-from treadle.execution.files.model import WalkLimits
+from treadle.execution.files.file_values import WalkLimits
 from treadle.execution.files.place import Place
 from treadle.execution.files.rights import Rights
 from treadle.execution.sandbox.policy import Access, Policy, Rule

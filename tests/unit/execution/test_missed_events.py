@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, UnsetType
 
-from treadle.execution.model import Closed, Exited, LogEvent, Output, OutputStream
+from treadle.execution.process_values import Closed, Exited, LogEvent, Output, OutputStream
 from treadle.execution.remote.process import missed_events
 from treadle.protocol.exec import ReadResult, WireChunk
 

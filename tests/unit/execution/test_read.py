@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.execution.data import Data
-from treadle.execution.model import (
+from treadle.execution.process import Process
+from treadle.execution.process_values import (
     Closed,
     Evicted,
     Exited,
@@ -21,7 +22,6 @@ from treadle.execution.model import (
     WriteResult,
     WriteStatus,
 )
-from treadle.execution.process import Process
 from treadle.protocol.exec import SignalName
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from msgspec import Struct
 
-from treadle.execution.model import Closed, ExecParams, Exited, LogEvent, Output, OutputStream
+from treadle.execution.process_values import Closed, ExecParams, Exited, LogEvent, Output, OutputStream
 from treadle.execution.remote.order import MAX_HELD_EVENTS
 from treadle.execution.remote.process import ACK_EVERY, RemoteProcess
 from treadle.protocol.exec import AckParams

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from treadle.client import approvals
+from treadle.client import approval_requests
 from treadle.client.notification import make
 from treadle.host.app_server.approval_asks import ask_of, decision_of
 from treadle.host.app_server.server_events import events_of
@@ -97,10 +97,10 @@ ASKED = {**IDS, "itemId": "i", "startedAtMs": 1}
 
 def test_a_command_and_the_network() -> None:
     params = {**ASKED, "command": "/bin/bash -lc 'ls'", "cwd": "/w", "reason": "to see"}
-    ask = ask_of(approvals.command_request(convert(params, CommandExecutionRequestApprovalParams)))
+    ask = ask_of(approval_requests.command_request(convert(params, CommandExecutionRequestApprovalParams)))
     assert (ask.kind, ask.title, ask.description) == ("command", "ls", "in /w; to see")
     network = {**params, "networkApprovalContext": {"host": "example.org", "protocol": "https"}}
-    ask = ask_of(approvals.command_request(convert(network, CommandExecutionRequestApprovalParams)))
+    ask = ask_of(approval_requests.command_request(convert(network, CommandExecutionRequestApprovalParams)))
     assert (ask.kind, ask.title, ask.command) == ("network", "network access to example.org (https)", "ls")
 
 
@@ -111,7 +111,7 @@ def test_a_patch() -> None:
         for name, kind in zip("abcd", kinds, strict=True)
     )
     params = convert({**ASKED, "grantRoot": "/w", "reason": "better"}, FileChangeRequestApprovalParams)
-    ask = ask_of(approvals.patch_request(params, changes))
+    ask = ask_of(approval_requests.patch_request(params, changes))
     assert ask.title == "apply_patch: 2 updated, 1 added, 1 deleted: a, b, c, +1 more"
     assert ask.description == "this also allows writing anywhere in /w; better"
     assert ask.paths == ("a", "b", "c", "d")
@@ -119,7 +119,7 @@ def test_a_patch() -> None:
 
 def test_permissions() -> None:
     params = {**ASKED, "cwd": "/w", "permissions": {"network": {"enabled": True}}}
-    ask = ask_of(approvals.permissions_request(convert(params, PermissionsRequestApprovalParams)))
+    ask = ask_of(approval_requests.permissions_request(convert(params, PermissionsRequestApprovalParams)))
     assert ask.kind == "permissions"
     assert "network" in ask.title
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from treadle.client.errors import RequestTimeout, TransportClosedError, rpc_error
+from treadle.client.sdk_errors import RequestTimeout, TransportClosedError, rpc_error
 from treadle.host.app_server.faults import Telling, error_fault, turn_fault
 from treadle.protocol.app.accounts import RateLimitSnapshot
 from treadle.protocol.app.base import convert

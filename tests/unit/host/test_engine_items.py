@@ -11,9 +11,9 @@ from treadle.host.engine.faults import engine_fault
 from treadle.host.engine.run_items import EngineItems
 from treadle.host.runtime import Delta, ItemCompleted, ItemStarted, RuntimeEvent, ThreadNamed, Told
 from treadle.runners.engine import Ending, RunRequest
-from treadle.runners.events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent, TextDelta
+from treadle.runners.engine_registry import find_engine
 from treadle.runners.reading import Reading
-from treadle.runners.registry import find_engine
+from treadle.runners.run_events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent, TextDelta
 
 ENGINES = ("codex", "claude", "opencode", "pi")
 

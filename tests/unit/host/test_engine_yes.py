@@ -8,7 +8,7 @@ import pytest
 
 from treadle.host import EngineRuntime
 from treadle.host.asking import Ask, Choice
-from treadle.host.engine.turn import EngineTurn
+from treadle.host.engine.engine_turn import EngineTurn
 from treadle.host.runtime import Opening
 from treadle.runners.engine import ApprovalAsk
 

@@ -19,7 +19,7 @@ from treadle.errors import ArgumentTypeError
 from treadle.host import HostAgent, Session, Timeouts, TurnResult
 from treadle.host.asking import AskPerson
 from treadle.host.faults import Fault, RuntimeFault
-from treadle.host.memory.memory_store import MemoryStore
+from treadle.host.memory.memory_files import MemoryStore
 from treadle.host.runtime import ItemCompleted, Opened, Opening, RuntimeEvent, TurnEnded
 from treadle.testing.scripted_runtime import said
 

@@ -10,8 +10,8 @@ import pytest
 
 from treadle.client.tools import ToolCallError, tools_by_name
 from treadle.host.host_tools import host_tools
-from treadle.host.memory.memory_store import MemoryStore
-from treadle.host.refusals import Refused
+from treadle.host.memory.memory_files import MemoryStore
+from treadle.host.refused import Refused
 from treadle.host.skills.skill_store import SkillStore
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from treadle.host.injection import find_injection
 from treadle.host.memory.entries import MAX_OPERATIONS, Operation, changed, parse, render, size
-from treadle.host.refusals import Refused
+from treadle.host.refused import Refused
 
 TEXTS = st.text(st.sampled_from("abc §\n\r\t-#é漢x"), max_size=30)
 OPERATIONS = st.builds(

@@ -14,10 +14,10 @@ import pytest
 from treadle.client.tools import ToolCallError
 from treadle.errors import ArgumentValueError
 from treadle.host.guarded_folder import locked
-from treadle.host.memory import memory_store as store_module
+from treadle.host.memory import memory_files as store_module
 from treadle.host.memory.entries import Operation
-from treadle.host.memory.memory_store import MemoryStore
-from treadle.host.refusals import Refused
+from treadle.host.memory.memory_files import MemoryStore
+from treadle.host.refused import Refused
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from treadle.client.tools import ToolCallError
 from treadle.errors import ArgumentValueError
 from treadle.host.asking import Ask
 from treadle.host.faults import Fault, RuntimeFault
-from treadle.host.memory.memory_store import MemoryStore
+from treadle.host.memory.memory_files import MemoryStore
 from treadle.host.review import Reviewer, ReviewFailed
 from treadle.host.runtime import RuntimeEvent, TurnEnded
 from treadle.host.skills.skill_store import SkillStore

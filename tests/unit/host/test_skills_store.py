@@ -12,7 +12,7 @@ import pytest
 
 from treadle.client.tools import Tool, ToolCallError
 from treadle.host.guarded_folder import locked
-from treadle.host.refusals import Refused
+from treadle.host.refused import Refused
 from treadle.host.skills import editor as editor_module
 from treadle.host.skills.editor import SkillEditor
 from treadle.host.skills.skill import MARKERS, SkillChange

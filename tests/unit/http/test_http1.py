@@ -10,7 +10,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from treadle.http.chunks import MAX_LINES
-from treadle.http.errors import NotHttp
 from treadle.http.http1 import (
     MAX_BLANK,
     MAX_HEAD,
@@ -20,6 +19,7 @@ from treadle.http.http1 import (
     ResponseReader,
     encode_request,
 )
+from treadle.http.http_errors import NotHttp
 
 OK = b"HTTP/1.1 200 OK\r\n"
 FRAMING = ("content-length", "transfer-encoding")

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from model_server import DEADLINE, ModelServer, Reply, chunked, model_server, status
-from treadle.http.errors import NotHttp
+from treadle.http.http_errors import NotHttp
 from treadle.http.lanes import LaneStats
 from treadle.http.wire import MAX_UNREAD, HungUp, Silence, Wire
-from treadle.llm.connection import Connection, Exchange
 from treadle.llm.failure import http_failure
 from treadle.llm.model import ModelError
 from treadle.llm.provider import endpoint, read_provider
+from treadle.llm.provider_connection import Connection, Exchange
 
 pytestmark = pytest.mark.anyio
 PEM = Path(__file__).with_name("loopback.pem")
@@ -625,7 +625,7 @@ PROGRAM = """
 import asyncio, sys
 from treadle.llm.model import ModelRequest
 from treadle.llm.provider import read_provider
-from treadle.llm.client import ProviderModel
+from treadle.llm.wire_client import ProviderModel
 
 async def main(url):
     model = ProviderModel(read_provider("mock", {"base_url": url}))

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from treadle.http.errors import HttpUnusable
+from treadle.http.http_errors import HttpUnusable
 from treadle.http.lanes import Lanes, LaneStats
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from treadle.http import proxies
-from treadle.http.errors import HttpUnusable
+from treadle.http.http_errors import HttpUnusable
 from treadle.http.target import read_url
 
 VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")

@@ -13,8 +13,8 @@ from msgspec import Raw
 from anthropic_rules import check_rules
 from treadle.llm.anthropic.body import encode_body
 from treadle.llm.anthropic.messages import GO_ON, OPENING, UNANSWERED, call_item_id
-from treadle.llm.anthropic.quirks import AS_BUDGET, NO_CACHE, NO_THINKING, NO_THOUGHTS, SCHEMA_AS_TEXT, other_way
 from treadle.llm.anthropic.seal import Seal
+from treadle.llm.anthropic.unsupported import AS_BUDGET, NO_CACHE, NO_THINKING, NO_THOUGHTS, SCHEMA_AS_TEXT, other_way
 from treadle.llm.model import HttpFailure, ModelRequest
 from treadle.llm.provider import read_provider
 from treadle.llm.responses.body import encode_body as encode_responses

@@ -15,15 +15,6 @@ from model_server import sse
 from treadle.llm.anthropic import WIRE_API, translate
 from treadle.llm.anthropic.body import encode_body
 from treadle.llm.anthropic.translate import MAX_BLOCKS, Translator
-from treadle.llm.items import (
-    CustomToolCallItem,
-    FunctionCallItem,
-    MessageItem,
-    OtherItem,
-    OutputItem,
-    ReasoningItem,
-    read_item,
-)
 from treadle.llm.model import (
     Completed,
     Created,
@@ -38,6 +29,15 @@ from treadle.llm.model import (
     TokenUsage,
     ToolInputDelta,
     UnknownEvent,
+)
+from treadle.llm.output_items import (
+    CustomToolCallItem,
+    FunctionCallItem,
+    MessageItem,
+    OtherItem,
+    OutputItem,
+    ReasoningItem,
+    read_item,
 )
 from treadle.llm.provider import read_provider
 from treadle.llm.sse import SseEvent, SseParser

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from chat_wire import check_body
-from treadle.llm.chat import quirks as q
+from treadle.llm.chat import unsupported as q
 from treadle.llm.chat.body import encode_body
+from treadle.llm.chat.chat_tools import ToolNames
 from treadle.llm.chat.messages import NO_OUTPUT, NO_RESULT, NOTHING_SAID
-from treadle.llm.chat.tools import ToolNames
 from treadle.llm.model import ModelRequest
 from treadle.llm.provider import ProviderConfig
 from treadle.llm.wire_api import Asking

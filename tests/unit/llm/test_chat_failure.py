@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from treadle.llm.chat import WIRE_API
-from treadle.llm.chat import quirks as q
+from treadle.llm.chat import unsupported as q
 from treadle.llm.chat.failure import read_error, stream_failure
 from treadle.llm.model import HttpFailure
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from chat_wire import DONE, USAGE, attempt, call, chunk, frames, read, text_frames
 from treadle.llm.chat import Translator
 from treadle.llm.chat.translate import MAX_ANSWER
-from treadle.llm.items import CustomToolCallItem, FunctionCallItem, Item, MessageItem, OutputItem, ReasoningItem
 from treadle.llm.model import (
     Completed,
     Created,
@@ -28,6 +27,7 @@ from treadle.llm.model import (
     ToolInputDelta,
     UnknownEvent,
 )
+from treadle.llm.output_items import CustomToolCallItem, FunctionCallItem, Item, MessageItem, OutputItem, ReasoningItem
 from treadle.llm.sse import SseEvent
 
 Json = dict[str, Any]

@@ -10,11 +10,11 @@ import pytest
 
 from model_server import DEADLINE, ModelServer, Reply, chunked, model_server, sse, status, text_events
 from treadle.agent.departures import Departures
-from treadle.llm.client import ProviderModel
 from treadle.llm.limits import admission, gate
 from treadle.llm.limits.gate import GateStats
 from treadle.llm.model import Completed, ModelError, ModelEvent, ModelRequest, Waiting
 from treadle.llm.provider import ProviderConfigError, read_provider
+from treadle.llm.wire_client import ProviderModel
 
 pytestmark = pytest.mark.anyio
 TEXT = chunked(sse(*text_events("ok")))

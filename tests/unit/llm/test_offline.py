@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from treadle.llm.items import CustomToolCallItem, FunctionCallItem, MessageItem
 from treadle.llm.model import Completed, Created, ItemDone, ItemStarted, JsonObject, ModelRequest, TextDelta
 from treadle.llm.offline import play
 from treadle.llm.offline_plan import example
+from treadle.llm.output_items import CustomToolCallItem, FunctionCallItem, MessageItem
 
 Json = dict[str, Any]
 CUSTOM_PATCH: Json = {"type": "custom", "name": "apply_patch"}

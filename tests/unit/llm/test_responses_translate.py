@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model_server import completed, text_events
-from treadle.llm.items import CustomToolCallItem, FunctionCallItem, MessageItem, OtherItem, ReasoningItem
 from treadle.llm.model import (
     Completed,
     Created,
@@ -26,6 +25,7 @@ from treadle.llm.model import (
     ToolInputDelta,
     UnknownEvent,
 )
+from treadle.llm.output_items import CustomToolCallItem, FunctionCallItem, MessageItem, OtherItem, ReasoningItem
 from treadle.llm.responses.translate import MAX_OPEN, Translator
 from treadle.llm.sse import SseEvent
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 
 from treadle.runners.engine import RunOptions
-from treadle.runners.events import CompletedEvent, Event, ResumeToken, StartedEvent
+from treadle.runners.run_events import CompletedEvent, Event, ResumeToken, StartedEvent
 from treadle.runners.scheduling.jobs import Job
 
 ENGINE = "codex"

@@ -19,8 +19,8 @@ from treadle.runners.engine import (
     RunRequest,
     Withdrawn,
 )
-from treadle.runners.events import ActionEvent, CompletedEvent, ResumeToken, StartedEvent, TextDelta
 from treadle.runners.reading import Reading
+from treadle.runners.run_events import ActionEvent, CompletedEvent, ResumeToken, StartedEvent, TextDelta
 
 SESSION = "5575bb59-b940-4a07-bfd2-c614e3347b63"
 TOKEN = ResumeToken("claude", SESSION)

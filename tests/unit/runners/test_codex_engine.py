@@ -10,13 +10,13 @@ import pytest
 from treadle.errors import ArgumentValueError
 from treadle.runners.codex import ENGINE, CodexRunner, find_exec_only_flag
 from treadle.runners.engine import Ending, RunOptions, RunRequest
-from treadle.runners.events import (
+from treadle.runners.reading import Reading
+from treadle.runners.run_events import (
     ActionEvent,
     CompletedEvent,
     ResumeToken,
     StartedEvent,
 )
-from treadle.runners.reading import Reading
 
 SESSION = "019b73c4-0c3f-7701-a0bb-aac6b4d8a3bc"
 TOKEN = ResumeToken("codex", SESSION)

@@ -16,9 +16,9 @@ import pytest
 import engine_streams
 from engine_streams import Stream
 from treadle.runners.engine import ApprovalAnswer, ApprovalAsk, Ending, Engine, Output, RunOptions, RunRequest
-from treadle.runners.events import CompletedEvent, ResumeToken, StartedEvent
+from treadle.runners.engine_registry import BUILT_IN, find_engine
 from treadle.runners.reading import Reading
-from treadle.runners.registry import BUILT_IN, find_engine
+from treadle.runners.run_events import CompletedEvent, ResumeToken, StartedEvent
 from treadle.testing import check_engine
 
 FOLDER: Final = Path(__file__).parents[2] / "data" / "engine_events"

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.runners.scheduling.jobs import Job
-from treadle.runners.scheduling.journal import (
+from treadle.runners.scheduling.job_journal import (
     COMPACT_BYTES,
     Journal,
     JournalError,
@@ -22,6 +21,7 @@ from treadle.runners.scheduling.journal import (
     JournalInUse,
     journal_path,
 )
+from treadle.runners.scheduling.jobs import Job
 from treadle.runners.scheduling.ledger import Done, Entry, Line, Queued, Running, Session
 from unit.runners.scripted_runner import ENGINE, token
 
@@ -289,7 +289,7 @@ def test_if_it_cannot_be_written_anew_the_long_one_serves(
 
     file = JournalFile(str(path))
     file.open()
-    monkeypatch.setattr("treadle.runners.scheduling.journal.replace_file", full)
+    monkeypatch.setattr("treadle.runners.scheduling.job_journal.replace_file", full)
     file.write([queued("stays")])
     for number in range(200):
         assert not any(file.write([queued(str(number), "y" * 500), Done(str(number))]))

@@ -10,9 +10,9 @@ import pytest
 from treadle.runners import OpenCodeRunner, RunOptions, Timeouts
 from treadle.runners.engine import Ending, GiveUp, Output, RunRequest
 from treadle.runners.engine_process import DEFAULTS
-from treadle.runners.events import ActionEvent, CompletedEvent, ResumeToken, StartedEvent
 from treadle.runners.opencode import ENGINE, MAX_CIRCLES
 from treadle.runners.reading import Reading
+from treadle.runners.run_events import ActionEvent, CompletedEvent, ResumeToken, StartedEvent
 
 SESSION = "ses_e2333c05affecKbXD55LAz3oq1"
 TOKEN = ResumeToken("opencode", SESSION)

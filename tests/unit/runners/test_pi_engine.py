@@ -9,9 +9,9 @@ import pytest
 
 from treadle.runners import PiRunner, RunOptions
 from treadle.runners.engine import Ending, Output, RunRequest
-from treadle.runners.events import ActionEvent, CompletedEvent, ResumeToken, StartedEvent, TextDelta
 from treadle.runners.pi import ENGINE, MAX_RUNNING, PiState, translate
 from treadle.runners.reading import Reading
+from treadle.runners.run_events import ActionEvent, CompletedEvent, ResumeToken, StartedEvent, TextDelta
 
 SESSION = "01a1dccd-8b27-754e-a23f-66ba2db61da3"
 TOKEN = ResumeToken("pi", SESSION)

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.runners.events import (
+from treadle.runners.progress import KEEP_RUNNING, KEEP_TEXT, MAX_TITLE, Progress, cut, elapsed, one_line
+from treadle.runners.run_events import (
     Action,
     ActionEvent,
     ActionKind,
@@ -20,7 +21,6 @@ from treadle.runners.events import (
     StartedEvent,
     TextDelta,
 )
-from treadle.runners.progress import KEEP_RUNNING, KEEP_TEXT, MAX_TITLE, Progress, cut, elapsed, one_line
 
 TOKEN = ResumeToken("codex", "1")
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from engine_streams import cases
 from treadle.runners.engine import Ending, Engine, GiveUp, RunRequest
-from treadle.runners.events import Action, ActionEvent, CompletedEvent, ResumeToken, StartedEvent, TextDelta
+from treadle.runners.engine_registry import BUILT_IN, find_engine
 from treadle.runners.reading import Reading
-from treadle.runners.registry import BUILT_IN, find_engine
+from treadle.runners.run_events import Action, ActionEvent, CompletedEvent, ResumeToken, StartedEvent, TextDelta
 
 SESSION = "019b73c4-0c3f-7701-a0bb-aac6b4d8a3bc"
 OTHER = "123e4567-e89b-12d3-a456-426614174000"

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.runners.codex import CodexRunner
-from treadle.runners.events import ResumeToken
 from treadle.runners.native import TreadleRunner
+from treadle.runners.run_events import ResumeToken
 
 SESSION = "019b66fc-64c2-7a71-81cd-081c504cfeb2"
 OTHER = "123e4567-e89b-12d3-a456-426614174000"

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from treadle.errors import ArgumentValueError
 from treadle.runners.engine import Engine
-from treadle.runners.events import ResumeToken
+from treadle.runners.message_router import EngineEntry, Route, RouteError, Router
 from treadle.runners.resume import ResumeLine
-from treadle.runners.router import EngineEntry, Route, RouteError, Router
+from treadle.runners.run_events import ResumeToken
 
 CODEX = ResumeLine("codex", "codex resume {}", "codex resume")
 CLAUDE = ResumeLine("claude", "claude --resume {}", "claude (?:--resume|-r)")

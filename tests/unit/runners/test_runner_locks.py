@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from treadle.runners.codex import CodexRunner
-from treadle.runners.events import CompletedEvent, Event, ResumeToken, StartedEvent
+from treadle.runners.run_events import CompletedEvent, Event, ResumeToken, StartedEvent
 from treadle.runners.session_lock import SessionLock, SessionRecord, birth_of, forget_old_records
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,7 @@ import pytest
 
 from treadle.errors import ArgumentValueError, TreadleError
 from treadle.runners.engine import RunOptions, Timeouts
-from treadle.runners.events import Action, ActionEvent, CompletedEvent, Event, StartedEvent, TextDelta
+from treadle.runners.run_events import Action, ActionEvent, CompletedEvent, Event, StartedEvent, TextDelta
 from treadle.runners.scheduling.jobs import LOG_BYTES, Job
 from treadle.runners.scheduling.queues import Limits, QueueFull, SessionQueues
 from treadle.runners.scheduling.scheduler import Scheduler

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from treadle.runners.engine import RunOptions
-from treadle.runners.events import CompletedEvent, Event, ResumeToken, StartedEvent
+from treadle.runners.run_events import CompletedEvent, Event, ResumeToken, StartedEvent
+from treadle.runners.scheduling.job_journal import Journal
 from treadle.runners.scheduling.jobs import Job, JobHandle
-from treadle.runners.scheduling.journal import Journal
 from treadle.runners.scheduling.ledger import Entry, Ledger, Line, decode, encode
 from treadle.runners.scheduling.queues import Limits, QueueFull
 from treadle.runners.scheduling.scheduler import Scheduler

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from treadle.errors import ArgumentValueError, TreadleError
-from treadle.runners.events import Event
+from treadle.runners.run_events import Event
+from treadle.runners.scheduling.job_journal import JournalError, JournalInUse
 from treadle.runners.scheduling.jobs import Job, JobHandle
-from treadle.runners.scheduling.journal import JournalError, JournalInUse
 from treadle.runners.scheduling.queues import Limits
 from treadle.runners.scheduling.recovery import Interrupted, Policy, Recovery
 from treadle.runners.scheduling.scheduler import Scheduler

@@ -15,8 +15,8 @@ from treadle.agent.services import Ask
 from treadle.errors import OVERLOAD_DATA, OVERLOADED, RpcError
 from treadle.protocol.app.models import ModelListParams, ModelListResponse
 from treadle.server.app import AppServer
-from treadle.server.client import Call, Client
-from treadle.server.local import LocalClient
+from treadle.server.client_base import Call, Client
+from treadle.server.local_client import LocalClient
 from treadle.server.routes import ROUTES
 
 pytestmark = pytest.mark.anyio

@@ -18,9 +18,9 @@ from treadle.protocol.app.item_notifications import (
     ReasoningSummaryTextDeltaNotification,
 )
 from treadle.protocol.app.notifications import WarningNotification
-from treadle.server import connection
+from treadle.server import channel_client as connection
 from treadle.server.app import AppServer
-from treadle.server.connection import ChannelClient
+from treadle.server.channel_client import ChannelClient
 from treadle.transport import Channel
 
 pytestmark = pytest.mark.anyio

@@ -18,7 +18,7 @@ from typing import Any
 
 from treadle.store import Release, StoreError
 from treadle.store.sqlite.file_store import SqliteStore, open_sqlite
-from treadle.testing.store_checks.records import A, event, history, item, keep, thread, turn
+from treadle.testing.store_checks.sample_records import A, event, history, item, keep, thread, turn
 
 WINDOW = 64
 

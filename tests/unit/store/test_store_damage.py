@@ -13,7 +13,7 @@ import pytest
 from treadle.store import CutTurns, EventRecord, StoreError, ThreadQuery
 from treadle.store.sqlite.failures import failure
 from treadle.store.sqlite.file_store import SqliteStore, open_sqlite
-from treadle.testing.store_checks.records import A, B, event, history, item, keep, thread, turn
+from treadle.testing.store_checks.sample_records import A, B, event, history, item, keep, thread, turn
 
 pytestmark = pytest.mark.anyio
 

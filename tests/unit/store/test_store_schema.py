@@ -17,7 +17,7 @@ from treadle.store import CutTurns, DropItem, ItemRecord, PruneEvents, StoreErro
 from treadle.store.sqlite import queries, schema
 from treadle.store.sqlite.file_store import open_sqlite
 from treadle.store.sqlite.writes import apply, claim
-from treadle.testing.store_checks.records import A, B, event, history, item, keep, thread, turn
+from treadle.testing.store_checks.sample_records import A, B, event, history, item, keep, thread, turn
 
 pytestmark = pytest.mark.anyio
 

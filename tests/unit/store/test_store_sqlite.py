@@ -20,7 +20,7 @@ from treadle.store import Counters, Loaded, Store, StoreError
 from treadle.store.owners import LEASE_S, Owners
 from treadle.store.sqlite import failures, schema
 from treadle.store.sqlite.file_store import SqliteStore, open_sqlite
-from treadle.testing.store_checks.records import A, B, event, item, keep, thread, turn
+from treadle.testing.store_checks.sample_records import A, B, event, item, keep, thread, turn
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from treadle.store import Compaction, CopyTurns, CutTurns, DeleteThread, DropItem, PruneEvents, Store, ThreadQuery
 from treadle.store.sqlite.file_store import open_sqlite
 from treadle.store.sqlite.memory_store import MemoryStore
-from treadle.testing.store_checks.records import event, history, item, thread, turn
+from treadle.testing.store_checks.sample_records import event, history, item, thread, turn
 from unit.store.plain_store import PlainStore, PlainThread
 
 WORDS = ["warp", "weft", "heddle", "☃", None]

@@ -11,7 +11,7 @@ import pytest
 
 from treadle import Codex, CodexConfig
 from treadle.testing import EngineHome, EngineModel
-from treadle.testing.engines.home import ENGINES, EngineName
+from treadle.testing.engines.engine_home import ENGINES, EngineName
 
 
 @pytest.fixture

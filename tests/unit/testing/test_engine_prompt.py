@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from treadle.testing.engines.prompt import Asked, Call, Plan, flat, plan_for
+from treadle.testing.engines.engine_plan import Asked, Call, Plan, flat, plan_for
 
 SHELL = {"bash": "function"}
 

@@ -13,7 +13,7 @@ from treadle.protocol.app.actions import (
     SearchCommandAction,
     UnknownCommandAction,
 )
-from treadle.tools.command.actions import command_actions
+from treadle.tools.command.command_actions import command_actions
 
 CWD = "/work"
 

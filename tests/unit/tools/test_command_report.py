@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from treadle.tools.command.output import Taken
+from treadle.tools.command.head_tail import Taken
 from treadle.tools.command.report import CommandReport, new_chunk_id, report_text
 
 

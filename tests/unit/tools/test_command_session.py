@@ -11,10 +11,10 @@ from treadle.errors import ExecError
 from treadle.execution import OutputStream, Process, WriteResult, WriteStatus
 from treadle.execution.data import Data, as_bytes
 from treadle.protocol.exec import SignalName
-from treadle.tools.command import session as module
-from treadle.tools.command.output import Taken
-from treadle.tools.command.session import MAX_DELTA, MAX_DELTA_BYTES, CommandSession
-from treadle.tools.errors import ToolInputError
+from treadle.tools.command import command_session as module
+from treadle.tools.command.command_session import MAX_DELTA, MAX_DELTA_BYTES, CommandSession
+from treadle.tools.command.head_tail import Taken
+from treadle.tools.tool_errors import ToolInputError
 
 pytestmark = pytest.mark.anyio
 OUT, ERR = OutputStream.STDOUT, OutputStream.STDERR

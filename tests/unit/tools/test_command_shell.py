@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from treadle.tools.command.shell import asked, shell_argv, shown
+from treadle.tools.command.command_shell import asked, shell_argv, shown
 from treadle.tools.command.words import commands_in
 
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from treadle.errors import TreadleError
 from treadle.protocol.app.thread_notifications import TurnPlanStep
-from treadle.tools.arguments import (
+from treadle.tools.plan import MAX_STEPS, Plan, read_plan
+from treadle.tools.tool_arguments import (
     CreateGoalArguments,
     ExecCommandArguments,
     GetGoalArguments,
@@ -18,8 +19,7 @@ from treadle.tools.arguments import (
     WriteStdinArguments,
     parse,
 )
-from treadle.tools.errors import ToolInputError
-from treadle.tools.plan import MAX_STEPS, Plan, read_plan
+from treadle.tools.tool_errors import ToolInputError
 
 
 def test_members_that_are_left_out_have_defaults_and_unknown_ones_are_ignored() -> None:

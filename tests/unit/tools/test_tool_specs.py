@@ -14,7 +14,7 @@ from treadle.protocol.app.dynamic_tools import (
     FunctionDynamicToolSpec,
     NamespaceDynamicToolSpec,
 )
-from treadle.tools import arguments
+from treadle.tools import tool_arguments as arguments
 from treadle.tools.specs import APPLY_PATCH_FREEFORM, PATCH_GRAMMAR, dynamic_spec, tool_specs
 
 READ_BY: dict[str, type[Struct]] = {

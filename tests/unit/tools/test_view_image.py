@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from treadle.errors import NOT_FOUND, ExecError
+from treadle.execution.files.file_values import FileStat
 from treadle.execution.files.local import LocalFiles
-from treadle.execution.files.model import FileStat
-from treadle.tools.errors import ToolInputError
+from treadle.tools.tool_errors import ToolInputError
 from treadle.tools.view_image import MAX_IMAGE_BYTES, Image, load_image
 
 pytestmark = pytest.mark.anyio

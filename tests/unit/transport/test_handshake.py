@@ -12,7 +12,7 @@ from websockets.server import ServerProtocol
 from websockets.uri import parse_uri
 
 from treadle.errors import ChannelClosed
-from treadle.transport.handshake import MAX_HEAD, BadRequest, Gate, Head, Upgrade, split_head
+from treadle.transport.websocket_handshake import MAX_HEAD, BadRequest, Gate, Head, Upgrade, split_head
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 ACCEPT = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="  # the example of RFC 6455, section 1.3

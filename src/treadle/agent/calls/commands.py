@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, structs
 
-from treadle.agent.approvals import (
+from treadle.agent.approval_policy import (
     Question,
     Verdict,
     ask_user,
@@ -27,7 +27,7 @@ from treadle.agent.approvals import (
 from treadle.agent.authority import CHANGED, ENDED, Grant, rules_of
 from treadle.agent.confinement import UNPROTECTED, can_protect, thread_sandbox
 from treadle.agent.event import Growth
-from treadle.agent.items import OpenItem
+from treadle.agent.open_items import OpenItem
 from treadle.agent.turn import Turn
 from treadle.errors import INVALID_REQUEST, ExecError, SandboxRefused
 from treadle.protocol.app.approvals import (
@@ -40,12 +40,12 @@ from treadle.protocol.app.item_notifications import (
 )
 from treadle.protocol.app.items import CommandExecutionThreadItem, KnownItem
 from treadle.protocol.exec import EnvPolicy, Sandbox
-from treadle.tools.arguments import ExecCommandArguments, WriteStdinArguments, parse
-from treadle.tools.command.actions import command_actions
+from treadle.tools.command.command_actions import command_actions
+from treadle.tools.command.command_sessions import CommandSession, CommandSpec
+from treadle.tools.command.command_shell import shell_argv, shown
 from treadle.tools.command.report import CommandReport, new_chunk_id, report_text
 from treadle.tools.command.safety import is_known_safe
-from treadle.tools.command.sessions import CommandSession, CommandSpec
-from treadle.tools.command.shell import shell_argv, shown
+from treadle.tools.tool_arguments import ExecCommandArguments, WriteStdinArguments, parse
 
 DEFAULT_YIELD_MS: Final = 10_000
 MIN_YIELD_MS: Final = 250

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
-from treadle.agent.approvals import (
+from treadle.agent.approval_policy import (
     Question,
     Verdict,
     ask_user,
@@ -41,9 +41,9 @@ from treadle.protocol.app.actions import (
 from treadle.protocol.app.approvals import FileChangeRequestApprovalParams, FileChangeRequestApprovalResponse
 from treadle.protocol.app.items import FileChangeThreadItem
 from treadle.protocol.app.thread_notifications import TurnDiffUpdatedNotification
-from treadle.tools.arguments import ApplyPatchArguments, parse
 from treadle.tools.patch import FileChange, Patch, PatchError, apply, paths, plan
 from treadle.tools.patch import parse as parse_patch
+from treadle.tools.tool_arguments import ApplyPatchArguments, parse
 
 if TYPE_CHECKING:
     from treadle.execution.sandbox.policy import Policy

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from treadle.agent.approvals import wait_for
-from treadle.agent.goals import set_goal, tell_goal
+from treadle.agent.approval_policy import wait_for
+from treadle.agent.thread_goal import set_goal, tell_goal
 from treadle.agent.turn import Turn
 from treadle.errors import RpcError
 from treadle.protocol.app.base import decode, encode
@@ -25,7 +25,7 @@ from treadle.protocol.app.dynamic_tools import (
 from treadle.protocol.app.items import DynamicToolCallThreadItem, ImageViewThreadItem
 from treadle.protocol.app.thread_notifications import TurnPlanUpdatedNotification
 from treadle.rpc.nesting import TOO_DEEP, is_too_deep
-from treadle.tools.arguments import CreateGoalArguments, UpdateGoalArguments, ViewImageArguments, parse
+from treadle.tools.tool_arguments import CreateGoalArguments, UpdateGoalArguments, ViewImageArguments, parse
 
 Content = list[dict[str, Any]]
 

@@ -16,9 +16,9 @@ from treadle.agent.sampling import Call
 from treadle.agent.turn import Turn
 from treadle.errors import ExecError
 from treadle.llm import CustomToolCallItem
-from treadle.store.model import StoreError
-from treadle.tools.arguments import ExecCommandArguments, parse
-from treadle.tools.errors import ToolInputError
+from treadle.store.contract import StoreError
+from treadle.tools.tool_arguments import ExecCommandArguments, parse
+from treadle.tools.tool_errors import ToolInputError
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ What is not named here is in the submodules that it had: `types`, `client`, `err
 from __future__ import annotations
 
 from treadle._version import __version__
-from treadle.client.inputs import ImageInput, Input, InputItem, LocalImageInput, MentionInput, SkillInput, TextInput
+from treadle.client.turn_input import ImageInput, Input, InputItem, LocalImageInput, MentionInput, SkillInput, TextInput
 from treadle.compat.codex_app_server.api import AsyncCodex, AsyncThread, AsyncTurnHandle, Codex, Thread, TurnHandle
 from treadle.compat.codex_app_server.client import AppServerConfig
 from treadle.compat.codex_app_server.errors import (

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from treadle.client.exchange import without_none
-from treadle.client.inputs import Input, RunInput, wire_input
 from treadle.client.metadata import check_metadata
 from treadle.client.opening import Opening
 from treadle.client.params import list_params
+from treadle.client.turn_input import Input, RunInput, wire_input
 from treadle.compat.codex_app_server.async_api import AsyncCodex as AsyncCodex
 from treadle.compat.codex_app_server.async_api import AsyncThread as AsyncThread
 from treadle.compat.codex_app_server.async_api import AsyncTurnHandle as AsyncTurnHandle
@@ -24,7 +24,7 @@ from treadle.protocol.app.thread_methods import ThreadForkParams, ThreadResumePa
 from treadle.protocol.app.turns import TurnStartParams
 
 if TYPE_CHECKING:
-    from treadle.client.config import CodexConfig
+    from treadle.client.codex_config import CodexConfig
     from treadle.client.notification import Notification
     from treadle.protocol.app.base import JsonObject
     from treadle.protocol.app.models import ModelListResponse

@@ -10,8 +10,8 @@ What is not named here is in the submodules that it had: `types`, `client`, `err
 from __future__ import annotations
 
 from treadle._version import __version__
-from treadle.client.inputs import ImageInput, Input, InputItem, LocalImageInput, MentionInput, SkillInput, TextInput
 from treadle.client.modes import ApprovalMode
+from treadle.client.turn_input import ImageInput, Input, InputItem, LocalImageInput, MentionInput, SkillInput, TextInput
 from treadle.compat.older import RunResult
 from treadle.compat.openai_codex_0_131.api import AsyncCodex, AsyncThread, AsyncTurnHandle, Codex, Thread, TurnHandle
 from treadle.compat.openai_codex_0_131.client import AppServerConfig

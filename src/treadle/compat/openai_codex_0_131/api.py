@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from treadle.client.exchange import without_none
-from treadle.client.inputs import Input, RunInput, wire_input
 from treadle.client.metadata import check_metadata
 from treadle.client.modes import ApprovalMode, approval_settings
 from treadle.client.opening import Opening
 from treadle.client.params import list_params
+from treadle.client.turn_input import Input, RunInput, wire_input
 from treadle.compat.older import RunCollector, RunResult, completed_turn
 from treadle.compat.older import approval_mode_settings as _approval_mode_settings  # noqa: F401 - also from here
 from treadle.compat.openai_codex_0_131.async_api import AsyncCodex as AsyncCodex
@@ -26,7 +26,7 @@ from treadle.protocol.app.thread_methods import ThreadForkParams, ThreadResumePa
 from treadle.protocol.app.turns import TurnStartParams
 
 if TYPE_CHECKING:
-    from treadle.client.config import CodexConfig
+    from treadle.client.codex_config import CodexConfig
     from treadle.client.notification import Notification
     from treadle.protocol.app.base import JsonObject
     from treadle.protocol.app.models import ModelListResponse

@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from treadle.client.exchange import without_none
-from treadle.client.inputs import Input, RunInput, wire_input
 from treadle.client.metadata import check_metadata
 from treadle.client.modes import ApprovalMode, approval_settings
 from treadle.client.opening import AsyncOpening
 from treadle.client.params import list_params
+from treadle.client.turn_input import Input, RunInput, wire_input
 from treadle.compat.older import RunCollector, RunResult, completed_turn
 from treadle.compat.openai_codex_0_131.async_client import AsyncAppServerClient
 from treadle.protocol.app.thread_methods import ThreadForkParams, ThreadResumeParams, ThreadStartParams
 from treadle.protocol.app.turns import TurnStartParams
 
 if TYPE_CHECKING:
-    from treadle.client.config import CodexConfig
+    from treadle.client.codex_config import CodexConfig
     from treadle.client.notification import Notification
     from treadle.protocol.app.base import JsonObject
     from treadle.protocol.app.models import ModelListResponse

@@ -1,8 +1,8 @@
 """The errors, under the names that they had in `openai_codex_0_131`."""
 
-from treadle.client.errors import CodexError as AppServerError
-from treadle.client.errors import CodexRpcError as AppServerRpcError
-from treadle.client.errors import (
+from treadle.client.sdk_errors import CodexError as AppServerError
+from treadle.client.sdk_errors import CodexRpcError as AppServerRpcError
+from treadle.client.sdk_errors import (
     InternalRpcError,
     InvalidParamsError,
     InvalidRequestError,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from treadle.execution.files.copy import copy
 from treadle.execution.files.directory import create_directory, list_directory
 from treadle.execution.files.failures import refused, reported, shown
-from treadle.execution.files.model import DirEntry, FileStat, OpenMode, WalkLimits, WalkOutcome
+from treadle.execution.files.file_values import DirEntry, FileStat, OpenMode, WalkLimits, WalkOutcome
 from treadle.execution.files.regular import open_for_reading, open_for_writing, read_all, write_all
 from treadle.execution.files.remove import remove
 from treadle.execution.files.rights import Rights

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from treadle.execution.files.base import Files
+from treadle.execution.files.file_values import DirEntry, FileStat, WalkEntry, WalkFailure, WalkOutcome
 from treadle.execution.files.local import LocalFiles
-from treadle.execution.files.model import DirEntry, FileStat, WalkEntry, WalkFailure, WalkOutcome
 from treadle.execution.files.remote import RemoteFiles
 
 __all__ = [

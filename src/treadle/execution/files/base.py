@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterab
 
 from treadle.errors import INVALID_PARAMS, NOT_FOUND, ExecError
 from treadle.execution.data import Data, as_bytes
-from treadle.execution.files.model import (
+from treadle.execution.files.file_values import (
     MAX_BLOCK,
     MAX_ENTRIES,
     MAX_WALK_DEPTH,

@@ -12,7 +12,7 @@ from typing import Final
 
 from treadle.execution.files.directory import create_parents
 from treadle.execution.files.failures import denied_read, denied_write, refused, reported, shown
-from treadle.execution.files.model import MAX_BLOCK, MAX_READ_BYTES
+from treadle.execution.files.file_values import MAX_BLOCK, MAX_READ_BYTES
 from treadle.execution.files.place import DIRECTORY, Place, at
 from treadle.execution.files.regular import open_for_reading, open_for_writing, write_all
 from treadle.execution.files.rights import Rights

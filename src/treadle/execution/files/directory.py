@@ -12,7 +12,7 @@ from typing import Final
 
 from treadle.errors import ExecError
 from treadle.execution.files.failures import os_error, refused, reported, shown
-from treadle.execution.files.model import MAX_ENTRIES, DirEntry
+from treadle.execution.files.file_values import MAX_ENTRIES, DirEntry
 from treadle.execution.files.place import DIRECTORY, Place, at
 from treadle.execution.files.rights import Rights
 

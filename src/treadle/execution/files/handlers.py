@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from treadle.errors import INVALID_REQUEST, ExecError
 from treadle.execution.files.access import FileAccess
+from treadle.execution.files.file_values import WalkLimits, WalkOutcome
 from treadle.execution.files.handles import FileHandles
-from treadle.execution.files.model import WalkLimits, WalkOutcome
 from treadle.execution.files.watch import MissingWatches
 from treadle.execution.files.worker import Run
 from treadle.execution.uris import path_from_uri, uri_from_path

@@ -17,7 +17,7 @@ from typing import Final
 from treadle.errors import NOT_FOUND, ExecError
 from treadle.execution.files.access import FileAccess
 from treadle.execution.files.failures import refused, reported, shown
-from treadle.execution.files.model import MAX_BLOCK, OpenMode
+from treadle.execution.files.file_values import MAX_BLOCK, OpenMode
 
 MAX_HANDLES: Final = 128
 MAX_HANDLE_ID: Final = 32  # bytes

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from treadle.execution.data import Data, as_bytes, blocks_of
 from treadle.execution.files.access import FileAccess
 from treadle.execution.files.base import Files, Path, pieces
+from treadle.execution.files.file_values import DirEntry, FileStat, WalkLimits, WalkOutcome
 from treadle.execution.files.handles import FileHandles
-from treadle.execution.files.model import DirEntry, FileStat, WalkLimits, WalkOutcome
 from treadle.execution.files.worker import Run
 from treadle.execution.uris import native_path
 

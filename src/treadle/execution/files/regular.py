@@ -13,7 +13,7 @@ from typing import Final
 
 from treadle.errors import ExecError
 from treadle.execution.files.failures import not_a_file, os_error, refused, shown
-from treadle.execution.files.model import MAX_READ_BYTES
+from treadle.execution.files.file_values import MAX_READ_BYTES
 from treadle.execution.files.place import Place
 
 _HARMLESS: Final = os.O_NONBLOCK | os.O_NOCTTY

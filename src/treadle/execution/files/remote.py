@@ -15,7 +15,7 @@ from msgspec import Struct
 from treadle.errors import TreadleError
 from treadle.execution.data import Data, as_bytes, blocks_of
 from treadle.execution.files.base import Files, Path, pieces
-from treadle.execution.files.model import (
+from treadle.execution.files.file_values import (
     MAX_BLOCK,
     MAX_READ_BYTES,
     DirEntry,

@@ -15,7 +15,7 @@ from typing import Final
 
 from treadle.execution.files.directory import target_mode
 from treadle.execution.files.failures import os_text, refused, reported
-from treadle.execution.files.model import (
+from treadle.execution.files.file_values import (
     MAX_ENTRIES,
     MAX_WALK_DEPTH,
     MAX_WALK_DIRECTORIES,

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from treadle.errors import INVALID_REQUEST, ExecError
 from treadle.execution.local.process import LocalProcess
-from treadle.execution.model import ExecParams, ProcessInfo, argv_of
 from treadle.execution.process import RETAINED_BYTES, TERMINATE_GRACE_S
+from treadle.execution.process_values import ExecParams, ProcessInfo, argv_of
 from treadle.execution.warden import Warden, WardenLost
 
 # A closed process is listed, and its id is taken, for this long, or until there are too many of them.

@@ -15,7 +15,8 @@ from treadle.arguments import one_of
 from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, ExecError
 from treadle.execution.data import Data, as_bytes
 from treadle.execution.env_policy import child_environment
-from treadle.execution.model import (
+from treadle.execution.process import TERMINATE_GRACE_S, Process
+from treadle.execution.process_values import (
     SIGNALS,
     ExecParams,
     Output,
@@ -24,7 +25,6 @@ from treadle.execution.model import (
     WriteStatus,
     argv_of,
 )
-from treadle.execution.process import TERMINATE_GRACE_S, Process
 from treadle.execution.stdin import Stdin
 from treadle.execution.warden import Child, Command, SpawnRefused, Warden, WardenLost
 from treadle.protocol.exec import Sandbox, SandboxType, SignalName

@@ -24,7 +24,16 @@ from treadle.errors import (
     MalformedMessage,
     RpcError,
 )
-from treadle.execution.model import Closed, ExecParams, Exited, LogEvent, Output, OutputStream, ProcessInfo, argv_of
+from treadle.execution.process_values import (
+    Closed,
+    ExecParams,
+    Exited,
+    LogEvent,
+    Output,
+    OutputStream,
+    ProcessInfo,
+    argv_of,
+)
 from treadle.execution.remote.process import RemoteProcess
 from treadle.execution.uris import uri_from_path
 from treadle.protocol.exec import (

@@ -11,7 +11,8 @@ from msgspec import UNSET, UnsetType
 from treadle.arguments import one_of
 from treadle.errors import INVALID_REQUEST, ExecError
 from treadle.execution.data import Data, as_bytes
-from treadle.execution.model import (
+from treadle.execution.process import TERMINATE_GRACE_S, Process
+from treadle.execution.process_values import (
     SIGNALS,
     Closed,
     ExecParams,
@@ -22,7 +23,6 @@ from treadle.execution.model import (
     WriteResult,
     WriteStatus,
 )
-from treadle.execution.process import TERMINATE_GRACE_S, Process
 from treadle.execution.remote.order import Reorder, TooFarAhead
 from treadle.protocol.exec import (
     AckParams,

@@ -9,10 +9,10 @@ from msgspec import UNSET, Struct, UnsetType
 
 from treadle.errors import INVALID_PARAMS, INVALID_REQUEST, ExecError
 from treadle.execution.local import LocalProcess
-from treadle.execution.model import ExecParams, ReadResponse
 from treadle.execution.process import TERMINATE_GRACE_S
+from treadle.execution.process_values import ExecParams, ReadResponse
+from treadle.execution.server.exec_sessions import Session
 from treadle.execution.server.push import EventPush
-from treadle.execution.server.session import Session
 from treadle.execution.uris import path_from_uri
 from treadle.protocol.exec import (
     AckParams,

@@ -12,7 +12,7 @@ from pybase64 import b64encode
 
 from treadle.events import Cursor, Gap
 from treadle.execution.local import LocalProcess
-from treadle.execution.model import Exited, LogEvent, Output
+from treadle.execution.process_values import Exited, LogEvent, Output
 from treadle.protocol.exec import ClosedNotice, ExitedNotice, OutputNotice
 from treadle.rpc import encode_notification
 from treadle.transport import RpcLink

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
-from treadle.execution.server.connection import Connection
-from treadle.execution.server.session import DETACHED_S, Sessions
+from treadle.execution.server.exec_connection import Connection
+from treadle.execution.server.exec_sessions import DETACHED_S, Sessions
 from treadle.execution.warden import Warden
 from treadle.transport import Channel
 

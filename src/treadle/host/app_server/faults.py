@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from treadle.client.errors import (
+from treadle.client.sdk_errors import (
     CodexError,
     ConfigurationError,
     JsonRpcError,

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from treadle.client.async_client import AsyncAppServerClient
-from treadle.client.config import CodexConfig
-from treadle.client.errors import TransportClosedError
+from treadle.client.codex_config import CodexConfig
 from treadle.client.notification import Notification
 from treadle.client.router import News, Router
+from treadle.client.sdk_errors import TransportClosedError
 from treadle.host.app_server.server_events import usage_of
 from treadle.host.usage import Usage
 from treadle.protocol.app.accounts import RateLimitSnapshot

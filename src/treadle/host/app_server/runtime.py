@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from treadle.arguments import limit as seconds_or_none
 from treadle.arguments import one_of
-from treadle.client.approvals import ApprovalDecision, ApprovalRequest
+from treadle.client.approval_requests import ApprovalDecision, ApprovalRequest
 from treadle.client.checks import check_config, folder_of
-from treadle.client.config import CodexConfig
-from treadle.client.errors import CodexError, JsonRpcError, TransportClosedError
-from treadle.client.inputs import ImageInput, Input, InputItem, LocalImageInput, TextInput, wire_input
+from treadle.client.codex_config import CodexConfig
 from treadle.client.metadata import check_metadata
 from treadle.client.modes import Sandbox, sandbox_mode
 from treadle.client.options import TurnOptions
 from treadle.client.params import turn_params
 from treadle.client.retry import async_retry_on_overload
 from treadle.client.router import Stream
+from treadle.client.sdk_errors import CodexError, JsonRpcError, TransportClosedError
 from treadle.client.secrets import secrets_in
 from treadle.client.tools import tools_by_name
+from treadle.client.turn_input import ImageInput, Input, InputItem, LocalImageInput, TextInput, wire_input
 from treadle.errors import ArgumentError, ArgumentValueError
 from treadle.host.app_server.approval_asks import ask_of, decision_of
 from treadle.host.app_server.faults import Telling, error_fault

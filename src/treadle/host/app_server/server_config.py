@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from treadle.arguments import text
-from treadle.client.config import CodexConfig
+from treadle.client.codex_config import CodexConfig
 from treadle.errors import ArgumentValueError
 from treadle.llm.known_providers import KNOWN, OPENAI, OPENAI_KEY_VARIABLE, laid_over
 

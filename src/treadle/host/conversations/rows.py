@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
-from treadle.host.chat import text_of
+from treadle.host.chat_messages import text_of
 from treadle.host.conversations.records import MessageRecord, SessionRecord, StoredConversation, TurnState
 from treadle.host.runtime import Message
-from treadle.store.model import StoreError
+from treadle.store.contract import StoreError
 from treadle.store.sqlite.failures import Unreadable
 
 _TITLE_CHARS: Final = 120

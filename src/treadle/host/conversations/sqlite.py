@@ -18,7 +18,7 @@ from treadle.host.conversations import rows
 from treadle.host.conversations.records import MessageHit, MessageRecord, SessionRecord, StoredConversation, TurnState
 from treadle.host.conversations.searching import has_fts5, prepare_index, search
 from treadle.host.runtime import Message
-from treadle.store.model import StoreError
+from treadle.store.contract import StoreError
 from treadle.store.owners import Owner, Owners
 from treadle.store.sqlite.failures import failure
 from treadle.store.sqlite.schema import Format, open_database

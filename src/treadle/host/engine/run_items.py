@@ -26,7 +26,7 @@ from treadle.protocol.app.items import (
     ReasoningThreadItem,
     WebSearchThreadItem,
 )
-from treadle.runners.events import Action, ActionEvent, CompletedEvent, Event, StartedEvent, TextDelta
+from treadle.runners.run_events import Action, ActionEvent, CompletedEvent, Event, StartedEvent, TextDelta
 
 _Item: TypeAlias = CommandExecutionThreadItem | FileChangeThreadItem | WebSearchThreadItem | DynamicToolCallThreadItem
 _SHOWN = ("command", "file_change", "web_search", "tool", "subagent")

@@ -14,13 +14,13 @@ from typing import Any, Final
 from treadle.agent.ids import new_id
 from treadle.errors import ArgumentValueError
 from treadle.host.asking import AskPerson
-from treadle.host.engine.turn import EngineThread, EngineTurn
+from treadle.host.engine.engine_turn import EngineThread, EngineTurn
 from treadle.host.fault_words import BUSY, CLOSED, NOT_OPEN
 from treadle.host.faults import Fault, ResumeFailed, RuntimeFault
 from treadle.host.runtime import Opened, Opening, RuntimeEvent, UserInput
 from treadle.host.turn_events import TurnEvents
 from treadle.runners.engine import RunOptions
-from treadle.runners.events import ResumeToken
+from treadle.runners.run_events import ResumeToken
 from treadle.runners.runner import Runner
 
 logger: Final = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class EngineRuntime:
 
     def __init__(self, engine: str | Runner, **choices: Any) -> None:
         if isinstance(engine, str):
-            from treadle.runners.registry import make_runner
+            from treadle.runners.engine_registry import make_runner
 
             self._runner = make_runner(engine, **choices)
         elif choices:

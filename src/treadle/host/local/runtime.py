@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
-from treadle.agent.history import History
 from treadle.agent.ids import new_id
+from treadle.agent.model_history import History
 from treadle.arguments import count, one_of, seconds
 from treadle.client.tools import tools_by_name
 from treadle.errors import ArgumentError
@@ -23,8 +23,8 @@ from treadle.host.asking import AskPerson
 from treadle.host.chat_items import history_items, input_items, recent
 from treadle.host.fault_words import BUSY, CLOSED, NOT_OPEN
 from treadle.host.faults import Fault, ResumeFailed, RuntimeFault
+from treadle.host.local.local_turn import LocalThread, LocalTurn, TurnOptions
 from treadle.host.local.model_source import WIRES, Given, LocalWire, find_model
-from treadle.host.local.turn import LocalThread, LocalTurn, TurnOptions
 from treadle.host.runtime import Opened, Opening, RuntimeEvent, UserInput
 from treadle.host.turn_events import TurnEvents
 

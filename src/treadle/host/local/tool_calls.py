@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from msgspec import Raw, structs
 
-from treadle.agent.history import ABORTED
+from treadle.agent.model_history import ABORTED
 from treadle.client.apart import blocks, on_thread
 from treadle.client.tools import Content, Tool
 from treadle.host.runtime import ItemCompleted, ItemStarted

@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias
 from msgspec import Struct
 
 from treadle.host.injection import find_injection
-from treadle.host.refusals import Refused
+from treadle.host.refused import Refused
 
 SEPARATOR: Final = "§"
 Target: TypeAlias = Literal["memory", "user"]

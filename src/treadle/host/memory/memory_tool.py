@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from treadle.client.tools import Tool, ToolCallError
 from treadle.host.memory.entries import Action, MemoryChange, OnChange, Operation, Target
-from treadle.host.refusals import Refused
+from treadle.host.refused import Refused
 
 if TYPE_CHECKING:
-    from treadle.host.memory.memory_store import MemoryStore
+    from treadle.host.memory.memory_files import MemoryStore
 
 
 def memory_tool(store: MemoryStore, on_change: OnChange | None) -> Tool:

@@ -17,7 +17,7 @@ from hashlib import sha256
 from typing import Final
 
 from treadle.host.guarded_folder import GuardedFolder
-from treadle.host.refusals import Refused, said_clearly
+from treadle.host.refused import Refused, said_clearly
 from treadle.host.skills.skill import (
     MARKERS,
     MAX_DOCUMENT_BYTES,

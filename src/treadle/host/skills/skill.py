@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias
 from msgspec import Struct
 
 from treadle.host.injection import find_injection
-from treadle.host.refusals import Refused
+from treadle.host.refused import Refused
 from treadle.server.skill_files import FILE_NAME, MAX_DESCRIPTION, MAX_NAME, front_matter
 
 MAX_BODY: Final = 100_000

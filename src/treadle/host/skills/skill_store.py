@@ -15,7 +15,7 @@ from treadle.client.tools import Tool
 from treadle.host.guarded_folder import LOCK_S, GuardedFolder, locked, opened
 from treadle.host.injection import find_injection
 from treadle.host.memory.entries import one_line
-from treadle.host.refusals import Refused
+from treadle.host.refused import Refused
 from treadle.host.skills.skill import MARKERS, MAX_DOCUMENT_BYTES, PARTS, Skill, checked_name, described
 from treadle.server.skill_files import FILE_NAME
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from treadle.client.tools import Tool, ToolCallError
 from treadle.host.injection import find_injection
-from treadle.host.refusals import Refused
+from treadle.host.refused import Refused
 from treadle.host.skills.skill import MARKERS, Skill, SkillAction, SkillChange
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import Final
 
 from treadle.llm.anthropic.body import encode_body
 from treadle.llm.anthropic.failure import http_failure
-from treadle.llm.anthropic.quirks import other_way
 from treadle.llm.anthropic.translate import Translator
+from treadle.llm.anthropic.unsupported import other_way
 from treadle.llm.provider import bearer
 from treadle.llm.wire_api import WireApi
 

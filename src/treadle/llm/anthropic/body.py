@@ -15,8 +15,8 @@ from msgspec import Raw, Struct, structs
 from treadle.llm.anthropic.blocks import CacheControl, Image, RedactedThought, Text, Thought, ToolResult
 from treadle.llm.anthropic.messages import History, Message, read_history
 from treadle.llm.anthropic.names import Named, ToolNames, tool_names
-from treadle.llm.anthropic.quirks import AS_BUDGET, NO_CACHE, NO_THINKING, NO_THOUGHTS, SCHEMA_AS_TEXT
 from treadle.llm.anthropic.traits import Thinking, Traits, output_limit, traits_of
+from treadle.llm.anthropic.unsupported import AS_BUDGET, NO_CACHE, NO_THINKING, NO_THOUGHTS, SCHEMA_AS_TEXT
 from treadle.llm.model import JsonObject, ModelRequest
 from treadle.llm.wire_api import Asking
 

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw, Struct
 
-from treadle.llm.items import SEALED
+from treadle.llm.output_items import SEALED
 
 _PREFIX: Final = SEALED + "anthropic:"
 

@@ -34,7 +34,6 @@ from treadle.llm.anthropic.messages import call_item_id
 from treadle.llm.anthropic.names import ToolNames, tool_names
 from treadle.llm.anthropic.seal import Seal
 from treadle.llm.failure import cut
-from treadle.llm.items import CustomToolCallItem, FunctionCallItem, MessageItem, OtherItem, OutputItem, ReasoningItem
 from treadle.llm.model import (
     Completed,
     Created,
@@ -48,6 +47,14 @@ from treadle.llm.model import (
     TokenUsage,
     ToolInputDelta,
     UnknownEvent,
+)
+from treadle.llm.output_items import (
+    CustomToolCallItem,
+    FunctionCallItem,
+    MessageItem,
+    OtherItem,
+    OutputItem,
+    ReasoningItem,
 )
 from treadle.llm.sse import SseEvent
 

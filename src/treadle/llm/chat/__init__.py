@@ -6,8 +6,8 @@ from typing import Final
 
 from treadle.llm.chat.body import encode_body
 from treadle.llm.chat.failure import chat_failure
-from treadle.llm.chat.quirks import other_way
 from treadle.llm.chat.translate import Translator
+from treadle.llm.chat.unsupported import other_way
 from treadle.llm.wire_api import WireApi
 
 __all__ = ["WIRE_API", "Translator", "encode_body"]

@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Raw, Struct
 
+from treadle.llm.chat.chat_tools import FunctionTool, ToolNames, as_raw
 from treadle.llm.chat.messages import Message, messages_of
-from treadle.llm.chat.quirks import JSON_OBJECT, NO_EFFORT, NO_FORMAT, NO_PARALLEL, NO_STREAM_OPTIONS, OTHER_LIMIT
-from treadle.llm.chat.tools import FunctionTool, ToolNames, as_raw
+from treadle.llm.chat.unsupported import JSON_OBJECT, NO_EFFORT, NO_FORMAT, NO_PARALLEL, NO_STREAM_OPTIONS, OTHER_LIMIT
 from treadle.llm.model import ModelRequest
 from treadle.llm.provider import OPENAI_HOST
 from treadle.llm.wire_api import Asking

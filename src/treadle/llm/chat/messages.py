@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.json import encode
 
 from treadle.llm.chat.call_ids import CallIds
-from treadle.llm.chat.history import (
+from treadle.llm.chat.chat_history import (
     CALLS,
     OUTPUTS,
     Content,
@@ -24,8 +24,8 @@ from treadle.llm.chat.history import (
     read_history,
     text_of,
 )
-from treadle.llm.chat.quirks import ALTERNATING, AS_DEVELOPER, AS_USER, NINE, SYSTEM_FIRST, THOUGHTS_BACK
-from treadle.llm.chat.tools import ToolNames
+from treadle.llm.chat.chat_tools import ToolNames
+from treadle.llm.chat.unsupported import ALTERNATING, AS_DEVELOPER, AS_USER, NINE, SYSTEM_FIRST, THOUGHTS_BACK
 from treadle.llm.model import ModelRequest
 
 NO_RESULT: Final = "(no result: the call was given up)"

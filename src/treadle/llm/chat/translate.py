@@ -12,7 +12,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from treadle.llm.chat.calls import OpenCalls
+from treadle.llm.chat.call_pieces import OpenCalls
 from treadle.llm.chat.chunk import (
     Choice,
     Chunk,
@@ -29,7 +29,6 @@ from treadle.llm.chat.chunk import (
 from treadle.llm.chat.failure import find_error, read_error, stream_failure
 from treadle.llm.chat.think_tags import Piece, ThinkTags
 from treadle.llm.failure import ErrorDetail, cut, failed, incomplete
-from treadle.llm.items import OutputItem, read_item
 from treadle.llm.model import (
     Completed,
     Created,
@@ -42,6 +41,7 @@ from treadle.llm.model import (
     TextDelta,
     UnknownEvent,
 )
+from treadle.llm.output_items import OutputItem, read_item
 from treadle.llm.sse import SseEvent
 
 # Of one answer, kept until it is whole: far more than any model writes, so a server that never ends is noticed.

@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from treadle.llm.items import is_sealed
 from treadle.llm.model import JsonObject, ModelRequest
+from treadle.llm.output_items import is_sealed
 from treadle.llm.wire_api import Asking
 
 _INCLUDE: Final = ("reasoning.encrypted_content",)

@@ -13,16 +13,6 @@ import msgspec
 from msgspec import Raw, Struct
 
 from treadle.llm.failure import ErrorDetail, cut, failed, incomplete
-from treadle.llm.items import (
-    CustomToolCallItem,
-    FunctionCallItem,
-    MessageItem,
-    OtherItem,
-    OutputItem,
-    ReasoningItem,
-    read_item,
-    upstream_id,
-)
 from treadle.llm.model import (
     Completed,
     Created,
@@ -36,6 +26,16 @@ from treadle.llm.model import (
     TokenUsage,
     ToolInputDelta,
     UnknownEvent,
+)
+from treadle.llm.output_items import (
+    CustomToolCallItem,
+    FunctionCallItem,
+    MessageItem,
+    OtherItem,
+    OutputItem,
+    ReasoningItem,
+    read_item,
+    upstream_id,
 )
 from treadle.llm.sse import SseEvent
 

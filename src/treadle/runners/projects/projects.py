@@ -21,7 +21,7 @@ import msgspec
 
 from treadle.arguments import folder, text
 from treadle.config.document import Document, read_document, rewrite_document
-from treadle.config.home import find_home
+from treadle.config.home_directory import find_home
 from treadle.errors import TreadleError
 
 FILE: Final = "projects.toml"

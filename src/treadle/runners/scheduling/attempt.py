@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
 from treadle.errors import TreadleError
-from treadle.runners.events import CompletedEvent, ResumeToken, StartedEvent
+from treadle.runners.run_events import CompletedEvent, ResumeToken, StartedEvent
 from treadle.runners.scheduling.jobs import Job, JobHandle, RunLike, RunnerLike
 
 logger: logging.Logger = logging.getLogger(__name__)

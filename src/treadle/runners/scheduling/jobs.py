@@ -11,7 +11,7 @@ import msgspec
 
 from treadle.events import EventLog, Gap, Subscription
 from treadle.runners.engine import RunOptions, Timeouts
-from treadle.runners.events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent
+from treadle.runners.run_events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent
 
 State: TypeAlias = Literal["queued", "running", "done"]
 

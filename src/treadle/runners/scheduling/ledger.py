@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from treadle.runners.events import ResumeToken
+from treadle.runners.run_events import ResumeToken
 from treadle.runners.scheduling.jobs import Job
 
 

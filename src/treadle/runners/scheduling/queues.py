@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 from treadle.errors import TreadleError
-from treadle.runners.events import ResumeToken
+from treadle.runners.run_events import ResumeToken
 
 K = TypeVar("K", bound=Hashable)
 

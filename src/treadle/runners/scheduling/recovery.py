@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from treadle.errors import ArgumentValueError
-from treadle.runners.events import ResumeToken
+from treadle.runners.run_events import ResumeToken
 from treadle.runners.scheduling.jobs import Job, JobHandle
 from treadle.runners.scheduling.ledger import Done, Entry, Line, Queued
 

@@ -16,10 +16,10 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from treadle.errors import ArgumentValueError, TreadleError
-from treadle.runners.events import CompletedEvent, Event, ResumeToken
+from treadle.runners.run_events import CompletedEvent, Event, ResumeToken
 from treadle.runners.scheduling.attempt import Attempt, failed
+from treadle.runners.scheduling.job_journal import CLOSE_S, Journal, JournalError, NoJournal, journal_path
 from treadle.runners.scheduling.jobs import Job, JobHandle, OnEvent, RunnerLike
-from treadle.runners.scheduling.journal import CLOSE_S, Journal, JournalError, NoJournal, journal_path
 from treadle.runners.scheduling.ledger import Done, Entry, Queued, Running, Session, encode
 from treadle.runners.scheduling.queues import Limits, QueueFull, SessionQueues
 from treadle.runners.scheduling.recovery import Policy, Recovery, plan_recovery
@@ -303,7 +303,7 @@ class Scheduler:
 
 def _plain_runner(job: Job) -> RunnerLike:
     # Looking for engines of other packages costs time that a caller with runners of their own need not spend.
-    from treadle.runners.registry import make_runner
+    from treadle.runners.engine_registry import make_runner
 
     return make_runner(job.engine)
 

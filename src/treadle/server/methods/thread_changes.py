@@ -27,10 +27,10 @@ from treadle.protocol.app.thread_notifications import (
 from treadle.protocol.app.threads import GitInfo, NotLoadedThreadStatus
 from treadle.server import refusals
 from treadle.server.app import AppServer
-from treadle.server.client import Call
+from treadle.server.client_base import Call
+from treadle.server.loaded_threads import claim_stored
 from treadle.server.thread_settings import setting_changes
-from treadle.server.threads import claim_stored
-from treadle.store.model import (
+from treadle.store.contract import (
     DeleteThread,
     Release,
     Store,

@@ -11,7 +11,7 @@ import os
 import sqlite3
 from typing import Final
 
-from treadle.store.model import StoreError
+from treadle.store.contract import StoreError
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from msgspec import Struct
 
-from treadle.store.model import Done
+from treadle.store.contract import Done
 from treadle.store.owners import Owner, Owners
 from treadle.store.sqlite import schema
 from treadle.store.sqlite.failures import failure

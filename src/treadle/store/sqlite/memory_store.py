@@ -12,7 +12,7 @@ from collections.abc import Callable
 from sqlite3 import Connection
 from typing import Final, TypeVar
 
-from treadle.store.model import Done, StoreError
+from treadle.store.contract import Done, StoreError
 from treadle.store.sqlite import schema
 from treadle.store.sqlite.failures import failure
 from treadle.store.sqlite.sql_store import SqlStore, Work, announce, closed

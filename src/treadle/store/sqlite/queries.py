@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from treadle.store.model import (
+from treadle.store.contract import (
     Counters,
     EventPage,
     EventRecord,

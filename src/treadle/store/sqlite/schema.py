@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from treadle.store.model import StoreError
+from treadle.store.contract import StoreError
 
 MEMORY: Final = ":memory:"
 # How long a write waits for another process. Ours hold the file for milliseconds, so who waits longer waits for

@@ -13,7 +13,7 @@ from sqlite3 import Connection
 from types import TracebackType
 from typing import Final, Self, TypeAlias, TypeVar
 
-from treadle.store.model import (
+from treadle.store.contract import (
     Claim,
     Done,
     EventPage,

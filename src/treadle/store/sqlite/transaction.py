@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import suppress
 
-from treadle.store.model import StoreError, Write
+from treadle.store.contract import StoreError, Write
 from treadle.store.sqlite.failures import failure
 from treadle.store.sqlite.sql_store import Work
 from treadle.store.sqlite.writes import Batch, apply, check

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
-from treadle.store.model import Done
+from treadle.store.contract import Done
 from treadle.store.owners import BEAT_S
 from treadle.store.sqlite import schema
 from treadle.store.sqlite.failures import failure

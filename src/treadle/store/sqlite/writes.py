@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from treadle.store.model import (
+from treadle.store.contract import (
     Claim,
     Compaction,
     CopyTurns,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from treadle.testing import replies
-from treadle.testing.engines.prompt import Asked, Plan, flat
+from treadle.testing.engines.engine_plan import Asked, Plan, flat
 from treadle.testing.engines.responses import USAGE, called_after_words, error
 from treadle.testing.replies import Reply
 from treadle.testing.wires import translated

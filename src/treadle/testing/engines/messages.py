@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from treadle.testing import replies
 from treadle.testing.engines import responses
-from treadle.testing.engines.prompt import Asked, Plan, flat
+from treadle.testing.engines.engine_plan import Asked, Plan, flat
 from treadle.testing.engines.responses import called_after_words
 from treadle.testing.replies import Reply, Usage
 from treadle.testing.wires import messages, translated

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from treadle.testing import replies
-from treadle.testing.engines.prompt import Asked, Call, Plan, flat
+from treadle.testing.engines.engine_plan import Asked, Call, Plan, flat
 from treadle.testing.replies import Event, Reply, ToolCall, Usage
 
 USAGE: Final = Usage(input_tokens=11, cached_input_tokens=3, output_tokens=7)

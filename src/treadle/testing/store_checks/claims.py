@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from treadle.store.model import (
+from treadle.store.contract import (
     Claim,
     Compaction,
     Counters,
@@ -19,7 +19,18 @@ from treadle.store.model import (
     Store,
     StoreError,
 )
-from treadle.testing.store_checks.records import A, B, event, fence_of, history, item, keep, refusal, thread, turn
+from treadle.testing.store_checks.sample_records import (
+    A,
+    B,
+    event,
+    fence_of,
+    history,
+    item,
+    keep,
+    refusal,
+    thread,
+    turn,
+)
 
 # --- one store -------------------------------------------------------------------------------------------------------
 

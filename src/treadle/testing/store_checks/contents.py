@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from treadle.store.model import (
+from treadle.store.contract import (
     Compaction,
     CopyTurns,
     Counters,
@@ -22,7 +22,7 @@ from treadle.store.model import (
     Store,
     StoreError,
 )
-from treadle.testing.store_checks.records import A, B, C, event, history, item, keep, refusal, thread, turn
+from treadle.testing.store_checks.sample_records import A, B, C, event, history, item, keep, refusal, thread, turn
 
 # --- records come back as they were written --------------------------------------------------------------------------
 

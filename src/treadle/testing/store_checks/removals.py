@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from treadle.store.model import (
+from treadle.store.contract import (
     Compaction,
     CopyTurns,
     Counters,
@@ -16,7 +16,19 @@ from treadle.store.model import (
     PruneEvents,
     Store,
 )
-from treadle.testing.store_checks.records import A, B, C, event, filled, history, item, keep, refusal, thread, turn
+from treadle.testing.store_checks.sample_records import (
+    A,
+    B,
+    C,
+    event,
+    filled,
+    history,
+    item,
+    keep,
+    refusal,
+    thread,
+    turn,
+)
 
 # --- what takes away -------------------------------------------------------------------------------------------------
 

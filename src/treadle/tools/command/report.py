@@ -9,7 +9,7 @@ import os
 
 from msgspec import Struct
 
-from treadle.tools.command.output import Taken
+from treadle.tools.command.head_tail import Taken
 
 
 class CommandReport(Struct, frozen=True, kw_only=True):

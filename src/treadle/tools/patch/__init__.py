@@ -10,7 +10,8 @@
 from __future__ import annotations
 
 from treadle.tools.patch.grammar import parse
-from treadle.tools.patch.model import (
+from treadle.tools.patch.patch_transaction import PatchFiles, apply
+from treadle.tools.patch.patch_values import (
     AddFile,
     DeleteFile,
     FileChange,
@@ -22,7 +23,6 @@ from treadle.tools.patch.model import (
     UpdateFile,
 )
 from treadle.tools.patch.planner import paths, plan
-from treadle.tools.patch.transaction import PatchFiles, apply
 
 __all__ = [
     "AddFile",

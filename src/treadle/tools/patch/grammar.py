@@ -21,7 +21,17 @@ from __future__ import annotations
 import re
 from typing import Final, Never, cast
 
-from treadle.tools.patch.model import AddFile, DeleteFile, Hunk, HunkLine, Mark, Patch, PatchError, Section, UpdateFile
+from treadle.tools.patch.patch_values import (
+    AddFile,
+    DeleteFile,
+    Hunk,
+    HunkLine,
+    Mark,
+    Patch,
+    PatchError,
+    Section,
+    UpdateFile,
+)
 
 MAX_CHARS: Final = 8 * 1024 * 1024  # a model cannot write that much; a file that large is not patched by text
 

@@ -16,7 +16,7 @@ from posixpath import isabs, join, normpath
 from typing import Final
 
 from treadle.tools.patch.diff import text_of, unified
-from treadle.tools.patch.model import AddFile, DeleteFile, FileChange, Patch, PatchError, Section, UpdateFile
+from treadle.tools.patch.patch_values import AddFile, DeleteFile, FileChange, Patch, PatchError, Section, UpdateFile
 from treadle.tools.patch.text_file import TextFile
 
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024  # a text file that large is no source that a model edits by hunks

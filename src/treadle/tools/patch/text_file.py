@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, islice
 from typing import Final, NamedTuple, Never
 
-from treadle.tools.patch.model import Hunk, PatchError
+from treadle.tools.patch.patch_values import Hunk, PatchError
 
 _SHOWN_LINES: Final = 12
 _SHOWN_CHARS: Final = 200

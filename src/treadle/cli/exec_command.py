@@ -1,0 +1,180 @@
+"""`treadle exec "…"`: one turn on a server in this process, shown as it happens, in plain lines or as JSON.
+
+It owns the turn as a program: which stream gets what, signals, the exit code. On a terminal everything is shown there.
+For a script the answer alone goes to standard output, as it is, and the rest to standard error; for a program, with
+`--json`, events go to standard output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+from treadle.cli.exec_arguments import ExecRequest, add_arguments, more_roots, overrides, parse, read_request, warnings
+from treadle.cli.exec_turn import ExecTurn, Shown, UnknownThread
+from treadle.cli.paint import wants_color
+from treadle.cli.prompt_input import read_prompt
+from treadle.cli.server_process import FAILED, REFUSED, refuse, start_logging
+from treadle.cli.settings_check import check_turn, refuse_settings
+from treadle.cli.stop_signals import stop_signals
+from treadle.cli.streams import OutputFailed, say, write, write_bytes
+from treadle.cli.turn_view import View
+from treadle.config import ConfigError, ModelUnusable
+from treadle.config.configuration import RUN_KEY_VARIABLE
+from treadle.config.model_choice import ModelChoice
+from treadle.errors import RpcError, TreadleError
+from treadle.llm.known_providers import OPENAI_KEY_VARIABLE
+from treadle.server.app import AppServer
+
+__all__ = ["add_arguments", "parse", "run"]
+
+_NAME = "exec"
+
+
+def run(arguments: argparse.Namespace) -> int:
+    start_logging("error")
+    try:
+        return _Program(arguments).run()
+    except ModelUnusable as error:
+        return refuse_settings(_NAME, error, FAILED)
+    except ConfigError as error:
+        return refuse_settings(_NAME, error)
+    except (OutputFailed, UnknownThread) as error:
+        return refuse(_NAME, str(error), FAILED)
+    except RpcError as error:
+        return refuse(_NAME, error.message, REFUSED)
+    except TreadleError as error:
+        return refuse(_NAME, str(error), REFUSED)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+class _Program:
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        for warning in warnings(arguments):
+            say(f"treadle {_NAME}: warning: {warning}")
+        self._key = _run_key()
+        self._settings = overrides(arguments)
+        config = check_turn(_NAME, self._settings, arguments.model, strict=arguments.strict_config)
+        self._choice = config.model_choice(arguments.model, None)
+        self._settings += more_roots(arguments, config.sandbox_workspace_write.writable_roots)
+        self._request = read_request(arguments)
+        self._target = _target(arguments.output_last_message)
+        if sys.stdout is None and self._target is None:
+            raise TreadleError("standard output is closed: nobody would get the answer; use -o FILE")
+        self._turn: ExecTurn | None = None
+        self._signal = 0  # the one that interrupted it
+
+    def run(self) -> int:
+        resumes = self._request.resume is not None
+        prompt = read_prompt(self._request.prompt, appended=not resumes)
+        code = asyncio.run(self._run(prompt))
+        if self._signal and self._request.as_json:
+            return _end_as_codex(self._signal)
+        return 128 + self._signal if self._signal and code else code
+
+    async def _run(self, prompt: str) -> int:
+        request = self._request
+        seen = sys.stdout is not None and sys.stdout.isatty() and not request.as_json
+        with stop_signals(self._stop):
+            async with AppServer(overrides=self._settings, cwd=request.cwd) as server:
+                server.given_key = self._key
+                self._turn = exec_turn = ExecTurn(server, self._shown(request, seen=seen))
+                turn = await exec_turn.run(request, prompt)
+        if turn.status != "completed":
+            return FAILED
+        answer = exec_turn.answer or ""
+        if not seen and not request.as_json and sys.stdout is not None:
+            write(sys.stdout, answer if answer.endswith("\n") else f"{answer}\n")
+        if self._target is not None:
+            _keep(self._target, answer)
+        return 0
+
+    def _shown(self, request: ExecRequest, *, seen: bool) -> Shown:
+        if request.as_json:
+            from treadle.cli.exec_lines import JsonLines
+
+            return JsonLines(self._write_line)
+        return _view_on_terminal(request.color, self._choice) if seen else _view_beside(request.color, self._choice)
+
+    def _write_line(self, line: bytes) -> None:
+        """Like Codex, we say nothing more when we are told to end."""
+        if not self._signal:
+            write_bytes(line, lambda: self._signal != 0)
+
+    def _stop(self, number: int) -> None:
+        """The first Ctrl-C ends the turn in order, the second one ends the program."""
+        if self._signal:
+            os._exit(128 + number)  # the helper process sees it and kills what is left
+        self._signal = number
+        asyncio.get_running_loop().call_soon_threadsafe(self._interrupt)
+
+    def _interrupt(self) -> None:
+        if self._turn is not None:
+            self._turn.note("interrupting; press Ctrl-C again to leave at once")
+            self._turn.interrupt()
+
+
+def _run_key() -> str | None:
+    """The key that was given for this run alone. Commands never inherit it."""
+    key = os.environ.get(RUN_KEY_VARIABLE, "").strip()
+    if key:
+        os.environ[OPENAI_KEY_VARIABLE] = key  # so that the provider is chosen by it
+    return key or None
+
+
+def _end_as_codex(number: int) -> int:
+    """Who drives `codex exec` expects it to fail after SIGINT, and to have been ended by SIGTERM."""
+    if number == signal.SIGTERM:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+    return FAILED
+
+
+def _target(name: str | None) -> Path | None:
+    """Where the answer goes too. What cannot be written later is said now, before a turn is paid for."""
+    if name is None:
+        return None
+    path = Path(name).absolute()
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        raise TreadleError(f"{name} cannot be written: give a file in a directory that is there and yours to write")
+    return path
+
+
+def _view_on_terminal(color: str, choice: ModelChoice) -> View:
+    painted = wants_color(color, sys.stdout, os.environ)
+    return View(lambda text: write(sys.stdout, text), color=painted, choice=choice)
+
+
+def _view_beside(color: str, choice: ModelChoice) -> View:
+    """On standard error, while the answer is for standard output. Who has closed it does not want to see anything."""
+    stream = sys.stderr
+
+    def show(text: str) -> None:
+        nonlocal stream
+        if stream is not None:
+            try:
+                write(stream, text)
+            except OutputFailed:
+                stream = None
+
+    return View(show, color=wants_color(color, sys.stderr, os.environ), holds_answer=True, choice=choice)
+
+
+def _keep(target: Path, answer: str) -> None:
+    from treadle.config.atomic import replace_file
+
+    try:
+        replace_file(target, answer.encode("utf-8", "replace"), 0o644 & ~_umask())
+    except OSError as error:
+        raise OutputFailed(f"the answer could not be written to {target}: {error.strerror}") from None
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

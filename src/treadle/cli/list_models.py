@@ -1,0 +1,117 @@
+"""`treadle models`: what a provider offers, with context size and price where they are known."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+from typing import Final
+
+import msgspec
+
+from treadle.cli.server_process import FAILED, refuse, start_logging
+from treadle.cli.settings_check import refuse_settings
+from treadle.cli.streams import say, write
+from treadle.cli.visible import visible_line
+from treadle.config import Config, ConfigError, ModelUnusable, find_home, load_config
+from treadle.config.configuration import RUN_KEY_VARIABLE
+from treadle.config.login import Login
+from treadle.config.model_choice import ModelChoice
+from treadle.config.offered import completed
+from treadle.llm import ModelError
+from treadle.llm.known_providers import OFFLINE, OPENAI, OPENAI_KEY_VARIABLE
+from treadle.llm.offers import Offer, list_offers
+
+_NAME: Final = "models"
+_MORE: Final = """\
+The provider is asked for its list. Sizes are tokens, prices dollars per million tokens; what the provider does not tell
+is from the catalogue of Treadle and from [models."NAME"] of config.toml. `*` is the model that is used.
+
+exit codes:
+  0 done   1 the provider cannot be asked, or does not answer   2 wrong usage or configuration
+
+examples:
+  treadle models
+  treadle models --provider ollama
+  treadle models --provider openrouter --json | jq -r '.[].id'
+"""
+_HEADS: Final = ("model", "context", "output", "in", "cached", "out")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _MORE
+    parser.add_argument("--provider", metavar="NAME", help="a built-in provider, or a table of config.toml")
+    parser.add_argument("-p", "--profile", metavar="NAME", help="a table [profiles.NAME] of config.toml")
+    parser.add_argument("--json", action="store_true", help="all that is known, as one JSON array")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    start_logging("error")
+    overrides = list(arguments.config_overrides)
+    if arguments.profile is not None:
+        overrides.append(f"profile={json.dumps(arguments.profile)}")
+    if arguments.provider is not None:
+        overrides.append(f"model_provider={json.dumps(arguments.provider)}")
+    try:
+        config = load_config(find_home(os.environ), overrides=overrides).config
+        offers = completed(asyncio.run(_ask(config)), config)
+    except ModelUnusable as error:
+        return refuse_settings(_NAME, error, FAILED)
+    except ConfigError as error:
+        return refuse_settings(_NAME, error)
+    except ModelError as error:
+        return refuse(_NAME, error.message, FAILED)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    if arguments.json:
+        write(sys.stdout, _as_json(offers, config.chosen))
+    else:
+        say(f"{config.chosen.provider}, because {config.chosen.because}")
+        write(sys.stdout, table(offers, config.chosen.model))
+    return 0
+
+
+async def _ask(config: Config) -> list[Offer]:
+    provider = config.provider
+    if provider is None:
+        return [Offer(id=OFFLINE, name="Offline")]
+
+    def key() -> str | None:
+        given = os.environ.get(RUN_KEY_VARIABLE) or Login(config.home).api_key()
+        return given or (os.environ.get(OPENAI_KEY_VARIABLE) if provider.id == OPENAI else None)
+
+    return await list_offers(provider, login_key=key)
+
+
+def _as_json(offers: list[Offer], choice: ModelChoice) -> str:
+    listed = [{**msgspec.to_builtins(offer), "default": offer.id == choice.model} for offer in offers]
+    return msgspec.json.format(msgspec.json.encode(listed), indent=2).decode() + "\n"
+
+
+def table(offers: list[Offer], default: str) -> str:
+    """One line each, in columns; the model that is used has a mark."""
+    rows = [_HEADS, *(_row(offer, default) for offer in offers)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
+    lines = []
+    for row in rows:
+        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines) + "\n"
+
+
+def _row(offer: Offer, default: str) -> tuple[str, ...]:
+    price = offer.price
+    prices = (None, None, None) if price is None else (price.input, price.cached_input, price.output)
+    name = visible_line(offer.id) + (" *" if offer.id == default else "")
+    return (name, _tokens(offer.context_window), _tokens(offer.output_limit), *map(_dollars, prices))
+
+
+def _tokens(count: int | None) -> str:
+    return "" if count is None else f"{count:,}"
+
+
+def _dollars(amount: float | None) -> str:
+    return "" if amount is None else f"${amount:.2f}" if round(amount, 2) == amount else f"${amount:.4g}"

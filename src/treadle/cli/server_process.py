@@ -1,0 +1,89 @@
+"""What the servers share as programs: logging, signals, standard input and output, the token file, the end."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from treadle.cli.streams import say
+from treadle.errors import TreadleError
+
+if TYPE_CHECKING:
+    import asyncio
+
+EXIT_PATIENCE_S = 2.0
+_M_ARENA_MAX = -8  # in glibc's malloc.h
+
+FAILED = 1  # exit code: it was tried and did not work
+REFUSED = 2  # exit code: wrong usage or configuration, nothing was run
+
+
+def start_logging(level: str) -> None:
+    import logging
+
+    logging.basicConfig(
+        level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+
+
+def refuse(command: str, text: str, code: int = FAILED) -> int:
+    say(f"treadle {command}: {text}")
+    return code
+
+
+def read_token(path: str) -> str:
+    try:
+        with open(os.path.expanduser(path), encoding="utf-8") as file:
+            token = file.read().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise TreadleError(f"cannot read the token file {path}: {error}") from None
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise TreadleError(
+            f"the token file {path} must hold one word of printable ASCII, such as `openssl rand -hex 32` makes"
+        )
+    return token
+
+
+def take_stdio() -> tuple[int, int]:
+    """Descriptors for the messages. Nothing else may reach standard output: what a library prints goes to standard
+    error."""
+    reader, writer = os.dup(0), os.dup(1)
+    os.dup2(2, 1)
+    return reader, writer
+
+
+def share_heap() -> None:
+    """All threads allocate from one heap: glibc gives each its own, where what the others freed cannot be used again.
+    For a server that runs long, before its first thread starts. Threads that take turns at running Python do not get
+    into each other's way there."""
+    import ctypes
+
+    malloc = ctypes.CDLL(None)
+    if hasattr(malloc, "mallopt"):  # not every C library has it
+        malloc.mallopt(_M_ARENA_MAX, 1)
+
+
+def exit_soon() -> None:
+    """Python waits for its worker threads, and one may hang in a file system: not for ever."""
+    import asyncio
+
+    asyncio.get_running_loop().call_later(EXIT_PATIENCE_S, os._exit, 0)
+
+
+def stop_on_signals() -> asyncio.Event:
+    """The first SIGTERM or SIGINT ends the server and its processes in order; a second one at once."""
+    import asyncio
+    import signal
+
+    stop = asyncio.Event()
+
+    def requested() -> None:
+        if stop.is_set():
+            os._exit(1)  # the helper process sees it and kills what is left
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, requested)
+    return stop

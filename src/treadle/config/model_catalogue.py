@@ -1,0 +1,169 @@
+"""The models that a client may choose from (`model/list`), and what the turn loop must know of a model.
+
+Owns what is shown of them. What is known of a model is in `treadle.llm.catalogue`. A model that is not listed works as
+well; it only has to be configured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from treadle.config.configuration import Config
+from treadle.config.offered import known_names
+from treadle.errors import TreadleError
+from treadle.llm.catalogue import Price, known_model
+from treadle.llm.known_providers import ANTHROPIC, OFFLINE, OPENAI
+from treadle.protocol.app.models import Model, ModelListParams, ModelListResponse, ReasoningEffortOption
+
+if TYPE_CHECKING:
+    from treadle.llm.offers import Offer
+
+CONTEXT_WINDOW: Final = 272_000
+"""Tokens, for a model that nobody has said more about."""
+
+_USABLE_PERCENT: Final = 95  # the rest is for what the provider adds
+_COMPACT_PERCENT: Final = 90  # early enough that the request for the summary still fits
+
+EFFORTS: Final = (
+    ReasoningEffortOption(reasoning_effort="none", description="Answers at once, without reasoning first"),
+    ReasoningEffortOption(reasoning_effort="minimal", description="Reasons as little as it can"),
+    ReasoningEffortOption(reasoning_effort="low", description="A little reasoning, for simple tasks"),
+    ReasoningEffortOption(reasoning_effort="medium", description="Enough reasoning for most tasks"),
+    ReasoningEffortOption(reasoning_effort="high", description="Much reasoning, for hard tasks"),
+    ReasoningEffortOption(reasoning_effort="xhigh", description="As much reasoning as it takes"),
+)
+
+
+class InvalidCursor(TreadleError):
+    """A cursor is not one that we gave."""
+
+
+class ModelFacts(Struct, frozen=True, kw_only=True):
+    """What the turn loop must know. Sizes are tokens; `usable_window` is what a client is told. `output_limit` is what
+    the user allows an answer: with None, requests say nothing of it unless their API needs it."""
+
+    context_window: int
+    usable_window: int
+    auto_compact_limit: int
+    output_limit: int | None
+    price: Price | None
+    freeform_patch: bool
+    supports_images: bool
+
+
+def _model(model_id: str, name: str, description: str, *, hidden: bool = False, images: bool = True) -> Model:
+    return Model(
+        id=model_id,
+        model=model_id,
+        display_name=name,
+        description=description,
+        hidden=hidden,
+        is_default=False,
+        default_reasoning_effort="medium",
+        supported_reasoning_efforts=EFFORTS,
+        input_modalities=("text", "image") if images else ("text",),
+    )
+
+
+CATALOG: Final = (
+    _model("gpt-6.1-sol", "GPT-6.1 Sol", "For everyday coding"),
+    _model("gpt-6-astra", "GPT-6 Astra", "For the hardest tasks"),
+    _model("gpt-6-luna", "GPT-6 Luna", "Quick and cheap, for easy tasks"),
+    _model("gpt-5.5", "GPT-5.5", "An older model for coding"),
+    _model("gpt-5.4", "GPT-5.4", "An older model for coding", hidden=True),
+    _model("gpt-5.4-mini", "GPT-5.4 mini", "An older, small model", hidden=True),
+    _model("gpt-5.3-codex", "GPT-5.3 Codex", "An older model for coding", hidden=True),
+)
+OFFLINE_MODEL: Final = _model(
+    OFFLINE, "Offline", "Scripted: needs no network and no key, and calls real tools", images=False
+)
+
+
+def models(config: Config, offers: Sequence[Offer] = ()) -> tuple[Model, ...]:
+    """All of them, the hidden ones too; exactly one is the default. `offers` is what the provider lists, if it does."""
+    return tuple(_marked(config, _listed(config, offers)))
+
+
+def _listed(config: Config, offers: Sequence[Offer]) -> list[Model]:
+    if config.is_offline:
+        return [OFFLINE_MODEL, *CATALOG]
+    if not offers:
+        if config.model_provider == ANTHROPIC:
+            return [_model(name, name, "A model of Anthropic") for name in known_names(ANTHROPIC)]
+        return list(CATALOG)
+    described = {model.id: model for model in CATALOG}
+    ids = {offer.id for offer in offers}
+    # OpenAI lists all that it ever had, for speech and pictures too: what we do not know of is there on request.
+    is_openai = config.model_provider == OPENAI
+    others = [
+        _model(offer.id, offer.name, _described(offer), hidden=is_openai)
+        for offer in offers
+        if offer.id not in described
+    ]
+    return [*(model for model in CATALOG if model.id in ids), *others]
+
+
+def _described(offer: Offer) -> str:
+    """What is known of it, in a line."""
+    facts = [f"{offer.context_window:,} tokens of context"] if offer.context_window else []
+    if offer.price is not None:
+        facts.append(f"${offer.price.input:g} in and ${offer.price.output:g} out per million tokens")
+    return ", ".join(facts)
+
+
+def _marked(config: Config, known: list[Model]) -> Iterator[Model]:
+    if all(model.id != config.model for model in known):
+        known = [_model(config.model, config.model, f"Configured, from `{config.model_provider}`"), *known]
+    for model in known:
+        is_default = model.id == config.model
+        yield replace(model, is_default=is_default, hidden=model.hidden and not is_default)
+
+
+def list_models(config: Config, params: ModelListParams, offers: Sequence[Offer] = ()) -> ModelListResponse:
+    """One page. A cursor is the number of models before it; raises `InvalidCursor`."""
+    listed = [model for model in models(config, offers) if params.include_hidden or not model.hidden]
+    start = _offset(params.cursor)
+    if start > len(listed):
+        raise InvalidCursor(f"cursor {start} exceeds total models {len(listed)}")
+    # A page of none would never come to an end.
+    stop = len(listed) if params.limit is None else min(len(listed), start + max(1, params.limit))
+    return ModelListResponse(data=tuple(listed[start:stop]), next_cursor=str(stop) if stop < len(listed) else None)
+
+
+def _offset(cursor: str | None) -> int:
+    if cursor is None:
+        return 0
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 20):
+        raise InvalidCursor(f"invalid cursor: {cursor}")
+    return int(cursor)
+
+
+def model_facts(model_id: str, config: Config) -> ModelFacts:
+    known, own = known_model(model_id, config.models), config.models.get(model_id)
+    window = config.model_context_window or _window(model_id, config)
+    bare = model_id.rpartition("/")[2]  # gateways name them `vendor/model`
+    return ModelFacts(
+        context_window=window,
+        usable_window=window * _USABLE_PERCENT // 100,
+        auto_compact_limit=config.model_auto_compact_token_limit or window * _COMPACT_PERCENT // 100,
+        output_limit=None if own is None else own.output_limit,
+        price=known.price,
+        freeform_patch=bare.startswith(("gpt-5", "gpt-6")),
+        supports_images=bare != OFFLINE,
+    )
+
+
+def _window(model_id: str, config: Config) -> int:
+    """A thread is compacted before it is more than the model reads, and, where long prompts cost more, before it is
+    one, unless the user says otherwise."""
+    own = config.models.get(model_id)
+    if own is not None and own.context_window is not None:
+        return own.context_window
+    known = known_model(model_id)
+    long = known.price.long if known.price is not None else None
+    window = known.input_limit or known.context_window or CONTEXT_WINDOW
+    return window if long is None else min(window, long.tokens)

@@ -1,0 +1,203 @@
+"""`MemoryStore`: two small files of entries, written by many, read into the prompt at the start of a session.
+
+`MEMORY.md` is what the agent noted about its work, `USER.md` what it knows about its user. A person may edit both. It
+owns the files: the lock, the replacing, the backup of what a person wrote. What entries are is `entries`' business.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from hashlib import sha256
+from typing import Final
+
+from treadle.arguments import count, one_of, path, seconds
+from treadle.client.tools import Tool
+from treadle.errors import ArgumentValueError
+from treadle.host.guarded_folder import LOCK_S, GuardedFolder, locked, opened
+from treadle.host.injection import find_injection
+from treadle.host.memory.entries import (
+    Entries,
+    MemoryChange,
+    OnChange,
+    Operation,
+    Target,
+    changed,
+    parse,
+    render,
+    size,
+)
+from treadle.host.memory.memory_tool import memory_tool
+from treadle.host.refused import Refused
+
+FILES: Final[dict[Target, str]] = {"memory": "MEMORY.md", "user": "USER.md"}
+BACKUPS: Final = "backups"
+# A person's versions that were written over; the oldest go first.
+MAX_BACKUPS: Final = 200
+# All of it may go into every prompt.
+MAX_LIMIT: Final = 100_000
+# More is no memory; somebody put another file there.
+MAX_BYTES: Final = 1 << 20
+
+_TITLES: Final[dict[Target, str]] = {
+    "memory": "Memory: your notes from earlier sessions",
+    "user": "User: what you know about the user",
+}
+
+
+class MemoryStore:
+    """What an agent remembers. Any thread may use it, and any number of processes the same folder.
+
+    Args:
+        folder: Where the files are; it is made at the first write.
+        memory_limit: How many characters fit into `MEMORY.md`.
+        user_limit: How many fit into `USER.md`.
+        lock_wait_s: How long to wait for another writer.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        memory_limit: int = 2200,
+        user_limit: int = 1375,
+        lock_wait_s: float = LOCK_S,
+    ) -> None:
+        # Links on the way to it are the user's; one that comes to lie in its place later is not followed.
+        self.folder: str = os.path.realpath(os.path.expanduser(path("folder", folder)))
+        self.limits: dict[Target, int] = {
+            "memory": _limit("memory_limit", memory_limit),
+            "user": _limit("user_limit", user_limit),
+        }
+        self._lock_wait_s = seconds("lock_wait_s", lock_wait_s)
+
+    def entries(self, target: Target = "memory") -> Entries:
+        """What is there now. Raises `Refused` when the file cannot be read."""
+        name = FILES[_target(target)]
+        with opened(self.folder) as folder:
+            return () if folder is None else parse(_read(folder, name)[1])
+
+    def add(self, content: str, target: Target = "memory") -> MemoryChange:
+        return self.change([Operation(action="add", content=content)], target)
+
+    def replace(self, old_text: str, content: str, target: Target = "memory") -> MemoryChange:
+        return self.change([Operation(action="replace", content=content, old_text=old_text)], target)
+
+    def remove(self, old_text: str, target: Target = "memory") -> MemoryChange:
+        return self.change([Operation(action="remove", old_text=old_text)], target)
+
+    def change(self, operations: Sequence[Operation], target: Target = "memory") -> MemoryChange:
+        """Do all of the operations, or none: then it raises `Refused`, which says why."""
+        name, limit = FILES[_target(target)], self.limits[target]
+        with locked(self.folder, self._lock_wait_s) as folder:
+            old, text = _read(folder, name)
+            before = parse(text)
+            after = changed(before, operations, limit)
+            if after != before:
+                _write(folder, name, old, render(after).encode())
+        tally = [operation.action for operation in operations] if after != before else []
+        return MemoryChange(
+            target=target,
+            added=tally.count("add"),
+            replaced=tally.count("replace"),
+            removed=tally.count("remove"),
+            entries=after,
+            used=size(after),
+            limit=limit,
+        )
+
+    def prompt(self) -> str:
+        """What the model is told of it at the start of a session; empty when nothing is remembered.
+
+        What reads like an attack, does not fit, or cannot be read is left out, and the text says so.
+        """
+        blocks = [self._block(target) for target in FILES]
+        return "\n\n".join(block for block in blocks if block)
+
+    def _block(self, target: Target) -> str:
+        limit, title = self.limits[target], _TITLES[target]
+        try:
+            entries = self.entries(target)
+        except Refused as error:
+            return f"# {title}\n(Not shown: {error}.)"
+        if not entries:
+            return ""
+        kept, left_out = _presentable(entries, limit)
+        used = size(entries)
+        head = f"# {title} ({used:,} of {limit:,} characters, {100 * used // max(1, limit)} %)"
+        notes = [f"({number} not shown: {reason}.)" for reason, number in left_out.items()]
+        return "\n".join([head, *([render(kept).rstrip("\n")] if kept else []), *notes])
+
+    def tool(self, *, on_change: OnChange | None = None) -> Tool:
+        """The tool `memory`; `on_change` hears of every change that was made."""
+        return memory_tool(self, on_change)
+
+
+def _limit(name: str, value: int) -> int:
+    if not 0 < count(name, value) <= MAX_LIMIT:
+        raise ArgumentValueError(name, f"{name} must be from 1 to {MAX_LIMIT:,} characters, not {value}")
+    return value
+
+
+def _target(target: Target) -> Target:
+    one_of("target", target, FILES)
+    return target
+
+
+def _presentable(entries: Entries, limit: int) -> tuple[Entries, dict[str, int]]:
+    """Those for the prompt, and how many are left out for which reason."""
+    kept: list[str] = []
+    left_out: dict[str, int] = {}
+    used = 0
+    for entry in entries:
+        with_it = used + size((entry,) if not kept else ("", entry))
+        # First what costs nothing: a file may have any number of entries, of any length.
+        reason = f"more than the {limit:,} characters that fit" if with_it > limit else find_injection(entry)
+        if reason is None:
+            kept.append(entry)
+            used = with_it
+        else:
+            left_out[reason] = left_out.get(reason, 0) + 1
+    return tuple(kept), left_out
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def _read(folder: GuardedFolder, name: str) -> tuple[bytes | None, str]:
+    data = folder.read(name, MAX_BYTES)
+    try:
+        return data, (data or b"").decode("utf-8-sig")
+    except UnicodeDecodeError:
+        problem = f"{folder.place(name)} is not a text in UTF-8; save it as UTF-8, or move it away"
+        raise Refused("unreadable", problem) from None
+
+
+def _write(folder: GuardedFolder, name: str, old: bytes | None, new: bytes) -> None:
+    """Replace a file; what a person wrote into it and is not in it any more goes to the backups first.
+
+    Beside the file is the digest of what we wrote last; without it there is a backup too many, and nothing is lost.
+    """
+    note = f".{name}.sha256"
+    if old and not new.startswith(old.rstrip(b"\n")) and folder.read(note, 1000) != _digest(old):
+        _back_up(folder, name, old)
+    folder.replace(name, new)
+    with suppress(Refused):
+        folder.replace(note, _digest(new))
+
+
+def _digest(data: bytes) -> bytes:
+    return sha256(data).hexdigest().encode()
+
+
+def _back_up(folder: GuardedFolder, name: str, data: bytes) -> None:
+    with folder.inner(BACKUPS, create=True) as backups:
+        if backups is None:
+            raise Refused("unwritable", f"{folder.place(BACKUPS)} was removed a moment ago; try again")
+        mine = [found for found in backups.names() if found.startswith(f"{name}.")]
+        stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+        backups.replace(f"{name}.{stamp}.{_digest(data).decode()[:12]}", data)
+        for oldest in mine[: max(0, len(mine) + 1 - MAX_BACKUPS)]:
+            backups.remove(oldest)

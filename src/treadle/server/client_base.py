@@ -1,0 +1,237 @@
+"""`Client`: one party that talks to the server, whatever the road. It owns who the client is, what it wants to hear and
+the requests that it waits for.
+
+`ChannelClient` (in `channel_client`) speaks JSON over a channel; `LocalClient` (in `local_client`) is in the same
+process and gets objects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Raw
+
+from treadle.errors import (
+    CONFIG_PROBLEMS,
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    OVERLOAD_DATA,
+    OVERLOADED,
+    RpcError,
+    TreadleError,
+)
+from treadle.protocol.app.base import decode
+from treadle.rpc.nesting import TOO_DEEP, is_too_deep
+from treadle.server import refusals
+from treadle.server.client_workarounds import NONE, Quirks, quirks_of
+from treadle.server.routes import EXPERIMENTAL_NOTIFICATIONS, ROUTES, Route
+
+if TYPE_CHECKING:
+    from treadle.agent.event import Event
+    from treadle.agent.journal import Journal
+    from treadle.agent.services import Ask
+    from treadle.server.app import AppServer
+    from treadle.server.identity import Identity
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+# Requests that one client may have under way. More are refused: a client that does not wait will not stop.
+MAX_CALLS: Final = 1024
+
+
+class Call:
+    """One request: `reply` may be called before the handler returns, so that what follows comes after the answer."""
+
+    __slots__ = ("_answered", "client", "params", "request_id", "server")
+
+    def __init__(self, client: Client, request_id: Any, params: Any) -> None:
+        self.client: Client = client
+        self.server: AppServer = client.server
+        self.request_id: Any = request_id
+        self.params: Any = params
+        self._answered = False
+
+    def reply(self, result: Any) -> None:
+        if not self._answered:
+            self._answered = True
+            self.client.send_reply(self.request_id, result)
+
+    def fail(self, error: RpcError) -> None:
+        if not self._answered:
+            self._answered = True
+            self.client.send_failure(self.request_id, error)
+
+    def reply_when_kept(self, journal: Journal, result: Any) -> None:
+        """When everything so far is kept, and before anything that is emitted from now on is told."""
+        journal.after(lambda: self._reply_kept(journal, result))
+
+    def _reply_kept(self, journal: Journal, result: Any) -> None:
+        if journal.failure is None:
+            self.reply(result)
+        else:
+            self.fail(wire_error(journal.failure, "a write"))
+
+
+class Client(ABC):
+    must_not_lose = True
+    """Whether the agent waits for this client when it does not keep up; otherwise it is cut off some day."""
+
+    def __init__(self, server: AppServer) -> None:
+        self.server = server
+        self.name: str = ""
+        self.version: str = ""
+        self.initialized: bool = False
+        self.experimental: bool = False
+        self.opted_out: frozenset[str] = frozenset()
+        self.quirks: Quirks = NONE
+        self.calls: int = 0
+        self.closed: bool = False
+        self._warned: set[str] = set()  # texts of ours, so they are few
+
+    def warn_once(self, message: str) -> None:
+        """About something that concerns this client and no thread."""
+        if message not in self._warned:
+            from treadle.agent.event import Event
+            from treadle.agent.ids import now_ms
+            from treadle.protocol.app.notifications import WarningNotification
+
+            self._warned.add(message)
+            self.tell(Event("warning", WarningNotification(message=message), None, now_ms()))
+
+    def identify(self, identity: Identity) -> None:
+        """The handshake is done."""
+        self.name, self.version = identity.name, identity.version
+        self.experimental, self.opted_out = identity.experimental, identity.opted_out
+        self.quirks = quirks_of(identity.name)
+        self.initialized = True
+
+    # --- out ---
+
+    @abstractmethod
+    def send_event(self, event: Event) -> None: ...
+
+    @abstractmethod
+    def send_ask(self, ask: Ask) -> None: ...
+
+    @abstractmethod
+    def send_reply(self, request_id: Any, result: Any) -> None: ...
+
+    @abstractmethod
+    def send_failure(self, request_id: Any, error: RpcError) -> None: ...
+
+    @property
+    def congested(self) -> bool:
+        return False
+
+    def tell(self, event: Event) -> None:
+        """What this client wants to hear, and nothing before it is initialized."""
+        if not self.initialized or event.method in self.opted_out:
+            return
+        if event.method in EXPERIMENTAL_NOTIFICATIONS and not self.experimental:
+            return
+        self.send_event(event)
+
+    # --- in ---
+
+    def receive(self, request_id: Any, method: str, params: Raw) -> None:
+        """A request has come: check it and let it be handled."""
+        try:
+            call, route = self._accept(request_id, method, params)
+        except RpcError as error:
+            self.send_failure(request_id, error)
+            return
+        self._begin(call, route)
+
+    def _begin(self, call: Call, route: Route) -> None:
+        if not route.is_async:
+            self._run_now(call, route)
+        elif self.calls >= MAX_CALLS:
+            call.fail(RpcError(OVERLOADED, "Server overloaded; retry later.", OVERLOAD_DATA))
+        else:
+            self.calls += 1
+            self.server.spawn(self._run(call, route), route.method)
+
+    def _accept(self, request_id: Any, method: str, raw: Raw) -> tuple[Call, Route]:
+        """Parsing comes before the handshake check: what is no request at all is told so."""
+        route = ROUTES.get(method)
+        if route is None:
+            raise refusals.unknown_method(method)
+        params = _read_params(route, raw)
+        if not self.initialized and method != "initialize":
+            raise RpcError(INVALID_REQUEST, "Not initialized")
+        if not self.experimental:
+            refusals.refuse_experimental(method, params)
+        return Call(self, request_id, params), route
+
+    def _run_now(self, call: Call, route: Route) -> None:
+        try:
+            _finish(call, route.handler(call))
+        except Exception as error:
+            call.fail(wire_error(error, route.method))
+
+    async def _run(self, call: Call, route: Route) -> None:
+        try:
+            _finish(call, await route.handler(call))
+        except asyncio.CancelledError:
+            call.fail(RpcError(INTERNAL_ERROR, "the server is being stopped"))
+            raise
+        except Exception as error:
+            call.fail(wire_error(error, route.method))
+        finally:
+            self.calls -= 1
+
+    def answered(self, ask_id: object, answer: Raw | RpcError) -> None:
+        if isinstance(answer, Raw) and is_too_deep(bytes(answer)):
+            answer = RpcError(INVALID_REQUEST, f"the answer is {TOO_DEEP}")
+        if isinstance(ask_id, int):
+            self.server.answered(self, ask_id, answer)
+
+    def gone(self) -> None:
+        """The client has left: its turns go on without it."""
+        if not self.closed:
+            self.closed = True
+            self.server.client_gone(self)
+
+
+def _finish(call: Call, result: Any) -> None:
+    """A handler that returns nothing has replied, or will when what it promised is kept."""
+    if result is not None:
+        call.reply(result)
+
+
+def _read_params(route: Route, raw: Raw) -> Any:
+    given = bytes(raw)
+    if not given or given == b"null":
+        if not route.params_optional:
+            raise RpcError(INVALID_REQUEST, "Invalid request: missing field `params`")
+        given = b"{}"
+    if is_too_deep(given):
+        raise refusals.too_deep()
+    try:
+        return decode(given, route.params)
+    except msgspec.ValidationError as error:
+        raise refusals.bad_params(error) from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise RpcError(INVALID_REQUEST, f"Invalid request: {error}") from None
+
+
+def wire_error(error: Exception, method: str) -> RpcError:
+    """The one place where an exception becomes an error on the wire."""
+    if isinstance(error, RpcError):
+        return error
+    from treadle.config.problems import ConfigError
+    from treadle.store.contract import StoreError
+
+    if isinstance(error, StoreError):
+        return RpcError(INTERNAL_ERROR, error.message, {"kind": error.kind})
+    if isinstance(error, ConfigError):
+        problems = [msgspec.structs.asdict(problem) for problem in error.problems]
+        return RpcError(INVALID_REQUEST, f"failed to load configuration: {error}", {CONFIG_PROBLEMS: problems})
+    if isinstance(error, TreadleError):
+        return RpcError(INVALID_REQUEST, str(error))
+    logger.error("%s failed", method, exc_info=error)
+    return RpcError(INTERNAL_ERROR, f"internal error: {type(error).__name__}; the log has more")

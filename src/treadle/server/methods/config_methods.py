@@ -1,0 +1,178 @@
+"""`config/*`, and the lists that clients show beside the settings: permission profiles and feature flags.
+
+It owns how an edit is answered. What the file may say and how it is edited is the business of `treadle.config`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
+
+from msgspec import UNSET, structs
+
+from treadle.config import ConfigError, ConfigWriteError, Written, config_view, read_document, write_values
+from treadle.config.overrides import lookup, split_key
+from treadle.errors import INVALID_REQUEST, RpcError
+from treadle.protocol.app.config import (
+    ConfigEdit,
+    ConfigLayerMetadata,
+    ConfigReadResponse,
+    ConfigRequirementsReadResponse,
+    ConfigWriteResponse,
+    OverriddenMetadata,
+    SessionFlagsConfigLayerSource,
+)
+from treadle.protocol.app.features import (
+    ExperimentalFeature,
+    ExperimentalFeatureEnablementSetResponse,
+    ExperimentalFeatureListResponse,
+    PermissionProfileListResponse,
+    PermissionProfileSummary,
+)
+from treadle.server.app import AppServer
+from treadle.server.client_base import Call
+
+MAX_EDITS: Final = 1000
+
+T = TypeVar("T")
+
+_PROFILES: Final = (
+    PermissionProfileSummary(id=":read-only", allowed=True),
+    PermissionProfileSummary(id=":workspace", allowed=True),
+    PermissionProfileSummary(id=":danger-full-access", allowed=True),
+)
+
+
+# --- the settings ----------------------------------------------------------------------------------------------------
+
+
+async def read(call: Call) -> ConfigReadResponse:
+    server = call.server
+    try:
+        document = await asyncio.to_thread(read_document, server.home_path)
+    except ConfigError:
+        await reload(server)  # then it is as broken for whatever begins now
+        raise
+    if server.config_error is not None or document.text != server.config.layers.text:
+        await reload(server)
+    view = config_view(server.config, document, include_layers=call.params.include_layers)
+    return view if call.params.include_layers else structs.replace(view, layers=UNSET)
+
+
+async def reload(server: AppServer) -> None:
+    """What the file says now is in force for what starts from now on."""
+    await asyncio.to_thread(server.load_config)
+    server.models.forget_configs()
+
+
+async def write_value(call: Call) -> ConfigWriteResponse:
+    params = call.params
+    edit = ConfigEdit(key_path=params.key_path, merge_strategy=params.merge_strategy, value=params.value)
+    return await _write(call, (edit,))
+
+
+async def write_batch(call: Call) -> ConfigWriteResponse:
+    edits = call.params.edits
+    if len(edits) > MAX_EDITS:
+        text = f"{len(edits)} edits are too many at once; send at most {MAX_EDITS}"
+        raise _refused(text, "configValidationError")
+    return await _write(call, edits)
+
+
+async def _write(call: Call, edits: Sequence[ConfigEdit]) -> ConfigWriteResponse:
+    params, server = call.params, call.server
+    if params.file_path is not None:
+        await asyncio.to_thread(_check_file, server, params.file_path)
+    written = await edit_file(server, edits, params.expected_version)
+    overridden = await _overridden(server, edits)
+    return ConfigWriteResponse(
+        file_path=written.path,
+        status="ok" if overridden is None else "okOverridden",
+        version=written.version,
+        overridden_metadata=overridden,
+    )
+
+
+async def edit_file(server: AppServer, edits: Sequence[ConfigEdit], expected_version: str | None = None) -> Written:
+    """Edit the file of the home and put it in force. Raises `RpcError`."""
+    try:
+        written = await asyncio.to_thread(write_values, server.home_path, edits, expected_version)
+    except ConfigWriteError as error:
+        raise _refused(str(error), error.code) from None
+    await reload(server)
+    return written
+
+
+def _check_file(server: AppServer, given: str) -> None:
+    own = server.home_path / "config.toml"
+    if not os.path.isabs(given) or os.path.realpath(given) != os.path.realpath(own):
+        raise _refused(f"only {own} can be edited; leave filePath out", "configLayerReadonly")
+
+
+def _refused(text: str, code: str) -> RpcError:
+    return RpcError(INVALID_REQUEST, text, {"config_write_error_code": code})
+
+
+async def _overridden(server: AppServer, edits: Sequence[ConfigEdit]) -> OverriddenMetadata | None:
+    """The first edit that has no effect, because the command line or the environment says otherwise."""
+    if server.config_error is not None:
+        return None  # nothing is in force
+    document = await asyncio.to_thread(read_document, server.home_path)
+    layers = config_view(server.config, document, include_layers=True).layers
+    assert isinstance(layers, tuple)
+    session = next((layer for layer in layers if isinstance(layer.name, SessionFlagsConfigLayerSource)), None)
+    if session is None:
+        return None
+    for edit in edits:
+        said = lookup(session.config, split_key(edit.key_path))
+        if said is not None and said != edit.value:
+            return OverriddenMetadata(
+                effective_value=said,
+                message=f"`{edit.key_path}` is written, but the command line or the environment overrides it",
+                overriding_layer=ConfigLayerMetadata(name=session.name, version=session.version),
+            )
+    return None
+
+
+def read_requirements(call: Call) -> ConfigRequirementsReadResponse:
+    """Nobody manages this server, so nothing is required."""
+    return ConfigRequirementsReadResponse()
+
+
+# --- lists -----------------------------------------------------------------------------------------------------------
+
+
+def list_permission_profiles(call: Call) -> PermissionProfileListResponse:
+    data, following = page(_PROFILES, call.params, "permission profiles")
+    return PermissionProfileListResponse(data=data, next_cursor=following)
+
+
+def list_features(call: Call) -> ExperimentalFeatureListResponse:
+    """We have no flags: what is built in is on."""
+    flags: tuple[ExperimentalFeature, ...] = ()
+    data, following = page(flags, call.params, "feature flags")
+    return ExperimentalFeatureListResponse(data=data, next_cursor=following)
+
+
+def set_features(call: Call) -> ExperimentalFeatureEnablementSetResponse:
+    """The answer names the flags that were set; unknown ones, and here that is all, are left out of it."""
+    return ExperimentalFeatureEnablementSetResponse(enablement={})
+
+
+def page(items: Sequence[T], params: Any, noun: str) -> tuple[tuple[T, ...], str | None]:
+    """The part of a list that is asked for, and the cursor of the next part. Cursors are plain offsets."""
+    start = _offset(params.cursor)
+    if start > len(items):
+        raise RpcError(INVALID_REQUEST, f"cursor {start} exceeds total {noun} {len(items)}")
+    end = len(items) if params.limit is None else start + max(params.limit, 1)
+    return tuple(items[start:end]), str(end) if end < len(items) else None
+
+
+def _offset(cursor: str | None) -> int:
+    if cursor is None:
+        return 0
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
+        raise RpcError(INVALID_REQUEST, f"invalid cursor: {cursor[:200]}")
+    return int(cursor)

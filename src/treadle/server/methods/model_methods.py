@@ -1,0 +1,25 @@
+"""`model/list` and what a provider can do."""
+
+from __future__ import annotations
+
+from treadle.config import InvalidCursor
+from treadle.config import list_models as catalog
+from treadle.errors import INVALID_REQUEST, RpcError
+from treadle.llm.known_providers import OPENAI
+from treadle.protocol.app.models import ModelListResponse, ModelProviderCapabilitiesReadResponse
+from treadle.server.client_base import Call
+
+
+async def list_models(call: Call) -> ModelListResponse:
+    server = call.server
+    config = server.shown_config
+    key = server.openai_key if config.model_provider == OPENAI else server.login_key
+    offers = await server.offers.of(config, key)
+    try:
+        return catalog(config, call.params, offers)
+    except InvalidCursor as error:
+        raise RpcError(INVALID_REQUEST, str(error)) from None
+
+
+def read_capabilities(call: Call) -> ModelProviderCapabilitiesReadResponse:
+    return ModelProviderCapabilitiesReadResponse(image_generation=False, web_search=False)

@@ -1,0 +1,148 @@
+"""`thread/list`, `thread/loaded/list` and `thread/read`: finding threads and looking at them, without loading them."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from typing import Final, cast
+
+from treadle.agent.state import read_state
+from treadle.agent.thread import wire_thread
+from treadle.errors import INVALID_REQUEST, RpcError
+from treadle.protocol.app.thread_methods import (
+    ThreadListParams,
+    ThreadListResponse,
+    ThreadLoadedListResponse,
+    ThreadReadResponse,
+)
+from treadle.protocol.app.threads import NotLoadedThreadStatus
+from treadle.protocol.app.threads import Thread as WireThread
+from treadle.server import refusals
+from treadle.server.app import AppServer
+from treadle.server.client_base import Call
+from treadle.server.thread_pages import turns_with_items
+from treadle.store.contract import SortKey, Store, StoreError, ThreadCursor, ThreadQuery, ThreadRecord
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+DEFAULT_LIMIT: Final = 25
+MAX_LIMIT: Final = 100
+INTERACTIVE: Final = ("cli", "vscode")
+
+
+async def list_threads(call: Call) -> ThreadListResponse:
+    params, server = call.params, call.server
+    store = await server.store()
+    query = _query(params)
+    page = await store.threads(query)
+    data = tuple(wire for record in page.threads if (wire := _wire_if_sound(server, store, record)) is not None)
+    last, first = (page.threads[-1], page.threads[0]) if page.threads else (None, None)
+    return ThreadListResponse(
+        data=data,
+        next_cursor=_cursor(last, query.sort_key) if page.more and last is not None else None,
+        backwards_cursor=_cursor(first, query.sort_key) if first is not None else None,
+    )
+
+
+def _query(params: ThreadListParams) -> ThreadQuery:
+    cwds = (params.cwd,) if isinstance(params.cwd, str) else params.cwd
+    key = params.sort_key or "created_at"
+    if key == "section_position":
+        raise RpcError(INVALID_REQUEST, "sections are not supported: sort by created_at, updated_at or recency_at")
+    return ThreadQuery(
+        limit=min(max(params.limit or DEFAULT_LIMIT, 1), MAX_LIMIT),
+        sort_key=cast("SortKey", key),  # params have no other
+        descending=params.sort_direction != "asc",
+        after=_read_cursor(params.cursor),
+        archived=bool(params.archived),
+        cwds=cwds or (),
+        model_providers=params.model_providers or (),
+        sources=params.source_kinds or INTERACTIVE,
+        originators=params.originators or (),
+        excluded_ids=params.excluded_thread_ids or (),
+        search=params.search_term or None,
+    )
+
+
+def _time(record: ThreadRecord, key: SortKey) -> int:
+    return {"created_at": record.created_at, "updated_at": record.updated_at, "recency_at": record.recency_at}[key]
+
+
+def _cursor(record: ThreadRecord, key: SortKey) -> str:
+    """A time in the usual notation, and the id that breaks ties."""
+    milliseconds = _time(record, key)
+    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return f"{moment.strftime('%Y-%m-%dT%H:%M:%S')}.{milliseconds % 1000:03}Z|{record.id}"
+
+
+def _read_cursor(text: str | None) -> ThreadCursor | None:
+    if text is None:
+        return None
+    stamp, _, thread_id = text.partition("|")
+    try:
+        moment = datetime.fromisoformat(stamp)
+    except ValueError:
+        raise RpcError(INVALID_REQUEST, f"invalid cursor: {text[:200]}") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return ThreadCursor(round(moment.timestamp() * 1000), thread_id)
+
+
+def _wire(server: AppServer, store: Store, record: ThreadRecord) -> WireThread:
+    thread = server.threads.get(record.id)
+    status = NotLoadedThreadStatus() if thread is None else thread.status
+    return wire_thread(record, read_state(record.state, store.location), status, location=store.location)
+
+
+def _wire_if_sound(server: AppServer, store: Store, record: ThreadRecord) -> WireThread | None:
+    """One that is damaged must not hide the others; whoever asks for it is told."""
+    try:
+        return _wire(server, store, record)
+    except StoreError as error:
+        logger.warning("thread %s is left out of the list: %s", record.id, error)
+        return None
+
+
+def list_loaded(call: Call) -> ThreadLoadedListResponse:
+    params = call.params
+    ids = call.server.threads.ids()
+    start = 0
+    if params.cursor is not None:
+        if params.cursor not in ids:
+            raise RpcError(INVALID_REQUEST, f"invalid cursor: {params.cursor[:200]}")
+        start = ids.index(params.cursor) + 1
+    end = len(ids) if params.limit is None else start + max(params.limit, 1)
+    page = tuple(ids[start:end])
+    return ThreadLoadedListResponse(data=page, next_cursor=page[-1] if end < len(ids) else None)
+
+
+async def read(call: Call) -> ThreadReadResponse:
+    params, server = call.params, call.server
+    thread_id = refusals.check_thread_id(params.thread_id)
+    thread = server.threads.get(thread_id)
+    if thread is None:
+        store = await server.store()
+        loaded = await store.load(thread_id)
+        if loaded is None:
+            raise RpcError(INVALID_REQUEST, f"thread not loaded: {thread_id}")
+        wire = _wire(server, store, loaded.record)
+    else:
+        store, wire = thread.store, thread.wire()
+    if not params.include_turns:
+        return ThreadReadResponse(thread=wire)
+    if thread is not None and thread.ephemeral:
+        raise RpcError(INVALID_REQUEST, "ephemeral threads do not support includeTurns")
+    return ThreadReadResponse(thread=await _with_turns(server, wire, thread_id))
+
+
+async def _with_turns(server: AppServer, wire: WireThread, thread_id: str) -> WireThread:
+    from msgspec import structs
+
+    store = await server.store()
+    thread = server.threads.get(thread_id)
+    running = None if thread is None else thread.turn
+    records = [record for record in await store.turns(thread_id) if running is None or record.id != running.id]
+    turns = await turns_with_items(store, thread_id, records)
+    if running is not None:
+        turns.append(running.snapshot())
+    return structs.replace(wire, turns=tuple(turns))

@@ -1,0 +1,86 @@
+"""Reading stored turns and items for the wire, whole or by pages."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from treadle.errors import INVALID_REQUEST, RpcError
+from treadle.protocol.app.base import Closed, decode
+from treadle.protocol.app.turn_errors import TurnError
+from treadle.protocol.app.turns import Turn, TurnItemsView
+from treadle.store.contract import ItemRecord, Store, TurnRecord
+
+
+def wire_turn(record: TurnRecord, items: Iterable[Any] = (), view: Closed[TurnItemsView] = "full") -> Turn:
+    return Turn(
+        id=record.id,
+        items=tuple(items),
+        status=record.status,
+        completed_at=record.completed_at,
+        duration_ms=record.duration_ms,
+        error=None if record.error is None else decode(record.error, TurnError),
+        items_view=view,
+        root_turn_id=record.id,
+        started_at=record.started_at,
+    )
+
+
+async def turns_with_items(
+    store: Store, thread_id: str, records: list[TurnRecord], view: Closed[TurnItemsView] = "full"
+) -> list[Turn]:
+    """Turns that follow each other in either direction, with what the view asks for."""
+    if view == "notLoaded" or not records:
+        return [wire_turn(record, (), view) for record in records]
+    numbers = [record.number for record in records]
+    items: dict[int, list[ItemRecord]] = defaultdict(list)
+    for item in await store.items(thread_id, turns=(min(numbers), max(numbers))):
+        items[item.turn].append(item)
+    return [wire_turn(record, _viewed(items[record.number], view), view) for record in records]
+
+
+def _viewed(items: list[ItemRecord], view: Closed[TurnItemsView]) -> list[Raw]:
+    """As JSON: it was made by us, and goes out as it is."""
+    if view == "summary":
+        users = [item for item in items if item.type == "userMessage"][:1]
+        answers = [item for item in items if item.type == "agentMessage"][-1:]
+        items = users + answers
+    return [Raw(item.data) for item in items]
+
+
+# --- cursors ---------------------------------------------------------------------------------------------------------
+
+
+class _Cursor(msgspec.Struct):
+    """`after` is the number of the last entry of the page before."""
+
+    thread: str
+    kind: str
+    after: int
+
+
+_cursor = msgspec.json.Decoder(_Cursor)
+
+
+def make_cursor(thread_id: str, kind: str, after: int) -> str:
+    return msgspec.json.encode(_Cursor(thread_id, kind, after)).decode()
+
+
+def read_cursor(text: str | None, thread_id: str, kind: str) -> int | None:
+    if text is None:
+        return None
+    try:
+        cursor = _cursor.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        raise _invalid(text) from None
+    if cursor.thread != thread_id or cursor.kind != kind:
+        raise _invalid(text)
+    return cursor.after
+
+
+def _invalid(text: str) -> RpcError:
+    return RpcError(INVALID_REQUEST, f"invalid cursor: {text[:200]}")
