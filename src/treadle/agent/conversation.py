@@ -82,7 +82,6 @@ def model_request(turn: Turn, context: Context) -> ModelRequest:
         max_output_tokens=facts_of(thread).output_limit,
         prompt_cache_key=thread.id,
         headers=request_headers(turn),
-        departure=turn.ticket,
         fair_key=thread.id,
         on_wait=partial(tell_wait, turn),
     )

@@ -86,8 +86,6 @@ class Sampling:
             raise
         finally:
             self._turn.answered = self._turn.answered or count > 0
-            if self._turn.ticket is not None:
-                self._turn.ticket.leave()
 
     def _receive(self, event: ModelEvent) -> None:
         match event:

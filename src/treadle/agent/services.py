@@ -7,7 +7,6 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from treadle.agent.departures import Departures
     from treadle.agent.event import Event
     from treadle.agent.state import Settings
     from treadle.config import Config
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
 class Services(Protocol):
     user_agent: str
-    departures: Departures
 
     @property
     def home(self) -> str:

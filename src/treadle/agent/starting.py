@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from treadle.agent import thread_goal
-from treadle.agent.departures import Ticket
 from treadle.agent.pins import Pin
 from treadle.agent.thread import Thread
 from treadle.agent.turn import Kind, Said, Turn, Work
@@ -27,17 +26,14 @@ async def start_turn(
     changes: dict[str, Any],
     *,
     output_schema: Any = None,
-    ticket: Ticket | None = None,
     not_before: float = 0.0,
 ) -> Turn:
     """The turn that will answer: a new one, or the active one, which gets the input as well."""
     from treadle.agent.conversation import converse
 
-    pins = await _look(thread, changes, ticket)
+    pins = await thread.look_at_roots(changes)
     await _until_free(thread)
     if thread.turn is not None:
-        if ticket is not None:
-            ticket.leave()
         await thread.acquire()
         try:
             thread.change_settings(changes, pins)
@@ -46,7 +42,7 @@ async def start_turn(
         if not said.is_empty:
             thread.turn.steer(said)
         return thread.turn
-    turn = await _make(thread, converse, "regular", changes, ticket, pins)
+    turn = await _make(thread, converse, "regular", changes, pins)
     turn.output_schema = output_schema
     turn.not_before = not_before
     if not said.is_empty:
@@ -61,7 +57,7 @@ async def start_compaction(thread: Thread) -> Turn:
 
     if thread.turn is not None:
         await thread.turn.abort()
-    turn = await _make(thread, compact_turn, "compact", {}, thread.services.departures.ticket())
+    turn = await _make(thread, compact_turn, "compact", {})
     turn.start()
     return turn
 
@@ -76,7 +72,7 @@ async def start_shell_command(thread: Thread, command: str, timeout_ms: int | No
         return turn
     if turn is not None:
         await turn.wait()
-    turn = await _make(thread, shell_work(command, timeout_ms), "shell", {}, None)
+    turn = await _make(thread, shell_work(command, timeout_ms), "shell", {})
     turn.start()
     return turn
 
@@ -87,21 +83,11 @@ async def _until_free(thread: Thread) -> None:
         await thread.turn.wait()
 
 
-async def _look(thread: Thread, changes: dict[str, Any], ticket: Ticket | None) -> dict[str, Pin]:
-    try:
-        return await thread.look_at_roots(changes)
-    except BaseException:
-        if ticket is not None:
-            ticket.leave()
-        raise
-
-
 async def _make(
     thread: Thread,
     work: Work,
     kind: Kind,
     changes: dict[str, Any],
-    ticket: Ticket | None,
     pins: Mapping[str, Pin] = MappingProxyType({}),
 ) -> Turn:
     from treadle.agent.context import look_ahead
@@ -112,15 +98,11 @@ async def _make(
         await thread.acquire()
     except BaseException:
         thread.looked_ahead = None
-        if ticket is not None:
-            ticket.leave()
         raise
     try:
         thread.change_settings(changes, pins)
-        return Turn(thread, work, kind=kind, ticket=ticket)
+        return Turn(thread, work, kind=kind)
     except BaseException:
-        if ticket is not None:
-            ticket.leave()
         thread.release()
         raise
 
@@ -146,7 +128,7 @@ async def go_on_with_goal(thread: Thread, last: Turn) -> None:
 async def start_goal_turn(thread: Thread) -> None:
     from treadle.agent.conversation import converse
 
-    turn = await _make(thread, converse, "regular", {}, thread.services.departures.ticket())
+    turn = await _make(thread, converse, "regular", {})
     turn.start()
 
 

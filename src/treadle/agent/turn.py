@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from treadle.agent.departures import Ticket
 from treadle.agent.error_info import error_info
 from treadle.agent.ids import new_id, now_ms
 from treadle.agent.model_history import aborted_output
@@ -77,12 +76,11 @@ class Said(Struct, frozen=True):
 
 
 class Turn:
-    def __init__(self, thread: Thread, work: Work, *, kind: Kind = "regular", ticket: Ticket | None = None) -> None:
+    def __init__(self, thread: Thread, work: Work, *, kind: Kind = "regular") -> None:
         self.thread = thread
         self.id: str = new_id()
         self.number: int = thread.next_turn()
         self.kind: Kind = kind
-        self.ticket = ticket
         self.output_schema: Any = None
         self.pending: deque[Said] = deque()
         self.calls: dict[str, str] = {}  # call ids without an output yet, with the type of the call
@@ -305,8 +303,6 @@ class Turn:
         try:
             await self._do_work()
         finally:
-            if self.ticket is not None:
-                self.ticket.leave()
             self._ended.set()
         if self.thread.state.goal is not None:
             from treadle.agent.starting import after_turn

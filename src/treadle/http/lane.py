@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct
 
-from treadle.http.departure import Departure
 from treadle.http.distrust import distrust_of
 from treadle.http.http1 import ResponseHead, encode_request
 from treadle.http.no_way import Reason, reason_of
@@ -97,18 +96,18 @@ class Lane:
         """After a response: whether the connection can carry another."""
         return self._wire is not None and self._wire.is_reusable
 
-    async def ask(self, request: Request, departure: Departure | None = None) -> ResponseHead:
+    async def ask(self, request: Request) -> ResponseHead:
         """Raises `NoConnection`, `ProxyRefused`, `Silence`, `HungUp`, `NotHttp`, or `HttpUnusable` for a bad proxy."""
         self._drop_stale(request.target)
         if self._wire is not None:
             try:
-                return await self._ask(self._wire, request, departure)
+                return await self._ask(self._wire, request)
             except HungUp as error:
                 # The server may have closed it before it saw the request; on a new connection we would know.
                 if error.began or self.is_closed:
                     raise
                 self._drop()
-        return await self._ask(await self._connect(request.target), request, departure)
+        return await self._ask(await self._connect(request.target), request)
 
     async def read(self) -> bytes:
         """The next bytes of the body, without waiting when there are some; none at the end."""
@@ -152,12 +151,8 @@ class Lane:
             self._wire.close()
             self._wire = None
 
-    async def _ask(self, wire: Wire, request: Request, departure: Departure | None) -> ResponseHead:
-        if departure is not None:
-            await departure.wait()
+    async def _ask(self, wire: Wire, request: Request) -> ResponseHead:
         wire.send(request.encode(self._proxy))
-        if departure is not None:
-            departure.leave()
         return await wire.read_head()
 
     # --- connecting --------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ It owns the talk with models. It knows nothing of threads, tools or connections 
 `treadle.llm.wire_client`, `OfflineModel` in `treadle.llm.offline`: a server loads the one that it uses.
 """
 
-from treadle.http.departure import Departure
 from treadle.llm.model import (
     MAX_ASKED_S,
     Completed,
@@ -43,7 +42,6 @@ __all__ = [
     "Completed",
     "Created",
     "CustomToolCallItem",
-    "Departure",
     "ErrorKind",
     "FunctionCallItem",
     "HttpFailure",

@@ -15,7 +15,6 @@ from typing import Final, Literal, Protocol, Self, TypeAlias
 from msgspec import Raw, Struct
 
 from treadle.errors import TreadleError
-from treadle.http.departure import Departure
 from treadle.llm.output_items import OutputItem
 
 # JSON that is passed on without a look inside: as an object, or as its bytes, which are not encoded again.
@@ -26,8 +25,8 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     """`input` holds items of the Responses API, oldest first. `headers` describe the caller (`session-id`,
     `user-agent`, …); credentials are the provider's matter. `max_output_tokens` is what the user allows an answer; None
     is as much as the model can write. One that is `retried` failed a moment ago, after silent retries: it gets no more
-    of those. Requests with the same `fair_key` count as one where many
-    wait for a provider; `on_wait` is called when this one waits, at most once."""
+    of those. Requests with the same `fair_key` count as one where many wait for a provider; `on_wait` is called when
+    this one waits, at most once."""
 
     model: str
     input: Sequence[JsonObject]
@@ -41,7 +40,6 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     prompt_cache_key: str | None = None
     client_metadata: Mapping[str, str] | None = None
     headers: Mapping[str, str] | None = None
-    departure: Departure | None = None
     retried: bool = False
     fair_key: str | None = None
     on_wait: Callable[[Waiting], None] | None = None

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
 from treadle.http.decoding import BadCoding, Decoder, UnknownCoding, decoder_for
-from treadle.http.departure import Departure
 from treadle.http.http1 import ResponseHead
 from treadle.http.http_errors import HttpUnusable, NotHttp
 from treadle.http.lane import Lane, Request
@@ -68,7 +67,6 @@ class Connection:
         self,
         endpoint: Endpoint,
         body: bytes | None,
-        departure: Departure | None = None,
         *,
         fair_key: str | None = None,
         on_wait: OnWait | None = None,
@@ -76,7 +74,7 @@ class Connection:
     ) -> Exchange:
         """A response with status 200, which the caller reads and closes; without a body it is a GET. One that is
         `retried` already is sent once. Raises `ModelError`."""
-        asker = Asker(fair_key or "", departure, on_wait)
+        asker = Asker(fair_key or "", on_wait)
         limit, began = 0 if retried else self._config.request_max_retries, time.monotonic()
         attempt = 0
         while True:
@@ -115,7 +113,7 @@ class Connection:
     async def _send_once(self, endpoint: Endpoint, body: bytes | None, asker: Asker) -> Exchange:
         place = await self._admission.enter(asker, len(body or b""))
         try:
-            lane, head, decoder = await self._exchange(endpoint, body, asker.departure)
+            lane, head, decoder = await self._exchange(endpoint, body)
         except _Refused as refused:
             self._refuse(asker, place, refused.error)
             raise
@@ -131,25 +129,21 @@ class Connection:
         headers = {} if error.answer is None else error.answer.headers
         self._admission.refused(asker, place, headers, wait or 0.0, error.http_status or 429)
 
-    async def _exchange(
-        self, endpoint: Endpoint, body: bytes | None, departure: Departure | None
-    ) -> tuple[Lane, ResponseHead, Decoder | None]:
+    async def _exchange(self, endpoint: Endpoint, body: bytes | None) -> tuple[Lane, ResponseHead, Decoder | None]:
         try:
             lane = await self._lanes.acquire()
         except HttpUnusable as error:
             raise ModelError(str(error)) from None
         try:
-            return lane, *await self._ask(lane, endpoint, body, departure)
+            return lane, *await self._ask(lane, endpoint, body)
         except BaseException:
             self._lanes.release(lane, reuse=False)
             raise
 
-    async def _ask(
-        self, lane: Lane, endpoint: Endpoint, body: bytes | None, departure: Departure | None
-    ) -> tuple[ResponseHead, Decoder | None]:
+    async def _ask(self, lane: Lane, endpoint: Endpoint, body: bytes | None) -> tuple[ResponseHead, Decoder | None]:
         """The head of the response, and what decodes its body, if that is needed."""
         try:
-            head = await lane.ask(self._build(endpoint, body), departure)
+            head = await lane.ask(self._build(endpoint, body))
         except Exception as error:
             failure = no_response(error, endpoint, self._config)
             raise (_Again(failure) if failure.kind in ("absent", "unreachable") else failure) from None

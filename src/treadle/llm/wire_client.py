@@ -100,7 +100,6 @@ class ProviderModel:
                 exchange = await self._connection.send(
                     where,
                     body,
-                    request.departure,
                     fair_key=request.fair_key,
                     on_wait=request.on_wait,
                     retried=request.retried,

@@ -15,7 +15,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
-from treadle.agent.departures import Departures
 from treadle.arguments import folder, path, texts, variables
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.server.client_base import Client
@@ -74,7 +73,6 @@ class AppServer:
         self._overrides = tuple(texts("overrides", overrides))
         self._cwd = None if cwd is None else folder("cwd", cwd)
         self.clients: dict[Client, None] = {}
-        self.departures: Departures = Departures()
         self.user_agent = "treadle"
         self.tasks: Tasks = Tasks()
         self.draining: bool = False

@@ -12,9 +12,7 @@ import pytest
 from system.agent.order import check_thread
 from system.agent.scene import REPLY, Json, Scene, gate, said, scene, shell, user_texts
 from system.server_process import processes_left, processes_with
-from treadle.agent import departures
 from treadle.agent import turn as turn_module
-from treadle.agent.departures import Departures, Ticket
 from treadle.agent.user_input import model_items
 from treadle.errors import RpcError
 from treadle.protocol.app.inputs import UserInput
@@ -444,30 +442,6 @@ async def test_settings_of_a_turn_stay(tmp_path: Path) -> None:
         assert resumed["approvalPolicy"] == "on-request"
         assert resumed["approvalsReviewer"] == "auto_review"
         assert resumed["sandbox"]["type"] == "readOnly"
-
-
-async def test_requests_leave_in_the_order_of_their_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Across threads, each of which has a connection to make first."""
-    left: list[int] = []
-    drop = Departures.drop
-
-    def noted(self: Departures, ticket: Ticket) -> None:
-        left.append(ticket.key)
-        drop(self, ticket)
-
-    monkeypatch.setattr(Departures, "drop", noted)
-    monkeypatch.setattr(departures, "PATIENCE_S", 60.0)
-    async with scene(tmp_path) as stage:
-        threads = [await stage.start() for _ in range(30)]
-        for _ in threads:
-            stage.model.enqueue_assistant_message("a")
-        async with asyncio.TaskGroup() as group:
-            for number, thread in enumerate(threads):
-                group.create_task(stage.run(thread, f"turn {number}"))
-        assert sorted(request.last_user_text or "" for request in stage.model.requests()) == sorted(
-            f"turn {number}" for number in range(30)
-        )
-    assert list(dict.fromkeys(left)) == list(range(1, 31))
 
 
 async def test_a_request_says_whose_it_is_and_what_can_be_called(tmp_path: Path) -> None:

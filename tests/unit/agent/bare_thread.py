@@ -11,7 +11,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from treadle.agent.departures import Departures
 from treadle.agent.event import Event
 from treadle.agent.services import Ask
 from treadle.agent.state import Settings, State
@@ -100,7 +99,6 @@ class BareServices:
         self._ids = itertools.count()
         provider = f'model_providers.x={{base_url="http://127.0.0.1:9/v1", stream_max_retries={RETRIES}}}'
         self._config = load_config(home, overrides=[provider]).config
-        self.departures = Departures()
         self.tasks: set[asyncio.Task[None]] = set()
 
     @property

@@ -49,12 +49,12 @@ class Sender:
         self.connection = Connection(config, http_failure)
         self._endpoint = endpoint(config, "/responses", {})
 
-    async def send(self, body: bytes = BODY, departure: Departing | None = None) -> Exchange:
-        return await self.connection.send(self._endpoint, body, departure)
+    async def send(self, body: bytes = BODY) -> Exchange:
+        return await self.connection.send(self._endpoint, body)
 
-    async def get(self, body: bytes = BODY, departure: Departing | None = None) -> bytes:
+    async def get(self, body: bytes = BODY) -> bytes:
         """The whole response."""
-        exchange = await self.send(body, departure)
+        exchange = await self.send(body)
         received = bytearray()
         try:
             while piece := await exchange.read():
@@ -73,20 +73,6 @@ class Sender:
         wire = self.connection._lanes._idle[-1]._wire
         assert wire is not None
         return wire
-
-
-class Departing:
-    def __init__(self) -> None:
-        self.may = asyncio.Event()
-        self.waiting = asyncio.Event()
-        self.left = 0
-
-    async def wait(self) -> None:
-        self.waiting.set()
-        await self.may.wait()
-
-    def leave(self) -> None:
-        self.left += 1
 
 
 HELLO = chunked([b"hello"])
@@ -215,50 +201,6 @@ async def test_large_bodies_both_ways(server: ModelServer) -> None:
     assert server.asked[1].body == json.loads(body)
     assert [asked.connection for asked in server.asked] == [1, 1]
     await sender.connection.close()
-
-
-async def test_a_request_waits_for_its_turn_with_its_connection_made(server: ModelServer) -> None:
-    server.play(HELLO)
-    sender, departing = Sender(server.base_url), Departing()
-    async with asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(sender.get(departure=departing))
-        await departing.waiting.wait()
-        wire = next(iter(sender.connection._lanes._busy))._wire
-        assert wire is not None
-        assert wire.is_open
-        assert (server.asked, departing.left) == ([], 0)
-        departing.may.set()
-    assert (task.result(), len(server.asked), departing.left) == (b"hello", 1, 1)
-    await sender.connection.close()
-
-
-async def test_a_connection_lost_while_its_request_waits_for_its_turn_is_replaced(server: ModelServer) -> None:
-    server.play(Reply([*HELLO.pieces, b""], "close", last_when_told=True), HELLO)
-    sender, departing = Sender(server.base_url), Departing()
-    await sender.get()
-    wire = sender.idle_wire
-    async with asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(sender.get(departure=departing))
-        await departing.waiting.wait()
-        server.told.set()
-        await wire._gone
-        departing.may.set()
-    assert task.result() == b"hello"
-    assert [asked.connection for asked in server.asked] == [1, 2]
-    await sender.connection.close()
-
-
-async def test_closing_ends_a_request_that_waits_for_its_turn(server: ModelServer) -> None:
-    sender, departing = Sender(server.base_url), Departing()
-    task = asyncio.ensure_future(sender.get(departure=departing))
-    await departing.waiting.wait()
-    await sender.connection.close()
-    departing.may.set()
-    with pytest.raises(ModelError, match="hung up"):
-        await task
-    assert server.asked == []
-    with pytest.raises(ModelError, match="closed"):
-        await sender.get()
 
 
 async def test_nothing_is_left_behind(server: ModelServer) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from model_server import DEADLINE, ModelServer, Reply, chunked, model_server, sse, status, text_events
-from treadle.agent.departures import Departures
 from treadle.llm.limits import admission, gate
 from treadle.llm.limits.gate import GateStats
 from treadle.llm.model import Completed, ModelError, ModelEvent, ModelRequest, Waiting
@@ -270,25 +269,6 @@ async def test_an_estimate_of_tokens_gives_way_to_what_was_used(server: ModelSer
     third = asyncio.ensure_future(collect(model, request(instructions="x" * 1100)))
     await waiting(model, 1)
     third.cancel()
-    await model.close()
-
-
-# --- the order --------------------------------------------------------------------------------------------------------
-
-
-async def test_the_line_begins_in_the_order_of_the_turns(server: ModelServer) -> None:
-    server.play(HANGS, TEXT, TEXT)
-    model = model_at(server, max_concurrent_requests=1)
-    holder = await Holder(model).begin()
-    departures = Departures()
-    first, second, elsewhere = (departures.ticket() for _ in range(3))
-    later = asyncio.ensure_future(collect(model, request("second", departure=second)))
-    earlier = asyncio.ensure_future(collect(model, request("first", departure=first)))
-    await waiting(model, 2)
-    assert departures.is_next(elsewhere)  # a turn at another provider waits for neither
-    await holder.let_go()
-    await asyncio.gather(earlier, later)
-    assert [asked.body["model"] for asked in server.asked] == ["holder", "first", "second"]
     await model.close()
 
 

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from treadle.http.departure import Departure
 from treadle.llm.limits.gate import MAX_WAITING, Gate, GateStats, Limits, Overcrowded
 from treadle.llm.limits.line import Place
 from treadle.llm.limits.told import read_limits
@@ -27,11 +26,10 @@ _BYTES_PER_TOKEN: Final = 4
 class Asker:
     """One request: whose it is, who is told when it waits (once), and where it stands."""
 
-    __slots__ = ("departure", "key", "on_wait", "place")
+    __slots__ = ("key", "on_wait", "place")
 
-    def __init__(self, key: str, departure: Departure | None, on_wait: OnWait | None) -> None:
+    def __init__(self, key: str, on_wait: OnWait | None) -> None:
         self.key: str = key
-        self.departure: Departure | None = departure
         self.on_wait: OnWait | None = on_wait
         self.place: Place | None = None  # of a request that was refused
 
@@ -58,8 +56,6 @@ class Admission:
         """Wait until a request of `size` bytes may be sent. Raises `ModelError` when too many wait."""
         if asker.place is None and self._gate.is_open:
             return self._gate.pass_by(asker.key, size // _BYTES_PER_TOKEN, _now())
-        if asker.departure is not None and self._gate.must_wait(size // _BYTES_PER_TOKEN, _now()):
-            await asker.departure.wait()  # so that the line has the order of the turns
         place = self._join(asker, size)
         try:
             await self._wait(asker, place)
@@ -124,8 +120,6 @@ class Admission:
         self._advance()
         if future.done():
             return
-        if asker.departure is not None:
-            asker.departure.leave()  # from here on the line is the order, and other providers' turns go on
         if asker.on_wait is not None:
             await asyncio.wait([future], timeout=TELL_AFTER_S)
             if not future.done():

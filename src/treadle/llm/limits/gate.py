@@ -129,10 +129,6 @@ class Gate:
 
     # --- who must wait ---
 
-    def must_wait(self, tokens: int, now: float) -> bool:
-        """Whether a request that joined now would."""
-        return bool(self._line) or self._hold(Place("", tokens), now) is not None
-
     def hold(self, now: float) -> Hold | None:
         """Why the first waits; None when it may leave, or there is none."""
         place = self._line.first()

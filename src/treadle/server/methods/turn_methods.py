@@ -17,28 +17,18 @@ from treadle.server.thread_settings import setting_changes
 
 async def start(call: Call) -> None:
     params, server = call.params, call.server
-    ticket = server.departures.ticket()  # the order of the requests is that of their arrival
-    try:
-        thread = server.threads.find(params.thread_id)
-        server.threads.check_open()
-        check_input(params.input)
-        if params.tool_output is not None and params.input:
-            raise RpcError(INVALID_REQUEST, "`toolOutput` cannot be combined with nonempty `input`")
-    except BaseException:
-        ticket.leave()
-        raise
+    thread = server.threads.find(params.thread_id)
+    server.threads.check_open()
+    check_input(params.input)
+    if params.tool_output is not None and params.input:
+        raise RpcError(INVALID_REQUEST, "`toolOutput` cannot be combined with nonempty `input`")
     async with thread.lock:
-        try:
-            server.threads.check_loaded(thread)
-        except RpcError:
-            ticket.leave()
-            raise
+        server.threads.check_loaded(thread)
         turn = await start_turn(
             thread,
             Said(params.input, params.client_user_message_id, params.tool_output),
             setting_changes(params, thread.settings.cwd),
             output_schema=params.output_schema,
-            ticket=ticket,
             not_before=_not_before(call),
         )
         call.reply_when_kept(thread.journal, TurnStartResponse(turn=turn.fresh()))
