@@ -1,7 +1,7 @@
 """`python -m bench`: run the measures round by round, the servers in turn, and print the table.
 
-It owns the exec-server's; `python -m bench app-server`, `sdk`, `models`, `runners`, `soak` and `host-soak` go to those
-of these names, `kills` and `fuzz` to modules beside the soak.
+It owns the exec-server's; `python -m bench app-server`, `sdk`, `models`, `runners`, `turn-trace`, `soak` and `host-soak` go
+to those of these names, `kills` and `fuzz` to modules beside the soak.
 """
 
 from __future__ import annotations
@@ -37,6 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from bench.runners import main as measure_runners
 
         return measure_runners(words[1:])
+    if words[:1] == ["turn-trace"]:
+        from bench.turn_trace import main as trace_turn
+
+        return trace_turn(words[1:])
     if words[:1] == ["soak"]:
         from bench.soak.__main__ import main as soak
 

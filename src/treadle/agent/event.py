@@ -39,11 +39,11 @@ class Event:
         return self._frame
 
 
-class Growth:
-    """What deltas of one item and kind have in common: `make` builds the params of a delta."""
+class DeltaStream:
+    """What the deltas of one item and kind have in common: `params` builds those of a delta from its text."""
 
-    __slots__ = ("make", "method")
+    __slots__ = ("method", "params")
 
-    def __init__(self, method: str, make: Callable[[str], Struct]) -> None:
+    def __init__(self, method: str, params: Callable[[str], Struct]) -> None:
         self.method: str = method
-        self.make: Callable[[str], Struct] = make
+        self.params: Callable[[str], Struct] = params

@@ -1,11 +1,11 @@
 """`Journal`: what happens in a thread, numbered, kept and then told.
 
-Every change of a thread is an event. A numbered one is told only after it is committed, with everything that was
+Every change of a thread is an event. A numbered one is published only after it is committed, with everything that was
 written along with it; a delta is not numbered and not kept, it follows the event before it. Order is total: what was
-emitted first is told first, and `after` runs something at its place in that order.
+emitted first is published first, and an answer to a request has its place in that order too: see `place`.
 
-A number that was told is one that is kept: after a failure the numbers go on from the last of those, and what is told
-meanwhile has none.
+A number that was published is one that is kept: after a failure the numbers go on from the last of those, and what is
+published meanwhile has none.
 
 It owns the numbers, the order, the batches and the claim under which they are written. It does not know who listens,
 nor what the events mean.
@@ -20,47 +20,48 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from treadle.agent.event import Event, Growth
+from treadle.agent.event import DeltaStream, Event
 from treadle.agent.ids import now_ms
 from treadle.store.contract import EventRecord, Loaded, Release, Store, StoreError, Write
 
-# Deltas of one item are joined while more than this waits to be told: the reader is behind then.
+# Deltas of one item are joined while more than this waits to be published: the store is behind then.
 MERGE_BEYOND: Final = 32
 
-Listener: TypeAlias = Callable[[Event], None]
+Publish: TypeAlias = Callable[[Event], None]
 
 
 class _Delta:
-    __slots__ = ("growth", "seq", "texts")
+    __slots__ = ("seq", "stream", "texts")
 
-    def __init__(self, growth: Growth, text: str, seq: int) -> None:
-        self.growth = growth
+    def __init__(self, stream: DeltaStream, text: str, seq: int) -> None:
+        self.stream = stream
         self.texts = [text]
         self.seq = seq
 
 
-_Entry: TypeAlias = Event | _Delta | Callable[[], None]
+_Entry: TypeAlias = Event | _Delta | asyncio.Future[None] | Callable[[], None]
 
 
 class Journal:
     """The events of one thread. One batch of writes is under way at a time, and what comes meanwhile is the next.
 
-    When a batch fails, nothing of it or after it is told, `failure` is set and every emit raises it, until `reset`.
+    When a batch fails, nothing of it or after it is published, `failure` is set and every emit raises it, until `reset`.
     """
 
-    def __init__(self, thread_id: str, store: Store, listener: Listener, *, seq: int = 0, fence: int = 0) -> None:
+    def __init__(self, thread_id: str, store: Store, publish: Publish, *, seq: int = 0, fence: int = 0) -> None:
         self.thread_id = thread_id
         self.seq: int = seq
         self.fence: int = fence  # of the last claim that is known
         self.failure: StoreError | None = None
         self._store = store
-        self._listener = listener
+        self._publish = publish
         self._waiting: deque[tuple[int, _Entry]] = deque()  # with the batch that has to be committed before
         self._writes: list[Write] = []
         self._batch = 0  # the one that is being filled
         self._committed = -1
         self._under_way = False
         self._scheduled = False
+        self._pausing = False  # whoever waited for its place has not had its step yet
         self._kept_seq = seq
         self._submitted_seq = seq
 
@@ -77,43 +78,64 @@ class Journal:
         self._schedule()
         return event
 
-    def grow(self, growth: Growth, text: str) -> None:
+    def append(self, stream: DeltaStream, text: str) -> None:
         """Add a delta."""
         if self.failure is not None:
             return  # the next numbered event says so
         if len(self._waiting) > MERGE_BEYOND:
             last = self._waiting[-1][1]
-            if isinstance(last, _Delta) and last.growth is growth:
+            if isinstance(last, _Delta) and last.stream is stream:
                 last.texts.append(text)
                 return
-        if self._waiting:
-            self._add(_Delta(growth, text, self.seq))
+        if self._waiting or self._pausing:
+            self._add(_Delta(stream, text, self.seq))
         else:
-            self._listener(Event(growth.method, growth.make(text), self.seq, now_ms()))
+            self._publish(Event(stream.method, stream.params(text), self.seq, now_ms()))
 
     def write(self, *writes: Write) -> None:
-        """Keep something that nobody is told of."""
+        """Keep something that is not published."""
         self._check()
         self._writes += writes
         self._schedule()
 
     def after(self, action: Callable[[], None]) -> None:
-        """Run `action` when everything so far is kept and told. After a failure, which is told otherwise, at once."""
-        if self.failure is None and (self._waiting or self._writes or self._under_way):
+        """Run `action` when everything so far is kept and published; after a failure at once."""
+        if self.failure is None and (self.busy or self._pausing):
             self._add(action)
         else:
             action()
 
-    async def flush(self) -> None:
-        """Wait until everything so far is kept and told. Raises `StoreError`."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.after(lambda: _set(done))
-        await done
+    def place(self) -> asyncio.Future[None]:
+        """The present place in the order, to be waited for with `reach`.
+
+        It is reached when everything before it is kept and published. What was emitted after it is published when the
+        task that waits has had its step: an answer that it gives without waiting again comes before that.
+        """
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.settle(place)
+        return place
+
+    def settle(self, place: asyncio.Future[None]) -> None:
+        """Make the present place in the order that of a future that somebody waits for already."""
+        if self.failure is not None:
+            _set(place)
+        elif self.busy or self._pausing:
+            self._add(place)
+        else:
+            self._pause_for(place)
+
+    async def reach(self, place: asyncio.Future[None]) -> None:
+        """Wait for a place. Raises `StoreError` when what was before it could not be kept."""
+        await place
         self._check()
 
+    async def flush(self) -> None:
+        """Wait until everything so far is kept and published. Raises `StoreError`."""
+        await self.reach(self.place())
+
     def announce(self, method: str, params: Struct) -> None:
-        """Tell something now that is not kept, and so has no number: failures of the store itself, ephemeral news."""
-        self._listener(Event(method, params, None, now_ms()))
+        """Publish something now that is not kept, and so has no number: failures of the store itself, say."""
+        self._publish(Event(method, params, None, now_ms()))
 
     # --- the right to write ---
 
@@ -134,7 +156,7 @@ class Journal:
         finally:
             self._under_way = False
             self._submit()
-            self._tell()
+            self._publish_kept()
         return claim.news
 
     def release(self) -> None:
@@ -157,6 +179,7 @@ class Journal:
 
     @property
     def busy(self) -> bool:
+        """Whether something is still to be kept or published."""
         return bool(self._waiting or self._writes or self._under_way)
 
     # --- inside ---
@@ -196,17 +219,31 @@ class Journal:
         self._committed = self._batch - 1
         self._kept_seq = self._submitted_seq
         self._submit()
-        self._tell()
+        self._publish_kept()
 
-    def _tell(self) -> None:
-        while self._waiting and self._waiting[0][0] <= self._committed:
+    def _publish_kept(self) -> None:
+        while self._waiting and not self._pausing and self._waiting[0][0] <= self._committed:
             _, entry = self._waiting.popleft()
             if isinstance(entry, Event):
-                self._listener(entry)
+                self._publish(entry)
             elif isinstance(entry, _Delta):
-                self._listener(Event(entry.growth.method, entry.growth.make("".join(entry.texts)), entry.seq, now_ms()))
+                stream, text = entry.stream, "".join(entry.texts)
+                self._publish(Event(stream.method, stream.params(text), entry.seq, now_ms()))
+            elif isinstance(entry, asyncio.Future):
+                self._pause_for(entry)
             else:
                 entry()
+
+    def _pause_for(self, place: asyncio.Future[None]) -> None:
+        if place.done():  # whoever waited was cancelled
+            return
+        self._pausing = True
+        place.set_result(None)  # which schedules the step of the task that waits, before ours
+        asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._pausing = False
+        self._publish_kept()
 
     def _fail(self, error: StoreError) -> None:
         self.failure = error
@@ -214,12 +251,14 @@ class Journal:
         self._abandon()
 
     def _abandon(self) -> None:
-        """Nothing that waits is kept or told any more; who waits for its place in the order has it now."""
+        """Nothing that waits is kept or published any more; who waits for its place in the order has it now."""
         self._writes.clear()
         self._committed = self._batch - 1
         waiting, self._waiting = self._waiting, deque()
         for _, entry in waiting:
-            if not isinstance(entry, Event | _Delta):
+            if isinstance(entry, asyncio.Future):
+                _set(entry)
+            elif not isinstance(entry, Event | _Delta):
                 entry()
 
 

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from msgspec import structs
 
-from treadle.agent.event import Growth
+from treadle.agent.event import DeltaStream
 from treadle.agent.user_input import text_of
 from treadle.protocol.app.items import (
     AgentMessageThreadItem,
@@ -22,7 +22,7 @@ SoFar: TypeAlias = Callable[[KnownItem], KnownItem]
 class OpenItem:
     """`item` is what was announced; `texts` are the deltas since, for a message. `look` gives the rest its own way."""
 
-    __slots__ = ("content", "growths", "item", "look", "number", "summary", "texts")
+    __slots__ = ("content", "streams", "item", "look", "number", "summary", "texts")
 
     def __init__(self, number: int, item: KnownItem) -> None:
         self.number: int = number
@@ -30,14 +30,14 @@ class OpenItem:
         self.texts: list[str] = []
         self.summary: list[list[str]] = []
         self.content: list[list[str]] = []
-        self.growths: dict[tuple[str, int], Growth] = {}
+        self.streams: dict[tuple[str, int], DeltaStream] = {}
         self.look: SoFar | None = None
 
     def close(self) -> None:
         """It is over. Both hold whoever made the item, who holds it: such a circle, with all the output in it, would
         wait for the garbage collector, which counts objects and not bytes."""
         self.look = None
-        self.growths.clear()
+        self.streams.clear()
 
     def so_far(self) -> KnownItem:
         if self.look is not None:

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 from msgspec import structs
 
 from treadle.agent.error_info import retry_info
-from treadle.agent.event import Growth
+from treadle.agent.event import DeltaStream
 from treadle.agent.open_items import OpenItem
 from treadle.agent.turn import Turn
 from treadle.agent.web_search import web_search_item
@@ -93,7 +93,7 @@ class Sampling:
                 opened = self._find(event.item_id)
                 if opened is not None:
                     opened.texts.append(event.delta)
-                    self._thread.journal.grow(self._growth(opened, "text", 0), event.delta)
+                    self._thread.journal.append(self._stream(opened, "text", 0), event.delta)
             case ItemStarted():
                 self._item_started(event.item)
             case ItemDone():
@@ -144,8 +144,8 @@ class Sampling:
         params = ReasoningSummaryPartAddedNotification(
             thread_id=self._thread.id, turn_id=self._turn.id, item_id=event.item_id, summary_index=event.index
         )
-        growth = Growth("item/reasoning/summaryPartAdded", lambda _: params)
-        self._thread.journal.grow(growth, "")
+        stream = DeltaStream("item/reasoning/summaryPartAdded", lambda _: params)
+        self._thread.journal.append(stream, "")
 
     def _reasoning_delta(self, event: ReasoningSummaryDelta | ReasoningDelta) -> None:
         opened = self._find(event.item_id)
@@ -153,25 +153,25 @@ class Sampling:
             return
         summary = isinstance(event, ReasoningSummaryDelta)
         _part(opened.summary if summary else opened.content, event.index).append(event.delta)
-        growth = self._growth(opened, "summary" if summary else "content", event.index)
-        self._thread.journal.grow(growth, event.delta)
+        stream = self._stream(opened, "summary" if summary else "content", event.index)
+        self._thread.journal.append(stream, event.delta)
 
-    def _growth(self, opened: OpenItem, kind: str, index: int) -> Growth:
-        growth = opened.growths.get((kind, index))
-        if growth is None:
-            growth = opened.growths[kind, index] = self._make_growth(opened.item.id, kind, index)
-        return growth
+    def _stream(self, opened: OpenItem, kind: str, index: int) -> DeltaStream:
+        stream = opened.streams.get((kind, index))
+        if stream is None:
+            stream = opened.streams[kind, index] = self._make_stream(opened.item.id, kind, index)
+        return stream
 
-    def _make_growth(self, item_id: str, kind: str, index: int) -> Growth:
+    def _make_stream(self, item_id: str, kind: str, index: int) -> DeltaStream:
         ids: dict[str, Any] = {"thread_id": self._thread.id, "turn_id": self._turn.id, "item_id": item_id}
         if kind == "text":
-            return Growth("item/agentMessage/delta", lambda text: AgentMessageDeltaNotification(delta=text, **ids))
+            return DeltaStream("item/agentMessage/delta", lambda text: AgentMessageDeltaNotification(delta=text, **ids))
         if kind == "summary":
-            return Growth(
+            return DeltaStream(
                 "item/reasoning/summaryTextDelta",
                 lambda text: ReasoningSummaryTextDeltaNotification(delta=text, summary_index=index, **ids),
             )
-        return Growth(
+        return DeltaStream(
             "item/reasoning/textDelta",
             lambda text: ReasoningTextDeltaNotification(delta=text, content_index=index, **ids),
         )

@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import structs
 
 from treadle.agent.calls.commands import env_policy
-from treadle.agent.event import Growth
+from treadle.agent.event import DeltaStream
 from treadle.agent.ids import new_id
 from treadle.agent.turn import Turn, Work, developer_message
 from treadle.errors import ExecError
@@ -44,7 +44,7 @@ async def run_shell_command(turn: Turn, command: str, timeout_ms: int | None) ->
         source="userShell",
     )
     opened = turn.start_item(item)
-    growth = Growth(
+    stream = DeltaStream(
         "item/commandExecution/outputDelta",
         lambda delta: CommandExecutionOutputDeltaNotification(
             thread_id=thread.id, turn_id=turn.id, item_id=item.id, delta=delta
@@ -52,7 +52,7 @@ async def run_shell_command(turn: Turn, command: str, timeout_ms: int | None) ->
     )
     try:
         spec = CommandSpec(command=argv, cwd=cwd, env_policy=env_policy(turn))
-        session = await thread.sessions.start(spec, lambda text: thread.journal.grow(growth, text))
+        session = await thread.sessions.start(spec, lambda text: thread.journal.append(stream, text))
     except ExecError as error:
         turn.complete_item(structs.replace(item, status="failed", aggregated_output=error.message))
         return

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from treadle.agent.event import Event, Growth
+from treadle.agent.event import Event, DeltaStream
 from treadle.agent.journal import MERGE_BEYOND, Journal
 from treadle.store.contract import Claim, Counters, Done, EventRecord, HistoryRecord, Loaded, StoreError, Write
 from treadle.testing.store_checks.sample_records import thread
@@ -68,7 +68,7 @@ class Bench:
         await asyncio.sleep(0)
 
 
-GROWTH = Growth("delta", lambda text: Params(text=text))
+GROWTH = DeltaStream("delta", lambda text: Params(text=text))
 
 
 async def test_nothing_is_told_before_it_is_kept() -> None:
@@ -114,7 +114,7 @@ async def test_one_batch_is_under_way_at_a_time() -> None:
 
 async def test_a_delta_with_nothing_before_it_is_told_at_once() -> None:
     bench = Bench(seq=5)
-    bench.journal.grow(GROWTH, "x")
+    bench.journal.append(GROWTH, "x")
     assert [(event.method, event.seq) for event in bench.told] == [("delta", 5)]
     assert not bench.journal.busy
 
@@ -122,9 +122,9 @@ async def test_a_delta_with_nothing_before_it_is_told_at_once() -> None:
 async def test_a_delta_waits_for_what_it_follows() -> None:
     bench = Bench()
     bench.journal.emit("a", Params())
-    bench.journal.grow(GROWTH, "x")
+    bench.journal.append(GROWTH, "x")
     bench.journal.emit("b", Params())
-    bench.journal.grow(GROWTH, "y")
+    bench.journal.append(GROWTH, "y")
     await bench.turn_of_the_loop()
     assert bench.told == []
     bench.store.finish()
@@ -136,9 +136,9 @@ async def test_deltas_are_joined_when_many_wait() -> None:
     bench.journal.emit("a", Params())
     texts = [chr(97 + n % 26) for n in range(10 * MERGE_BEYOND)]
     for text in texts:
-        bench.journal.grow(GROWTH, text)
-    other = Growth("delta", lambda text: Params(text=text))
-    bench.journal.grow(other, "!")
+        bench.journal.append(GROWTH, text)
+    other = DeltaStream("delta", lambda text: Params(text=text))
+    bench.journal.append(other, "!")
     await bench.turn_of_the_loop()
     bench.store.finish()
     assert len(bench.told) <= MERGE_BEYOND + 4
@@ -187,7 +187,7 @@ async def test_a_failure_tells_nothing_more_until_reset() -> None:
         bench.journal.write(NOTE)
     with pytest.raises(StoreError, match="disk full"):
         await bench.journal.flush()
-    bench.journal.grow(GROWTH, "x")
+    bench.journal.append(GROWTH, "x")
     assert bench.told == []
     bench.journal.announce("sorry", Params())
     assert bench.methods == ["sorry"]
@@ -317,7 +317,7 @@ async def test_after_a_failure_a_claim_asks_for_everything() -> None:
     assert (bench.store.known, bench.journal.failure, bench.journal.seq) == ([-1], None, 30)
 
 
-steps = st.lists(st.sampled_from(["emit", "grow", "write", "after", "loop", "finish"]), max_size=60)
+steps = st.lists(st.sampled_from(["emit", "grow", "write", "after", "place", "loop", "finish"]), max_size=60)
 
 
 @given(steps)
@@ -330,7 +330,7 @@ async def _play(todo: list[str]) -> None:
     journal, store = bench.journal, bench.store
     expected: list[Any] = []
     seen: list[Any] = []
-    journal._listener = lambda event: seen.append((event.method, event.seq))
+    journal._publish = lambda event: seen.append((event.method, event.seq))
     numbers = iter(range(1000))
     for step in todo:
         number = next(numbers)
@@ -339,12 +339,15 @@ async def _play(todo: list[str]) -> None:
                 journal.emit(f"e{number}", Params())
                 expected.append((f"e{number}", journal.seq))
             case "grow":
-                journal.grow(Growth(f"d{number}", lambda text: Params(text=text)), "x")
+                journal.append(DeltaStream(f"d{number}", lambda text: Params(text=text)), "x")
                 expected.append((f"d{number}", journal.seq))
             case "write":
                 journal.write(NOTE)
             case "after":
                 journal.after(lambda number=number: seen.append(number))  # type: ignore[misc]
+                expected.append(number)
+            case "place":
+                journal.place().add_done_callback(lambda _, number=number: seen.append(number))  # type: ignore[misc]
                 expected.append(number)
             case "loop":
                 await bench.turn_of_the_loop()
@@ -358,4 +361,5 @@ async def _play(todo: list[str]) -> None:
         await bench.turn_of_the_loop()
         if store.waiting:
             store.finish()
+    await bench.turn_of_the_loop()
     assert seen == expected

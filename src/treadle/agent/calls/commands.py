@@ -26,7 +26,7 @@ from treadle.agent.approval_policy import (
 )
 from treadle.agent.authority import CHANGED, ENDED, Grant, rules_of
 from treadle.agent.confinement import UNPROTECTED, can_protect, thread_sandbox
-from treadle.agent.event import Growth
+from treadle.agent.event import DeltaStream
 from treadle.agent.open_items import OpenItem
 from treadle.agent.turn import Turn
 from treadle.errors import INVALID_REQUEST, ExecError, SandboxRefused
@@ -242,15 +242,15 @@ class Command:
         opened = self._opened
         if opened is None or self._turn.open_item(self._item.id) is not opened:
             return
-        growth = opened.growths.get(("output", 0))
-        if growth is None:
-            growth = opened.growths["output", 0] = Growth(
+        stream = opened.streams.get(("output", 0))
+        if stream is None:
+            stream = opened.streams["output", 0] = DeltaStream(
                 "item/commandExecution/outputDelta",
                 lambda delta: CommandExecutionOutputDeltaNotification(
                     thread_id=self._thread.id, turn_id=self._turn.id, item_id=self._item.id, delta=delta
                 ),
             )
-        self._thread.journal.grow(growth, text)
+        self._thread.journal.append(stream, text)
 
     def _so_far(self, item: KnownItem) -> KnownItem:
         assert self._session is not None
