@@ -316,7 +316,7 @@ def listen_in(proof: SchemaProof = THE_PROOF, put: Callable[[type, str, Any], No
     before(ChannelClient, "_send", check)
     before(ChannelClient, "send_event", lambda client, event: check(client, event.frame))
     before(LocalClient, "send_event", lambda client, event: check(client, event.frame))
-    before(LocalClient, "send_ask", lambda client, ask: check(client, _ask_frame(ask, encode(ask.params))))
+    before(LocalClient, "send_request", lambda client, ask: check(client, _ask_frame(ask, encode(ask.params))))
     before(
         LocalClient, "send_reply", lambda client, number, result: check(client, _reply_frame(number, encode(result)))
     )

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from treadle.agent.authority import CHANGED
-from treadle.agent.services import Ask
+from treadle.agent.client_requests import ClientRequest
 from treadle.agent.state import Settings
 from treadle.agent.thread import Thread
 from treadle.agent.turn import Turn
@@ -72,9 +72,9 @@ def reviewer_text(settings: Settings) -> str | None:
     return NOT_REVIEWED.format(reviewer=settings.approvals_reviewer)
 
 
-async def wait_for(thread: Thread, ask: Ask) -> Raw | RpcError:
+async def wait_for(thread: Thread, ask: ClientRequest) -> Raw | RpcError:
     """Send the question and wait for the first answer; the question is off the table afterwards, whatever happens."""
-    thread.send_ask(ask)
+    thread.requests.send(ask)
     try:
         async with asyncio.timeout(ANSWER_S):
             answer: Raw | RpcError = await ask.answer
@@ -82,10 +82,10 @@ async def wait_for(thread: Thread, ask: Ask) -> Raw | RpcError:
     except TimeoutError:
         return RpcError(0, "nobody answered")
     finally:
-        thread.close_ask(ask)
+        thread.requests.close(ask)
 
 
-async def ask_user(thread: Thread, ask: Ask, wanted: type[Any]) -> Verdict:
+async def ask_user(thread: Thread, ask: ClientRequest, wanted: type[Any]) -> Verdict:
     """What the user says; an answer to a question of other settings than those in force now is none."""
     epoch = thread.authority.epoch
     answer = await wait_for(thread, ask)
@@ -118,7 +118,7 @@ def read_verdict(answer: Raw | RpcError, wanted: type[Any]) -> Verdict:
 
 def warn_refused(turn: Turn, what: str) -> None:
     policy = turn.thread.settings.approval_policy
-    turn.warn(
+    turn.report.warning(
         f"{what} was refused: it would leave the sandbox, and the approval policy "
         f"`{policy if isinstance(policy, str) else 'granular'}` lets nobody be asked."
     )
@@ -126,7 +126,7 @@ def warn_refused(turn: Turn, what: str) -> None:
 
 def warn_unreviewed(turn: Turn, what: str) -> None:
     reviewer = turn.thread.settings.approvals_reviewer
-    turn.warn(
+    turn.report.warning(
         f"{what} was declined: approvalsReviewer is `{reviewer}`, and no automatic reviewer is available. "
         'Set approvalsReviewer to "user" to be asked.'
     )

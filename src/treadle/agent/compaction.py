@@ -12,7 +12,7 @@ from treadle.agent.context import Context
 from treadle.agent.ids import new_id
 from treadle.agent.sampling import Sampling, sample, tell_wait
 from treadle.agent.summary import history_after, user_message
-from treadle.agent.turn import Turn, facts_of
+from treadle.agent.turn import Turn
 from treadle.llm import ModelError, ModelRequest
 from treadle.protocol.app.items import ContextCompactionThreadItem
 from treadle.store.contract import Compaction
@@ -20,13 +20,13 @@ from treadle.store.contract import Compaction
 
 def context_is_full(turn: Turn) -> bool:
     """Whether the next request should be preceded by a compaction."""
-    return turn.thread.state.usage.last.total_tokens >= facts_of(turn.thread).auto_compact_limit
+    return turn.thread.state.usage.last.total_tokens >= turn.thread.model_facts.auto_compact_limit
 
 
 async def compact(turn: Turn, context: Context) -> None:
     """Ask the model for a summary and begin anew from it. Raises `ModelError`, and nothing is different then."""
     item = ContextCompactionThreadItem(id=new_id())
-    turn.start_item(item)
+    turn.items.start(item)
 
     async def request() -> ModelRequest:
         return _request(turn, context)
@@ -34,12 +34,12 @@ async def compact(turn: Turn, context: Context) -> None:
     try:
         sampling = await sample(turn, request, lambda: Sampling(turn, silent=True))
     except ModelError:
-        turn.drop_item(item.id)
+        turn.items.drop(item.id)
         raise
-    turn.unsaid_usage = sampling.usage
-    turn.tell_usage()
+    turn.report.pending_usage = sampling.usage
+    turn.report.usage()
     _begin_anew(turn, sampling.text)
-    turn.complete_item(item)
+    turn.items.complete(item)
 
 
 async def compact_turn(turn: Turn) -> None:
@@ -62,7 +62,7 @@ def _request(turn: Turn, context: Context) -> ModelRequest:
         input=[*context.messages, *thread.history.items_for(thread.origin), user_message(prompt)],
         reasoning_effort=thread.settings.effort,
         reasoning_summary=thread.settings.summary or "auto",
-        max_output_tokens=facts_of(thread).output_limit,
+        max_output_tokens=thread.model_facts.output_limit,
         prompt_cache_key=thread.id,
         headers=request_headers(turn),
         fair_key=thread.id,
@@ -78,4 +78,4 @@ def _begin_anew(turn: Turn, summary: str) -> None:
     start = thread.counters.history + 1
     writes = thread.remember(anew, turn.number)
     thread.journal.write(*writes, Compaction(thread.id, turn.number, start))
-    turn.tell_context_size(thread.history.tokens)
+    turn.report.context_size(thread.history.tokens)

@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from treadle.agent.state import Settings
 from treadle.agent.thread import Thread
-from treadle.agent.turn import Turn, developer_message, facts_of
+from treadle.agent.turn import Turn, developer_message
 from treadle.config import Config, InstructionFile
 from treadle.execution.looking import look
 
@@ -34,7 +34,7 @@ async def build_context(turn: Turn) -> Context:
     thread = turn.thread
     settings = thread.settings
     config = thread.services.config_for(settings)
-    facts = facts_of(thread)
+    facts = thread.model_facts
     texts = [_base(settings, config), *await _about(turn, config)]
     tools = tool_specs(
         freeform_patch=facts.freeform_patch, images=facts.supports_images, dynamic=settings.dynamic_tools

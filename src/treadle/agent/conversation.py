@@ -8,45 +8,52 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from typing import Final
 
 from treadle.agent.calls.toolbox import Toolbox
 from treadle.agent.compaction import compact, context_is_full
 from treadle.agent.context import Context, build_context
+from treadle.agent.runtime import Runtime
 from treadle.agent.sampling import Sampling, sample, tell_wait
-from treadle.agent.turn import Turn, facts_of
+from treadle.agent.turn import Turn
 from treadle.llm import ModelError, ModelRequest
 
 
-async def converse(turn: Turn) -> None:
-    """The work of a regular turn."""
-    await turn.thread.load_history()
-    if not context_is_full(turn):
-        await turn.take_said()  # else after the compaction, which is about what was before
-    context = await build_context(turn)
-    try:
-        async with asyncio.TaskGroup() as group:
-            await _loop(turn, context, Toolbox(turn, group))
-    except BaseExceptionGroup as failures:
-        raise failures.exceptions[0] from None
+class Loop:
+    """The `Runtime` of every provider that is a model and no more."""
+
+    async def run(self, turn: Turn) -> None:
+        await turn.thread.load_history()
+        if not context_is_full(turn):
+            await turn.input.take()  # else after the compaction, which is about what was before
+        context = await build_context(turn)
+        try:
+            async with asyncio.TaskGroup() as group:
+                await _loop(turn, context, Toolbox(turn, group))
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+
+
+LOOP: Final[Runtime] = Loop()
 
 
 async def _loop(turn: Turn, context: Context, toolbox: Toolbox) -> None:
     while True:
         if context_is_full(turn):
             await compact(turn, context)
-        await turn.take_said()
+        await turn.input.take()
         sampling = await _ask(turn, context, toolbox)
-        turn.unsaid_usage = sampling.usage
+        turn.report.pending_usage = sampling.usage
         go_on = toolbox.called or sampling.paused
         await toolbox.drain()
-        turn.tell_usage()
+        turn.report.usage()
         if sampling.usage is None:  # the provider does not count, so we estimate
-            turn.tell_context_size(turn.thread.history_tokens)
+            turn.report.context_size(turn.thread.history_tokens)
         if go_on:
             continue
-        if not turn.pending:
-            await turn.settle()
-        if not turn.close_ears():
+        if not turn.input:
+            await turn.wait_side_tasks()
+        if turn.try_finish():
             return
 
 
@@ -65,7 +72,7 @@ async def _ask(turn: Turn, context: Context, toolbox: Toolbox) -> Sampling:
 
 def _note_full_context(turn: Turn) -> None:
     """Whatever the provider has counted: the next turn begins with a compaction."""
-    turn.tell_context_size(facts_of(turn.thread).usable_window)
+    turn.report.context_size(turn.thread.model_facts.usable_window)
 
 
 def model_request(turn: Turn, context: Context) -> ModelRequest:
@@ -79,7 +86,7 @@ def model_request(turn: Turn, context: Context) -> ModelRequest:
         reasoning_effort=settings.effort,
         reasoning_summary=settings.summary or "auto",
         output_schema=turn.output_schema,
-        max_output_tokens=facts_of(thread).output_limit,
+        max_output_tokens=thread.model_facts.output_limit,
         prompt_cache_key=thread.id,
         headers=request_headers(turn),
         fair_key=thread.id,

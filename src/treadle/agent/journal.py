@@ -45,7 +45,8 @@ _Entry: TypeAlias = Event | _Delta | asyncio.Future[None] | Callable[[], None]
 class Journal:
     """The events of one thread. One batch of writes is under way at a time, and what comes meanwhile is the next.
 
-    When a batch fails, nothing of it or after it is published, `failure` is set and every emit raises it, until `reset`.
+    When a batch fails, nothing of it or after it is published; `failure` is set and every emit raises it, until
+    `reset`.
     """
 
     def __init__(self, thread_id: str, store: Store, publish: Publish, *, seq: int = 0, fence: int = 0) -> None:

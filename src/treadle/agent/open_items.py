@@ -22,7 +22,7 @@ SoFar: TypeAlias = Callable[[KnownItem], KnownItem]
 class OpenItem:
     """`item` is what was announced; `texts` are the deltas since, for a message. `look` gives the rest its own way."""
 
-    __slots__ = ("content", "streams", "item", "look", "number", "summary", "texts")
+    __slots__ = ("content", "item", "look", "number", "streams", "summary", "texts")
 
     def __init__(self, number: int, item: KnownItem) -> None:
         self.number: int = number

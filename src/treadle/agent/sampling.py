@@ -79,10 +79,10 @@ class Sampling:
                     self._receive(event)
                     count += 1
                     if count % CHECK_EVERY == 0:
-                        await self._thread.audience.keep_up()
+                        await self._thread.subscribers.wait_for_room()
         except ModelError:
             for item_id in tuple(self._open):
-                self._turn.drop_item(item_id)
+                self._turn.items.drop(item_id)
             raise
         finally:
             self._turn.answered = self._turn.answered or count > 0
@@ -109,13 +109,13 @@ class Sampling:
                 pass
 
     def _find(self, item_id: str) -> OpenItem | None:
-        return None if self._silent else self._turn.open_item(item_id)
+        return None if self._silent else self._turn.items.find(item_id)
 
     def _item_started(self, item: OutputItem) -> None:
         shown = _shown(item)
         if shown is not None and not self._silent:
             self._open.add(item.id)
-            self._turn.start_item(shown)
+            self._turn.items.start(shown)
 
     def _item_done(self, item: OutputItem) -> None:
         if isinstance(item, MessageItem):
@@ -127,7 +127,7 @@ class Sampling:
         shown = _shown(item)
         if shown is not None and item.id in self._open:
             self._open.discard(item.id)
-            self._turn.complete_item(shown, *writes)
+            self._turn.items.complete(shown, *writes)
         else:
             self._thread.journal.write(*writes)
         if isinstance(item, FunctionCallItem | CustomToolCallItem):
@@ -214,7 +214,7 @@ async def sample(
             wait = pause_after(error, attempt, limit, answered=turn.answered)
             if wait is None:
                 raise
-            turn.tell_error(_retry_notice(error, attempt + 1, limit), will_retry=True)
+            turn.report.error(_retry_notice(error, attempt + 1, limit), will_retry=True)
             await asyncio.sleep(wait)
     raise AssertionError("the last attempt returns or raises")
 
@@ -234,4 +234,4 @@ def tell_wait(turn: Turn, waiting: Waiting) -> None:
         codex_error_info="rateLimitExceeded",
         additional_details=f"{waiting.waiting} waiting",
     )
-    turn.tell_error(notice, will_retry=True)
+    turn.report.error(notice, will_retry=True)

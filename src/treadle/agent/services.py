@@ -7,11 +7,14 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from treadle.agent.client_requests import ClientRequest
     from treadle.agent.event import Event
+    from treadle.agent.runtime import Runtime
     from treadle.agent.state import Settings
     from treadle.config import Config
     from treadle.execution import Environment
     from treadle.llm import Model
+    from treadle.store.contract import Store
 
 
 class Services(Protocol):
@@ -21,40 +24,43 @@ class Services(Protocol):
     def home(self) -> str:
         """Where threads are kept."""
 
+    @property
+    def cwd(self) -> str:
+        """The working directory of threads that name none."""
+
+    @property
+    def config(self) -> Config:
+        """The configuration for what begins now. Raises `ConfigError` as long as it cannot be used."""
+
     def config_for(self, settings: Settings) -> Config:
         """The configuration with what the thread was given on top."""
 
     def model_for(self, settings: Settings) -> Model:
         """The model of the thread's provider. Raises `ProviderConfigError` or `ModelError`."""
 
+    def runtime_for(self, settings: Settings) -> Runtime:
+        """What runs the turns of a thread with these settings."""
+
     async def environment(self) -> Environment:
         """Where commands run; started when it is first asked for."""
 
-    def next_request_id(self) -> int:
-        """For a request to clients: unique in this server."""
+    async def store(self) -> Store:
+        """The threads that are kept. Raises `StoreError`."""
+
+    @property
+    def ephemeral_store(self) -> Store:
+        """The threads that end with the server."""
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run something that the server owns and ends."""
 
 
-class Ask:
-    """A request to the clients of a thread. The first answer counts."""
+class Subscribers(Protocol):
+    """The clients that follow a thread."""
 
-    __slots__ = ("answer", "id", "method", "params")
+    def publish(self, event: Event) -> None: ...
 
-    def __init__(self, request_id: int, method: str) -> None:
-        self.id: int = request_id
-        self.method: str = method
-        self.params: Any = None  # until it is sent
-        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    def ask(self, request: ClientRequest) -> None: ...
 
-
-class Audience(Protocol):
-    """Who hears what happens in a thread."""
-
-    def tell(self, event: Event) -> None: ...
-
-    def ask(self, ask: Ask) -> None: ...
-
-    async def keep_up(self) -> None:
-        """Return when the slowest listener that must not lose anything has room."""
+    async def wait_for_room(self) -> None:
+        """Return when the slowest of those that must not lose anything has room."""

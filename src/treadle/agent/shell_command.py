@@ -43,7 +43,7 @@ async def run_shell_command(turn: Turn, command: str, timeout_ms: int | None) ->
         status="inProgress",
         source="userShell",
     )
-    opened = turn.start_item(item)
+    opened = turn.items.start(item)
     stream = DeltaStream(
         "item/commandExecution/outputDelta",
         lambda delta: CommandExecutionOutputDeltaNotification(
@@ -54,7 +54,7 @@ async def run_shell_command(turn: Turn, command: str, timeout_ms: int | None) ->
         spec = CommandSpec(command=argv, cwd=cwd, env_policy=env_policy(turn))
         session = await thread.sessions.start(spec, lambda text: thread.journal.append(stream, text))
     except ExecError as error:
-        turn.complete_item(structs.replace(item, status="failed", aggregated_output=error.message))
+        turn.items.complete(structs.replace(item, status="failed", aggregated_output=error.message))
         return
     opened.look = lambda begun: _so_far(begun, session)
     try:
@@ -85,4 +85,4 @@ def _complete(turn: Turn, item: CommandExecutionThreadItem, session: CommandSess
         f"<user_shell_command>\nThe user ran this command:\n{command}\n"
         f"Exit code: {session.exit_code}\nOutput:\n{output}\n</user_shell_command>"
     )
-    turn.complete_item(done, *turn.thread.remember([developer_message(note)], turn.number))
+    turn.items.complete(done, *turn.thread.remember([developer_message(note)], turn.number))

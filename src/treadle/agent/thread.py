@@ -1,7 +1,8 @@
 """`Thread`: a conversation that is in memory. It owns its state, its journal and the turn that runs.
 
-Everything that changes it happens on one event loop, under `lock` or in its own turn; what it announces is in the
+Everything that changes it happens on one event loop, under `lock` or in its own turn; what it publishes is in the
 store first. Another server may write the thread while nothing happens here: `acquire` finds out and reads it anew.
+Requests come to it through its `ThreadHandle`.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from msgspec import Raw, structs
 
 from treadle._version import __version__
 from treadle.agent.authority import ENDED, Authority, same_authority
+from treadle.agent.client_requests import ClientRequests
 from treadle.agent.ids import now_ms
 from treadle.agent.journal import Journal
 from treadle.agent.model_history import History, with_origin
 from treadle.agent.pins import Pin, Pins, pin
-from treadle.agent.services import Ask, Audience, Services
+from treadle.agent.services import Services, Subscribers
 from treadle.agent.state import Settings, State, read_state
-from treadle.errors import RpcError
-from treadle.protocol.app.notifications import ServerRequestResolvedNotification, WarningNotification
+from treadle.config import model_facts
+from treadle.protocol.app.notifications import WarningNotification
 from treadle.protocol.app.thread_notifications import (
     ThreadSettingsUpdatedNotification,
     ThreadStatusChangedNotification,
@@ -39,7 +41,7 @@ from treadle.store.contract import Counters, HistoryRecord, Loaded, Store, Threa
 
 if TYPE_CHECKING:
     from treadle.agent.turn import Turn
-    from treadle.config import InstructionFile
+    from treadle.config import Config, InstructionFile, ModelFacts
     from treadle.execution.sandbox.policy import Policy
     from treadle.protocol.app.turns import Turn as WireTurn
     from treadle.tools.command.command_sessions import CommandSession, CommandSessions
@@ -51,32 +53,35 @@ LINGER_S: Final = 0.1
 
 class Thread:
     def __init__(
-        self, services: Services, store: Store, audience: Audience, loaded: Loaded, *, ephemeral: bool = False
+        self, services: Services, store: Store, subscribers: Subscribers, loaded: Loaded, *, ephemeral: bool = False
     ) -> None:
         self.services = services
         self.store = store
-        self.audience = audience
+        self.subscribers = subscribers
         self.ephemeral = ephemeral
         self.id: str = loaded.record.id
         self.lock: asyncio.Lock = asyncio.Lock()  # requests for this thread are handled one after the other
         self.turn: Turn | None = None
-        self.asks: dict[int, Ask] = {}
         self.authority: Authority = Authority()
         self.history: History | None = None
         self.used_at: float = time.monotonic()
-        self.on_rest: Callable[[Thread], None] = lambda thread: None  # called when nothing uses it any more
+        self.on_rest: Callable[[], None] = lambda: None  # called when nothing uses it any more
         self.looked_ahead: tuple[str, asyncio.Future[list[InstructionFile] | None]] | None = None  # see `context`
         self.idle_goal_turns = 0
         self.pruned = 0  # events up to this number went, as far as we remember
         self.closing: bool = False
         self._sessions: CommandSessions | None = None
+        self._model_facts: tuple[Config, str, ModelFacts] | None = None
         self._failed = False  # the last turn did
         self._warned: set[str] = set()  # texts of ours, so they are few
         self._holds = 0
         self._lingering: asyncio.TimerHandle | None = None
         self.pins: Pins = Pins()
         self._take(loaded)
-        self.journal: Journal = Journal(self.id, store, audience.tell, seq=loaded.counters.seq, fence=loaded.fence)
+        self.journal: Journal = Journal(
+            self.id, store, subscribers.publish, seq=loaded.counters.seq, fence=loaded.fence
+        )
+        self.requests: ClientRequests = ClientRequests(self.id, self.journal, subscribers, self.publish_status)
 
     def _take(self, loaded: Loaded) -> None:
         self.record: ThreadRecord = loaded.record
@@ -143,7 +148,7 @@ class Thread:
         if self._holds > 0:
             return
         self.used_at = time.monotonic()
-        self.on_rest(self)
+        self.on_rest()
         if self.closing or self.journal.failure is not None:
             self._let_go()
         else:
@@ -178,6 +183,15 @@ class Thread:
         return self.counters.item
 
     @property
+    def model_facts(self) -> ModelFacts:
+        """What is known of the model that the thread asks."""
+        config = self.services.config_for(self.settings)
+        known = self._model_facts
+        if known is None or known[0] is not config or known[1] != self.settings.model:
+            known = self._model_facts = (config, self.settings.model, model_facts(self.settings.model, config))
+        return known[2]
+
+    @property
     def origin(self) -> str:
         """Where what the model says comes from: thoughts go back only there."""
         provider = self.services.config_for(self.settings).providers.get(self.settings.model_provider)
@@ -198,61 +212,25 @@ class Thread:
 
     @property
     def status(self) -> ThreadStatus:
-        if self.turn is not None and self.turn.begun:
-            return ActiveThreadStatus(active_flags=self._flags())
+        if self.turn is not None and self.turn.state.begun:
+            return ActiveThreadStatus(active_flags=self.requests.flags)
         return SystemErrorThreadStatus() if self._failed else IdleThreadStatus()
 
-    def _flags(self) -> tuple[str, ...]:
-        flags = {
-            "waitingOnUserInput" if ask.method == "item/tool/requestUserInput" else "waitingOnApproval"
-            for ask in self.asks.values()
-            if ask.method != "item/tool/call"
-        }
-        return tuple(sorted(flags))
-
-    def tell_status(self, *writes: Write) -> None:
+    def publish_status(self, *writes: Write) -> None:
         params = ThreadStatusChangedNotification(thread_id=self.id, status=self.status)
         self.journal.emit("thread/status/changed", params, *writes)
 
     def set_failed(self, failed: bool) -> None:
         self._failed = failed
 
-    # --- asking clients ---
-
-    def open_ask(self, method: str) -> Ask:
-        """Put a question on the table. It is sent by `send_ask`, when everything before it was told."""
-        ask = Ask(self.services.next_request_id(), method)
-        before = self._flags()
-        self.asks[ask.id] = ask
-        if self._flags() != before:
-            self.tell_status()
-        return ask
-
-    def send_ask(self, ask: Ask) -> None:
-        self.journal.after(lambda: self.audience.ask(ask) if ask.id in self.asks else None)
-
-    def close_ask(self, ask: Ask) -> None:
-        before = self._flags()
-        self.asks.pop(ask.id, None)
-        params = ServerRequestResolvedNotification(thread_id=self.id, request_id=ask.id)
-        self.journal.emit("serverRequest/resolved", params)
-        if self._flags() != before:
-            self.tell_status()
-
-    def answer(self, ask_id: int, answer: Raw | RpcError) -> None:
-        """A client has answered. Late answers, and second ones, are ignored."""
-        ask = self.asks.get(ask_id)
-        if ask is not None and not ask.answer.done():
-            ask.answer.set_result(answer)
-
     def warn_once(self, turn: Turn, message: str) -> None:
         if message not in self._warned:
             self._warned.add(message)
-            turn.warn(message)
+            turn.report.warning(message)
 
     # --- settings ---
 
-    def change_settings(self, changes: dict[str, Any], pins: Mapping[str, Pin]) -> None:
+    def change_settings(self, changes: Mapping[str, Any], pins: Mapping[str, Pin]) -> None:
         """Under `acquire`. Tells clients when something is different. `pins` are those of `look_at_roots`."""
         before, settings = self.settings, structs.replace(self.settings, **changes)
         if settings == before:
@@ -272,9 +250,7 @@ class Thread:
     def _end_authority(self) -> None:
         """Nothing that was allowed before counts any more; a question that is open is taken back."""
         self.authority.forget()
-        for ask in self.asks.values():
-            if ask.method.endswith("/requestApproval") and not ask.answer.done():
-                ask.answer.set_result(RpcError(0, "the settings of the thread changed"))
+        self.requests.withdraw_approvals("the settings of the thread changed")
         self._end_commands(self.authority.over(self.settings))
 
     def _end_commands(self, over: Sequence[CommandSession]) -> None:

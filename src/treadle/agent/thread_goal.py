@@ -53,7 +53,7 @@ def _new_goal(thread: Thread, objective: str) -> ThreadGoal:
     )
 
 
-def tell_goal(thread: Thread, turn_id: str | None = None) -> None:
+def publish_goal(thread: Thread, turn_id: str | None = None) -> None:
     goal = thread.state.goal
     if goal is not None:
         params = ThreadGoalUpdatedNotification(thread_id=thread.id, goal=goal, turn_id=turn_id)
@@ -67,7 +67,7 @@ def clear_goal(thread: Thread) -> bool:
     return cleared
 
 
-def tell_cleared(thread: Thread) -> None:
+def publish_cleared(thread: Thread) -> None:
     params = ThreadGoalClearedNotification(thread_id=thread.id)
     thread.journal.emit("thread/goal/cleared", params, thread.save())
 
@@ -86,7 +86,7 @@ def account(thread: Thread, turn_id: str, tokens: int, seconds: int) -> None:
     if goal.status == "active" and goal.token_budget is not None and goal.tokens_used >= goal.token_budget:
         goal = structs.replace(goal, status="budgetLimited")
     thread.state = structs.replace(thread.state, goal=goal)
-    tell_goal(thread, turn_id)
+    publish_goal(thread, turn_id)
 
 
 def wants_turn(thread: Thread) -> bool:

@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from treadle.agent.client_requests import ClientRequest
 from treadle.agent.event import Event
-from treadle.agent.services import Ask
 from treadle.cli.exec_arguments import ExecRequest
 from treadle.cli.streams import OutputFailed
 from treadle.errors import INVALID_REQUEST, RpcError, TreadleError
@@ -144,5 +144,5 @@ class ExecTurn:
             if not self._done.done():
                 self._done.set_exception(error)
 
-    def _asked(self, ask: Ask) -> None:
+    def _asked(self, ask: ClientRequest) -> None:
         self._client.answer(ask.id, RpcError(INVALID_REQUEST, "nobody is there to be asked"))

@@ -23,15 +23,16 @@ from treadle.server.tasks import Tasks
 if TYPE_CHECKING:
     from msgspec import Raw
 
+    from treadle.agent.client_requests import ClientRequest
     from treadle.agent.event import Event
-    from treadle.agent.services import Ask
+    from treadle.agent.runtime import Runtime
     from treadle.agent.state import Settings
     from treadle.config import Config, ConfigError, ConfigWarning, Login
     from treadle.execution import Environment
     from treadle.llm import Model
     from treadle.server.channel_client import ChannelClient
     from treadle.server.identity import Identity
-    from treadle.server.loaded_threads import Threads
+    from treadle.server.loaded_threads import LoadedThreads
     from treadle.server.local_client import LocalClient
     from treadle.server.model_clients import Models
     from treadle.server.offer_cache import Offers
@@ -81,12 +82,11 @@ class AppServer:
         self.config_warnings: tuple[ConfigWarning, ...] = ()
         self._login: Login | None = None
         self.given_key: str | None = None  # for this server alone, before that of the login
-        self._threads: Threads | None = None
+        self._threads: LoadedThreads | None = None
         self._models: Models | None = None
         self._store: asyncio.Task[Store] | None = None
-        self._memory: Store | None = None
+        self._ephemeral_store: Store | None = None
         self._environment: asyncio.Task[Environment] | None = None
-        self._next_ask = 0
         self._relief = asyncio.Event()
         self._watches: dict[Client, dict[str, Watch]] = {}
         self.searching: asyncio.Semaphore = asyncio.Semaphore(MAX_SEARCHES)
@@ -127,8 +127,8 @@ class AppServer:
             except Exception:
                 return  # whoever asked for it was told
             await store.close()
-        if self._memory is not None:
-            await self._memory.close()
+        if self._ephemeral_store is not None:
+            await self._ephemeral_store.close()
 
     async def drain(self) -> None:
         """Take no more turns and wait for those that run."""
@@ -172,16 +172,16 @@ class AppServer:
         client.start()
         return client
 
-    def connect(self, on_event: Callable[[Event], None], on_ask: Callable[[Ask], None]) -> LocalClient:
+    def connect(self, on_event: Callable[[Event], None], on_request: Callable[[ClientRequest], None]) -> LocalClient:
         """A client in this process.
 
         Args:
             on_event: Is given each notification, at once.
-            on_ask: Is given each request of the server, at once; `answer` of the client replies.
+            on_request: Is given each request of the server, at once; `answer` of the client replies.
         """
         from treadle.server.local_client import LocalClient
 
-        client = LocalClient(self, on_event, on_ask)
+        client = LocalClient(self, on_event, on_request)
         self.clients[client] = None
         return client
 
@@ -208,16 +208,16 @@ class AppServer:
             raise RpcError(INVALID_REQUEST, "the connection is closed")
         return self._watches.setdefault(client, {})
 
-    def answered(self, client: Client, ask_id: int, answer: Raw | RpcError) -> None:
+    def answered(self, client: Client, request_id: int, answer: Raw | RpcError) -> None:
         """A client has answered a request of the server.
 
         Args:
             client: The client.
-            ask_id: The number of the request.
+            request_id: The id of the request.
             answer: The result, or an error.
         """
         if self._threads is not None:
-            self._threads.answered(client, ask_id, answer)
+            self._threads.answered(client, request_id, answer)
 
     def broadcast(self, event: Event) -> None:
         """Tell all clients.
@@ -226,7 +226,7 @@ class AppServer:
             event: The notification.
         """
         for client in tuple(self.clients):
-            client.tell(event)
+            client.notify(event)
 
     async def relief(self) -> None:
         """Wait until some client has caught up."""
@@ -339,11 +339,11 @@ class AppServer:
         return self._login
 
     @property
-    def threads(self) -> Threads:
+    def threads(self) -> LoadedThreads:
         if self._threads is None:
-            from treadle.server.loaded_threads import Threads
+            from treadle.server.loaded_threads import LoadedThreads
 
-            self._threads = Threads(self)
+            self._threads = LoadedThreads(self)
         return self._threads
 
     @property
@@ -370,6 +370,16 @@ class AppServer:
         """
         return self.models.model_for(settings)
 
+    def runtime_for(self, settings: Settings) -> Runtime:
+        """What runs the turns of a thread.
+
+        Args:
+            settings: Those of the thread.
+        """
+        from treadle.agent.runtime import runtime_of  # loaded with the first turn
+
+        return runtime_of(settings.model_provider)
+
     async def store(self) -> Store:
         """The threads on disk. Raises `StoreError`; the next call tries again."""
         if self._store is None:
@@ -388,13 +398,13 @@ class AppServer:
         return await open_store(self.home_path)
 
     @property
-    def memory(self) -> Store:
-        """Ephemeral threads."""
-        if self._memory is None:
+    def ephemeral_store(self) -> Store:
+        """Threads that end with the server."""
+        if self._ephemeral_store is None:
             from treadle.store import ephemeral_store
 
-            self._memory = ephemeral_store()
-        return self._memory
+            self._ephemeral_store = ephemeral_store()
+        return self._ephemeral_store
 
     async def environment(self) -> Environment:
         if self._environment is None:
@@ -408,10 +418,6 @@ class AppServer:
             if self._environment is opening:
                 self._environment = None
             raise
-
-    def next_request_id(self) -> int:
-        self._next_ask += 1
-        return self._next_ask - 1
 
     def warm_up(self) -> None:
         """Load what the first thread will need, while nobody waits for it."""

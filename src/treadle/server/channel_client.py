@@ -19,7 +19,7 @@ from treadle.rpc import Failure, Reply, Request, decode_lenient, encode_failure
 from treadle.server.client_base import Client
 
 if TYPE_CHECKING:
-    from treadle.agent.services import Ask
+    from treadle.agent.client_requests import ClientRequest
     from treadle.server.app import AppServer
     from treadle.transport import Channel
 
@@ -40,7 +40,7 @@ class _ReplyFrame(Struct):
     result: Any
 
 
-class _AskFrame(Struct):
+class _RequestFrame(Struct):
     method: str
     id: int
     params: Any
@@ -102,8 +102,8 @@ class ChannelClient(Client):
         elif not self._join(event):
             self._wait(event, len(event.frame))
 
-    def send_ask(self, ask: Ask) -> None:
-        self._send(_encode(_AskFrame(ask.method, ask.id, ask.params)))
+    def send_request(self, request: ClientRequest) -> None:
+        self._send(_encode(_RequestFrame(request.method, request.id, request.params)))
 
     def send_reply(self, request_id: Any, result: Any) -> None:
         self._send(_encode(_ReplyFrame(request_id, result)))

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -27,53 +28,47 @@ from treadle.errors import (
 from treadle.protocol.app.base import decode
 from treadle.rpc.nesting import TOO_DEEP, is_too_deep
 from treadle.server import refusals
-from treadle.server.client_workarounds import NONE, Quirks, quirks_of
+from treadle.server.client_workarounds import NONE, Workarounds, workarounds_for
 from treadle.server.routes import EXPERIMENTAL_NOTIFICATIONS, ROUTES, Route
 
 if TYPE_CHECKING:
+    from treadle.agent.client_requests import ClientRequest
     from treadle.agent.event import Event
-    from treadle.agent.journal import Journal
-    from treadle.agent.services import Ask
     from treadle.server.app import AppServer
     from treadle.server.identity import Identity
 
 logger: logging.Logger = logging.getLogger(__name__)
 
+P = TypeVar("P")
+
 # Requests that one client may have under way. More are refused: a client that does not wait will not stop.
 MAX_CALLS: Final = 1024
 
 
-class Call:
-    """One request: `reply` may be called before the handler returns, so that what follows comes after the answer."""
+class Call(Generic[P]):
+    """One request: its params, who sent it, and the server. A handler answers by what it returns or raises."""
 
-    __slots__ = ("_answered", "client", "params", "request_id", "server")
+    __slots__ = ("_afterwards", "client", "params", "request_id", "server")
 
-    def __init__(self, client: Client, request_id: Any, params: Any) -> None:
+    def __init__(self, client: Client, request_id: Any, params: P) -> None:
         self.client: Client = client
         self.server: AppServer = client.server
         self.request_id: Any = request_id
-        self.params: Any = params
-        self._answered = False
+        self.params: P = params
+        self._afterwards: Callable[[], None] | None = None
+
+    def afterwards(self, action: Callable[[], None]) -> None:
+        """What has to come right after the answer, before anything else happens. Not when the answer is an error."""
+        self._afterwards = action
 
     def reply(self, result: Any) -> None:
-        if not self._answered:
-            self._answered = True
-            self.client.send_reply(self.request_id, result)
+        """For the one who calls the handler: deliver what it returned."""
+        self.client.send_reply(self.request_id, result)
+        if self._afterwards is not None:
+            self._afterwards()
 
     def fail(self, error: RpcError) -> None:
-        if not self._answered:
-            self._answered = True
-            self.client.send_failure(self.request_id, error)
-
-    def reply_when_kept(self, journal: Journal, result: Any) -> None:
-        """When everything so far is kept, and before anything that is emitted from now on is told."""
-        journal.after(lambda: self._reply_kept(journal, result))
-
-    def _reply_kept(self, journal: Journal, result: Any) -> None:
-        if journal.failure is None:
-            self.reply(result)
-        else:
-            self.fail(wire_error(journal.failure, "a write"))
+        self.client.send_failure(self.request_id, error)
 
 
 class Client(ABC):
@@ -87,7 +82,7 @@ class Client(ABC):
         self.initialized: bool = False
         self.experimental: bool = False
         self.opted_out: frozenset[str] = frozenset()
-        self.quirks: Quirks = NONE
+        self.workarounds: Workarounds = NONE
         self.calls: int = 0
         self.closed: bool = False
         self._warned: set[str] = set()  # texts of ours, so they are few
@@ -100,13 +95,13 @@ class Client(ABC):
             from treadle.protocol.app.notifications import WarningNotification
 
             self._warned.add(message)
-            self.tell(Event("warning", WarningNotification(message=message), None, now_ms()))
+            self.notify(Event("warning", WarningNotification(message=message), None, now_ms()))
 
     def identify(self, identity: Identity) -> None:
         """The handshake is done."""
         self.name, self.version = identity.name, identity.version
         self.experimental, self.opted_out = identity.experimental, identity.opted_out
-        self.quirks = quirks_of(identity.name)
+        self.workarounds = workarounds_for(identity.name)
         self.initialized = True
 
     # --- out ---
@@ -115,7 +110,7 @@ class Client(ABC):
     def send_event(self, event: Event) -> None: ...
 
     @abstractmethod
-    def send_ask(self, ask: Ask) -> None: ...
+    def send_request(self, request: ClientRequest) -> None: ...
 
     @abstractmethod
     def send_reply(self, request_id: Any, result: Any) -> None: ...
@@ -127,7 +122,7 @@ class Client(ABC):
     def congested(self) -> bool:
         return False
 
-    def tell(self, event: Event) -> None:
+    def notify(self, event: Event) -> None:
         """What this client wants to hear, and nothing before it is initialized."""
         if not self.initialized or event.method in self.opted_out:
             return
@@ -146,7 +141,7 @@ class Client(ABC):
             return
         self._begin(call, route)
 
-    def _begin(self, call: Call, route: Route) -> None:
+    def _begin(self, call: Call[Any], route: Route) -> None:
         if not route.is_async:
             self._run_now(call, route)
         elif self.calls >= MAX_CALLS:
@@ -155,7 +150,7 @@ class Client(ABC):
             self.calls += 1
             self.server.spawn(self._run(call, route), route.method)
 
-    def _accept(self, request_id: Any, method: str, raw: Raw) -> tuple[Call, Route]:
+    def _accept(self, request_id: Any, method: str, raw: Raw) -> tuple[Call[Any], Route]:
         """Parsing comes before the handshake check: what is no request at all is told so."""
         route = ROUTES.get(method)
         if route is None:
@@ -167,40 +162,38 @@ class Client(ABC):
             refusals.refuse_experimental(method, params)
         return Call(self, request_id, params), route
 
-    def _run_now(self, call: Call, route: Route) -> None:
+    def _run_now(self, call: Call[Any], route: Route) -> None:
         try:
-            _finish(call, route.handler(call))
+            result = route.handler(call)
         except Exception as error:
             call.fail(wire_error(error, route.method))
+        else:
+            call.reply(result)
 
-    async def _run(self, call: Call, route: Route) -> None:
+    async def _run(self, call: Call[Any], route: Route) -> None:
         try:
-            _finish(call, await route.handler(call))
+            result = await route.handler(call)
         except asyncio.CancelledError:
             call.fail(RpcError(INTERNAL_ERROR, "the server is being stopped"))
             raise
         except Exception as error:
             call.fail(wire_error(error, route.method))
+        else:
+            call.reply(result)
         finally:
             self.calls -= 1
 
-    def answered(self, ask_id: object, answer: Raw | RpcError) -> None:
+    def answered(self, request_id: object, answer: Raw | RpcError) -> None:
         if isinstance(answer, Raw) and is_too_deep(bytes(answer)):
             answer = RpcError(INVALID_REQUEST, f"the answer is {TOO_DEEP}")
-        if isinstance(ask_id, int):
-            self.server.answered(self, ask_id, answer)
+        if isinstance(request_id, int):
+            self.server.answered(self, request_id, answer)
 
     def gone(self) -> None:
         """The client has left: its turns go on without it."""
         if not self.closed:
             self.closed = True
             self.server.client_gone(self)
-
-
-def _finish(call: Call, result: Any) -> None:
-    """A handler that returns nothing has replied, or will when what it promised is kept."""
-    if result is not None:
-        call.reply(result)
 
 
 def _read_params(route: Route, raw: Raw) -> Any:

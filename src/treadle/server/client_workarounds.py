@@ -7,20 +7,20 @@ from typing import Final
 from msgspec import Struct
 
 
-class Quirks(Struct, frozen=True, kw_only=True):
+class Workarounds(Struct, frozen=True, kw_only=True):
     """`turn_min_s`: least time between the response to turn/start and turn/completed."""
 
     turn_min_s: float = 0.0
 
 
-NONE: Final = Quirks()
+NONE: Final = Workarounds()
 
 BY_CLIENT: Final = {
     # The official Python SDK drops a `turn/completed` that arrives before its caller has registered the turn, and then
     # waits for it for ever.
-    "codex_python_sdk": Quirks(turn_min_s=0.020),
+    "codex_python_sdk": Workarounds(turn_min_s=0.020),
 }
 
 
-def quirks_of(client_name: str) -> Quirks:
+def workarounds_for(client_name: str) -> Workarounds:
     return BY_CLIENT.get(client_name, NONE)

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from treadle.agent.client_requests import ClientRequest
 from treadle.agent.event import Event
-from treadle.agent.services import Ask
 from treadle.errors import INVALID_REQUEST, OVERLOAD_DATA, OVERLOADED, RpcError
 from treadle.protocol.app.base import encode
 from treadle.rpc.nesting import is_too_deep
@@ -23,12 +23,17 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class LocalClient(Client):
-    """`on_event` gets every notification, `on_ask` every request of the server, which `answer` answers."""
+    """`on_event` gets every notification, `on_request` every request of the server, which `answer` answers."""
 
-    def __init__(self, server: AppServer, on_event: Callable[[Event], None], on_ask: Callable[[Ask], None]) -> None:
+    def __init__(
+        self,
+        server: AppServer,
+        on_event: Callable[[Event], None],
+        on_request: Callable[[ClientRequest], None],
+    ) -> None:
         super().__init__(server)
         self._on_event = on_event
-        self._on_ask = on_ask
+        self._on_request = on_request
         self._next = 0
         self._waiters: dict[int, asyncio.Future[Any]] = {}
 
@@ -69,11 +74,11 @@ class LocalClient(Client):
             return
         self._begin(Call(self, number, params), route)
 
-    def answer(self, ask_id: int, result: Any) -> None:
+    def answer(self, request_id: int, result: Any) -> None:
         """`result` is an object of the protocol, or an `RpcError`."""
         from msgspec import Raw
 
-        self.answered(ask_id, result if isinstance(result, RpcError) else Raw(encode(result)))
+        self.answered(request_id, result if isinstance(result, RpcError) else Raw(encode(result)))
 
     def close(self) -> None:
         for waiter in self._waiters.values():
@@ -86,8 +91,8 @@ class LocalClient(Client):
     def send_event(self, event: Event) -> None:
         self._guard(self._on_event, event)
 
-    def send_ask(self, ask: Ask) -> None:
-        self._guard(self._on_ask, ask)
+    def send_request(self, request: ClientRequest) -> None:
+        self._guard(self._on_request, request)
 
     def _guard(self, listener: Callable[[Any], None], news: Any) -> None:
         """A listener that fails loses its connection; nobody else notices."""

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, cast
 
 import msgspec
 
+from treadle.agent.client_requests import ClientRequest
 from treadle.agent.event import Event
-from treadle.agent.services import Ask
 from treadle.arguments import one_of, path
 from treadle.errors import RpcError
 from treadle.protocol.app.base import convert, encode
@@ -277,7 +277,7 @@ class HarnessClient:
     def _told(self, event: Event) -> None:
         self._add(json.loads(event.frame))
 
-    def _asked(self, ask: Ask) -> None:
+    def _asked(self, ask: ClientRequest) -> None:
         message = {"id": ask.id, "method": ask.method, "params": json.loads(encode(ask.params))}
         self._add(message)
         result = self.answer(message) if self.answer is not None else None

@@ -176,7 +176,7 @@ async def test_an_answer_that_comes_just_before_the_change_counts_no_more(tmp_pa
         turn = await stage.begin(thread)
         ask = await stage.asked(COMMAND)
         stage.client.reply(ask, {"decision": "accept"})
-        stage.server.threads.find(thread).authority.forget()  # what a change of settings does first
+        stage.server.threads.find(thread)._thread.authority.forget()  # what a change of settings does first
         await stage.end(turn)
         assert not (stage.workspace / "made").exists()
 
@@ -209,7 +209,7 @@ async def test_a_shell_of_full_access_ends_with_it(tmp_path: Path, change: Chang
         for _ in range(2):  # also when its end was reported
             (told,) = await _run(stage, thread, _type(number, f"touch {victim}\n", yield_time_ms=250))
             assert told.startswith(f"session {number} was ended: the settings of the thread changed")
-        loaded = stage.server.threads.find(thread)
+        loaded = stage.server.threads.find(thread)._thread
         session = loaded.sessions.get(number)
         assert session is None or await session.wait(30)
         await loaded.journal.flush()

@@ -110,7 +110,7 @@ async def test_injected_items_are_in_the_next_request(tmp_path: Path) -> None:
         await stage.run(thread, "now")
         assert stage.model.requests()[-1].input_texts("user") == ["from before", "now"]
         await stage.client.request("thread/inject_items", {"threadId": thread, "items": [lonely]})
-        await stage.server.threads.unload(stage.server.threads.find(thread))
+        await stage.server.threads.put_away(thread)
         await stage.client.request("thread/resume", {"threadId": thread})
         stage.model.enqueue_assistant_message("a")
         await stage.run(thread, "then")

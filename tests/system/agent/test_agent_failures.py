@@ -304,7 +304,7 @@ async def test_a_final_failure_ends_calls_that_run(tmp_path: Path) -> None:
             assert "aborted" in stage.model.requests()[-1].tool_outputs["c1"]
         else:
             assert stage.model.requests()[-1].tool_outputs == {}, "it was never called"
-        assert len(stage.server.threads.find(thread).sessions) == 0
+        assert len(stage.server.threads.find(thread)._thread.sessions) == 0
         await check_thread(stage, thread)
 
 

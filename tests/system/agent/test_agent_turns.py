@@ -12,7 +12,7 @@ import pytest
 from system.agent.order import check_thread
 from system.agent.scene import REPLY, Json, Scene, gate, said, scene, shell, user_texts
 from system.server_process import processes_left, processes_with
-from treadle.agent import turn as turn_module
+from treadle.agent import pending_input
 from treadle.agent.user_input import model_items
 from treadle.errors import RpcError
 from treadle.protocol.app.inputs import UserInput
@@ -85,7 +85,7 @@ async def test_steer_while_a_command_runs_waits_for_it(tmp_path: Path) -> None:
 async def test_what_waits_to_be_heard_is_bounded_and_what_was_taken_is_not_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turn_module, "MAX_PENDING", 3)
+    monkeypatch.setattr(pending_input, "MAX_PENDING", 3)
     async with scene(tmp_path) as stage:
         opened = gate()
         stage.model.enqueue_assistant_message("first", gate=opened)
@@ -264,7 +264,7 @@ async def test_an_interrupt_while_input_is_read_does_not_lose_it(
             await asyncio.Event().wait()
         return await model_items(inputs, cwd)
 
-    monkeypatch.setattr(turn_module, "model_items", slow)
+    monkeypatch.setattr(pending_input, "model_items", slow)
     async with scene(tmp_path) as stage:
         thread = await stage.start()
         turn = await stage.begin(thread, "look at this")
@@ -337,7 +337,7 @@ async def test_a_command_in_the_background_goes_on_after_its_turn(tmp_path: Path
 
 
 async def _let_background_end(stage: Scene, thread: str) -> None:
-    owner = stage.server.threads.find(thread)
+    owner = stage.server.threads.find(thread)._thread
     (session,) = owner.sessions._sessions.values()
     await asyncio.to_thread((stage.workspace / "pipe").write_text, "still there\n")
     assert await session.wait(30)

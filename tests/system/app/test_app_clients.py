@@ -160,7 +160,7 @@ async def test_a_turn_goes_on_without_its_client(harness: AppServerHarness) -> N
         one.close()
         with pytest.raises(RpcError, match="closed"):
             await one.request("thread/list", {})
-        running = server.threads.find(thread).turn
+        running = server.threads.find(thread)._thread.turn
         assert running is not None
         gate.set()
         await running.wait()
@@ -243,16 +243,20 @@ async def test_a_client_that_resumes_twice_is_not_told_twice(harness: AppServerH
         assert len(other.told("turn/completed")) == 1
 
 
-async def test_ids_of_questions_count_from_zero(harness: AppServerHarness) -> None:
-    asks(harness)
-    asks(harness)
-    harness.model.enqueue_assistant_message("Done.")
-    async with harness.connect() as client:
-        client.answer = lambda _: {"decision": "decline"}
-        thread = await started(client, approvalPolicy="on-request", sandbox="workspace-write")
-        await client.run_turn(thread, "go")
-        ids = [message["id"] for message in client.told("item/commandExecution/requestApproval")]
-        assert ids == [0, 1]
+async def test_ids_of_questions_are_unique_beyond_a_server(harness: AppServerHarness) -> None:
+    """A client of several servers, and a server that answers for another, can tell them apart."""
+    ids: list[int] = []
+    for _ in range(2):
+        asks(harness)
+        asks(harness)
+        harness.model.enqueue_assistant_message("Done.")
+        async with harness.connect() as client:
+            client.answer = lambda _: {"decision": "decline"}
+            thread = await started(client, approvalPolicy="on-request", sandbox="workspace-write")
+            await client.run_turn(thread, "go")
+            ids += [message["id"] for message in client.told("item/commandExecution/requestApproval")]
+    assert len(set(ids)) == 4
+    assert all(0 <= number < 2**53 for number in ids), "every JSON reader can hold it"
 
 
 # --- in process ---

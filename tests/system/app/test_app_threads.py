@@ -463,10 +463,10 @@ async def test_an_ephemeral_thread_that_is_unloaded_leaves_nothing(harness: AppS
         thread = await started(client, ephemeral=True)
         harness.model.enqueue_assistant_message("Gone soon.")
         await client.run_turn(thread, "hi")
-        assert await server.memory.load(thread) is not None
+        assert await server.ephemeral_store.load(thread) is not None
         await client.request("thread/unsubscribe", {"threadId": thread})
         await server.threads.unload_idle(2**62)
-        assert await server.memory.load(thread) is None
+        assert await server.ephemeral_store.load(thread) is None
 
 
 async def test_histories_of_idle_threads_are_bounded(
@@ -515,11 +515,11 @@ INJECTED: Json = {"type": "message", "role": "user", "content": [{"type": "input
 
 def warm(server: AppServer) -> list[str]:
     """Threads whose history is in memory."""
-    return [name for name in server.threads.ids() if server.threads.find(name).history is not None]
+    return [name for name in server.threads.ids() if server.threads.find(name)._thread.history is not None]
 
 
 def history_of(server: AppServer, thread: str) -> History:
-    history = server.threads.find(thread).history
+    history = server.threads.find(thread)._thread.history
     assert history is not None
     return history
 
@@ -614,7 +614,7 @@ async def test_a_turn_whose_end_is_being_written_is_not_told_to_run(
         thread = await started(client)
         given = {"threadId": thread, "input": [{"type": "text", "text": "hi"}]}
         turn = (await client.request("turn/start", given))["turn"]["id"]
-        running = server.threads.find(thread)
+        running = server.threads.find(thread)._thread
         store = await server.store()
         submit = store.submit
         ending = asyncio.Event()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -11,15 +10,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from treadle.agent.client_requests import ClientRequest
 from treadle.agent.event import Event
-from treadle.agent.services import Ask
+from treadle.agent.runtime import Runtime, runtime_of
 from treadle.agent.state import Settings, State
 from treadle.agent.thread import Thread
 from treadle.config import Config, load_config
 from treadle.execution import Environment
 from treadle.llm import Model, ModelError, ModelEvent, ModelRequest
 from treadle.protocol.app.settings import DangerFullAccessSandboxPolicy
-from treadle.store.contract import Loaded, ThreadRecord
+from treadle.store.contract import Loaded, Store, ThreadRecord
 from treadle.store.sqlite.memory_store import MemoryStore
 
 THREAD = "0199a213-81a0-7e00-8000-00000000000a"
@@ -70,19 +70,19 @@ class PlayedModel:
 
 
 class Ears:
-    """An audience."""
+    """A subscriber."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
-        self.asks: list[Ask] = []
+        self.asks: list[ClientRequest] = []
 
-    def tell(self, event: Event) -> None:
+    def publish(self, event: Event) -> None:
         self.events.append(event)
 
-    def ask(self, ask: Ask) -> None:
+    def ask(self, ask: ClientRequest) -> None:
         self.asks.append(ask)
 
-    async def keep_up(self) -> None:
+    async def wait_for_room(self) -> None:
         pass
 
     @property
@@ -96,7 +96,7 @@ class BareServices:
     def __init__(self, home: Path, model: Model) -> None:
         self._home = home
         self._model = model
-        self._ids = itertools.count()
+        self.ephemeral_store: Store = MemoryStore()
         provider = f'model_providers.x={{base_url="http://127.0.0.1:9/v1", stream_max_retries={RETRIES}}}'
         self._config = load_config(home, overrides=[provider]).config
         self.tasks: set[asyncio.Task[None]] = set()
@@ -104,6 +104,14 @@ class BareServices:
     @property
     def home(self) -> str:
         return str(self._home)
+
+    @property
+    def cwd(self) -> str:
+        return "/"
+
+    @property
+    def config(self) -> Config:
+        return self._config
 
     def config_for(self, settings: Settings) -> Config:
         return self._config
@@ -114,8 +122,11 @@ class BareServices:
     async def environment(self) -> Environment:
         raise AssertionError("no commands here")
 
-    def next_request_id(self) -> int:
-        return next(self._ids)
+    def runtime_for(self, settings: Settings) -> Runtime:
+        return runtime_of(settings.model_provider)
+
+    async def store(self) -> Store:
+        return self.ephemeral_store
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work, name=name)
@@ -137,7 +148,8 @@ def settings(**changes: Any) -> Settings:
 
 @asynccontextmanager
 async def bare_thread(tmp_path: Path, model: Model | None = None) -> AsyncIterator[tuple[Thread, Ears]]:
-    store = MemoryStore()
+    services = BareServices(tmp_path, model or PlayedModel())
+    store = services.ephemeral_store
     state = State(settings=settings())
     record = ThreadRecord(
         id=THREAD,
@@ -154,5 +166,5 @@ async def bare_thread(tmp_path: Path, model: Model | None = None) -> AsyncIterat
     loaded = await store.load(THREAD)
     assert isinstance(loaded, Loaded)
     ears = Ears()
-    yield Thread(BareServices(tmp_path, model or PlayedModel()), store, ears, loaded), ears
+    yield Thread(services, store, ears, loaded), ears
     await store.close()

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from treadle.agent.event import Event, DeltaStream
+from treadle.agent.event import DeltaStream, Event
 from treadle.agent.journal import MERGE_BEYOND, Journal
 from treadle.store.contract import Claim, Counters, Done, EventRecord, HistoryRecord, Loaded, StoreError, Write
 from treadle.testing.store_checks.sample_records import thread

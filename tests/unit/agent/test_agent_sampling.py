@@ -178,7 +178,7 @@ async def test_a_cut_gives_up_what_was_begun_and_tries_again(tmp_path: Path) -> 
     async with Bench(tmp_path, first, [*_message("m3", "whole"), END]) as bench:
         assert (await bench.sample()).usage == USAGE
         assert [item["id"] for item in bench.history] == ["m1", "m3"]
-        assert bench.turn.open_items() == []
+        assert bench.turn.items.open() == []
         assert [record.id for record in await bench.thread.store.items(bench.thread.id)] == ["m1", "m3"]
         (notice,) = (event for event in bench.ears.told if event["method"] == "error")
         assert notice["params"]["error"]["message"] == f"Reconnecting... 1/{RETRIES}"

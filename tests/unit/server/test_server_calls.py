@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
+from treadle.agent.client_requests import ClientRequest
 from treadle.agent.event import Event
-from treadle.agent.services import Ask
 from treadle.errors import OVERLOAD_DATA, OVERLOADED, RpcError
 from treadle.protocol.app.models import ModelListParams, ModelListResponse
 from treadle.server.app import AppServer
@@ -33,7 +33,7 @@ class Gate:
         self.open = asyncio.Event()
         self.inside = 0
 
-    async def handle(self, call: Call) -> ModelListResponse:
+    async def handle(self, call: Call[Any]) -> ModelListResponse:
         self.inside += 1
         try:
             async with asyncio.timeout(WAIT_S):
@@ -52,7 +52,7 @@ class Recorder(Client):
 
     def send_event(self, event: Event) -> None: ...
 
-    def send_ask(self, ask: Ask) -> None: ...
+    def send_request(self, request: ClientRequest) -> None: ...
 
     def send_reply(self, request_id: Any, result: Any) -> None:
         self.answers[request_id] = result

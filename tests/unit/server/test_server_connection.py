@@ -102,9 +102,9 @@ async def test_deltas_that_wait_are_joined_by_item_and_kind(tmp_path: Path) -> N
         *(delta("d", "other"), output("e", "other"), output("f", "other")),
         *(warning("w"), output("g", "other"), summary("h", 0), summary("i", 0), summary("j", 1)),
     ):
-        client.tell(event)
+        client.notify(event)
     answer(client, 7)
-    client.tell(summary("k", 1))
+    client.notify(summary("k", 1))
     assert valve.sent == []
     valve.open = True
     client.channel_writable()
@@ -139,13 +139,13 @@ async def test_nothing_is_lost_and_the_order_stays(
             case "shut":
                 valve.open = False
             case "warn":
-                client.tell(warning(str(number)))
+                client.notify(warning(str(number)))
                 told.append(("warning", str(number)))
             case "reply":
                 answer(client, number)
                 told.append(("reply", str(number)))
             case (str(item), str(text)):
-                client.tell(delta(text, item))
+                client.notify(delta(text, item))
                 told.append((item, text))
     valve.open = True
     client.channel_writable()
@@ -175,7 +175,7 @@ async def test_joined_deltas_do_not_grow_without_end(tmp_path: Path) -> None:
     valve.open = False
     pieces = [f"{index:05}" * 20 for index in range(20_000)]  # 2 MB
     for piece in pieces:
-        client.tell(delta(piece))
+        client.notify(delta(piece))
     assert len(client._waiting) < 20
     valve.open = True
     client.channel_writable()
@@ -193,9 +193,9 @@ async def test_too_much_that_waits_ends_the_connection(
     valve.open = False
     for _ in range(200):
         if kind == "deltas":
-            client.tell(delta("x" * 1_000))
+            client.notify(delta("x" * 1_000))
         elif kind == "messages":
-            client.tell(warning("x" * 1_000))
+            client.notify(warning("x" * 1_000))
         else:
             answer(client, 1, "x" * 1_000)
         assert client._waiting_bytes < 102_000

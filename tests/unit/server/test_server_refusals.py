@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from treadle.agent.thread_refusals import cursor_ahead
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.base import decode
 from treadle.protocol.app.thread_methods import ThreadReadParams, ThreadStartParams
@@ -67,4 +68,4 @@ def test_what_needs_the_capability() -> None:
 
 
 def test_a_cursor_from_the_future_says_where_the_end_is() -> None:
-    assert refusals.cursor_ahead(9, 4).data == {"kind": "cursorAhead", "lastSeq": 4}
+    assert cursor_ahead(9, 4).data == {"kind": "cursorAhead", "lastSeq": 4}

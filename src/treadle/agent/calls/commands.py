@@ -145,7 +145,7 @@ class Command:
             warn_unreviewed(self._turn, f"`{self._arguments.cmd}`")
             self._open()
             return "decline"
-        ask = self._thread.open_ask("item/commandExecution/requestApproval")
+        ask = self._thread.requests.open("item/commandExecution/requestApproval")
         opened = self._open()
         ask.params = CommandExecutionRequestApprovalParams(
             thread_id=self._thread.id,
@@ -235,12 +235,12 @@ class Command:
 
     def _open(self) -> OpenItem:
         if self._opened is None:
-            self._opened = self._turn.start_item(self._item)
+            self._opened = self._turn.items.start(self._item)
         return self._opened
 
     def _grow(self, text: str) -> None:
         opened = self._opened
-        if opened is None or self._turn.open_item(self._item.id) is not opened:
+        if opened is None or self._turn.items.find(self._item.id) is not opened:
             return
         stream = opened.streams.get(("output", 0))
         if stream is None:
@@ -270,10 +270,10 @@ class Command:
         """In its turn for everyone to see; later only for those who read the thread."""
         opened = self._open()
         final = structs.replace(self._item, **changes)
-        if self._turn.open_item(self._item.id) is opened:
-            self._turn.complete_item(final)
+        if self._turn.items.find(self._item.id) is opened:
+            self._turn.items.complete(final)
         else:
-            self._turn.update_item(opened.number, structs.replace(final, started_at_ms=opened.item.started_at_ms))
+            self._turn.items.update_kept(opened.number, structs.replace(final, started_at_ms=opened.item.started_at_ms))
 
 
 async def write_stdin(turn: Turn, text: str) -> str:
@@ -292,7 +292,7 @@ async def write_stdin(turn: Turn, text: str) -> str:
 
 
 def _tell_interaction(turn: Turn, session: CommandSession, chars: str) -> None:
-    for item in turn.open_items():
+    for item in turn.items.open():
         if isinstance(item, CommandExecutionThreadItem) and item.process_id == session.process_id:
             params = TerminalInteractionNotification(
                 thread_id=turn.thread.id,

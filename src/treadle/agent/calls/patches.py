@@ -84,7 +84,7 @@ async def apply_patch(turn: Turn, call_id: str, text: str, cwd: str | None = Non
 def _not_applied(turn: Turn, error: PatchError | ExecError) -> str:
     """For the model, and for people: the item of a patch has no place for a reason."""
     text = f"the patch was not applied: {error.message}"
-    turn.warn(text)
+    turn.report.warning(text)
     return text
 
 
@@ -129,7 +129,7 @@ class _Patching:
 
     async def run(self) -> str:
         beyond = not self._inside()
-        self._turn.start_item(self._item)
+        self._turn.items.start(self._item)
         if {*self._written, *self._removed} <= self._thread.authority.files:
             return await self._apply(beyond)
         match course(self._settings, Question(untrusted=True, beyond=beyond)):
@@ -150,8 +150,8 @@ class _Patching:
         if reviewer_text(self._settings) is not None:
             warn_unreviewed(self._turn, "a patch")
             return "decline"
-        ask = self._thread.open_ask("item/fileChange/requestApproval")
-        opened = self._turn.open_item(self._item.id)
+        ask = self._thread.requests.open("item/fileChange/requestApproval")
+        opened = self._turn.items.find(self._item.id)
         assert opened is not None
         reasons = ["it writes outside of the sandbox"] if beyond else []
         ask.params = FileChangeRequestApprovalParams(
@@ -205,7 +205,7 @@ class _Patching:
         return "Success. Updated the following files:\n" + "\n".join(map(_line, self._changes))
 
     def _finish(self, status: str) -> None:
-        self._turn.complete_item(structs.replace(self._item, status=status))
+        self._turn.items.complete(structs.replace(self._item, status=status))
 
     def _tell_diff(self) -> None:
         for change in self._changes:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import structs
 
 from treadle.agent.approval_policy import wait_for
-from treadle.agent.thread_goal import set_goal, tell_goal
+from treadle.agent.thread_goal import publish_goal, set_goal
 from treadle.agent.turn import Turn
 from treadle.errors import RpcError
 from treadle.protocol.app.base import decode, encode
@@ -49,7 +49,7 @@ async def view_image(turn: Turn, call_id: str, text: str) -> Content:
     arguments = parse(text, ViewImageArguments)
     files = LocalFiles(await file_policy(turn.thread))
     image = await load_image(files, arguments.path, turn.thread.settings.cwd)
-    turn.show_item(ImageViewThreadItem(id=call_id, path=image.path))
+    turn.items.show(ImageViewThreadItem(id=call_id, path=image.path))
     return [{"type": "input_image", "image_url": image.data_url}]
 
 
@@ -64,7 +64,7 @@ async def create_goal(turn: Turn, text: str) -> str:
         set_goal(turn.thread, objective=arguments.objective, status="active", token_budget=arguments.token_budget)
     except RpcError as error:
         return error.message
-    tell_goal(turn.thread, turn.id)
+    publish_goal(turn.thread, turn.id)
     return "goal set"
 
 
@@ -73,7 +73,7 @@ async def update_goal(turn: Turn, text: str) -> str:
     if turn.thread.state.goal is None:
         return "no goal is set"
     set_goal(turn.thread, status=arguments.status)
-    tell_goal(turn.thread, turn.id)
+    publish_goal(turn.thread, turn.id)
     return f"goal is {arguments.status}"
 
 
@@ -98,8 +98,8 @@ async def client_tool(turn: Turn, call_id: str, name: str, namespace: str | None
         id=call_id, arguments=arguments, status="inProgress", tool=name, namespace=namespace
     )
     began = time.monotonic()
-    turn.start_item(item)
-    ask = turn.thread.open_ask("item/tool/call")
+    turn.items.start(item)
+    ask = turn.thread.requests.open("item/tool/call")
     ask.params = DynamicToolCallParams(
         thread_id=turn.thread.id,
         turn_id=turn.id,
@@ -115,7 +115,7 @@ async def client_tool(turn: Turn, call_id: str, name: str, namespace: str | None
     done = structs.replace(done, status="completed" if done.success else "failed")
     if answer is not None:
         done = structs.replace(done, content_items=answer.content_items)
-    turn.complete_item(done)
+    turn.items.complete(done)
     return "dynamic tool request failed" if answer is None else [_for_model(part) for part in answer.content_items]
 
 

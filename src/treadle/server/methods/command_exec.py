@@ -13,7 +13,7 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from msgspec import structs
 
@@ -27,8 +27,11 @@ from treadle.protocol.app.base import Empty
 from treadle.protocol.app.commands import (
     CommandExecOutputDeltaNotification,
     CommandExecParams,
+    CommandExecResizeParams,
     CommandExecResponse,
     CommandExecTerminalSize,
+    CommandExecTerminateParams,
+    CommandExecWriteParams,
 )
 from treadle.protocol.exec import EnvPolicy, Sandbox
 from treadle.server.app import AppServer
@@ -51,7 +54,7 @@ MAX_SIZE: Final = 0xFFFF
 class Command:
     """One command of a client. `process` is there when it has `begun`, unless it could not be started."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call[Any]) -> None:
         params: CommandExecParams = call.params
         self.params = params
         self.begun: asyncio.Event = asyncio.Event()
@@ -197,7 +200,7 @@ class Command:
             delta_base64=base64.b64encode(chunk).decode(),
             cap_reached=cap_reached,
         )
-        self._client.tell(Event("command/exec/outputDelta", params, None, now_ms()))
+        self._client.notify(Event("command/exec/outputDelta", params, None, now_ms()))
 
     def _text(self, stream: OutputStream) -> str:
         return self._held[stream].decode("utf-8", "replace")
@@ -223,7 +226,7 @@ async def _end(process: Process) -> None:
 # --- the methods -----------------------------------------------------------------------------------------------------
 
 
-async def execute(call: Call) -> CommandExecResponse:
+async def execute(call: Call[CommandExecParams]) -> CommandExecResponse:
     params: CommandExecParams = call.params
     _check(params)
     watches = call.server.watches(call.client)
@@ -262,7 +265,7 @@ def _check_size(size: CommandExecTerminalSize) -> None:
         raise RpcError(INVALID_PARAMS, f"command/exec size rows and cols must be at most {MAX_SIZE}")
 
 
-async def write(call: Call) -> Empty:
+async def write(call: Call[CommandExecWriteParams]) -> Empty:
     params = call.params
     if params.delta_base64 is None and not params.close_stdin:
         raise RpcError(INVALID_PARAMS, "command/exec/write requires deltaBase64 or closeStdin")
@@ -291,7 +294,7 @@ def _decoded(text: str) -> bytes:
         raise RpcError(INVALID_PARAMS, f"invalid deltaBase64: {error}") from None
 
 
-async def resize(call: Call) -> Empty:
+async def resize(call: Call[CommandExecResizeParams]) -> Empty:
     size = call.params.size
     _check_size(size)
     process = await _process(call, _find(call))
@@ -302,21 +305,21 @@ async def resize(call: Call) -> Empty:
     return Empty()
 
 
-async def terminate(call: Call) -> Empty:
+async def terminate(call: Call[CommandExecTerminateParams]) -> Empty:
     """At once and without mercy, as clients expect it; its exit is told by the reply to `command/exec`."""
     process = await _process(call, _find(call))
     await process.terminate(0)
     return Empty()
 
 
-def _find(call: Call) -> Command:
+def _find(call: Call[Any]) -> Command:
     command = call.server.watches(call.client).get(_name(call.params.process_id))
     if not isinstance(command, Command):
         raise _not_active(call)
     return command
 
 
-async def _process(call: Call, command: Command) -> Process:
+async def _process(call: Call[Any], command: Command) -> Process:
     await command.begun.wait()
     if command.process is None:
         raise _not_active(call)
@@ -327,7 +330,7 @@ def _name(process_id: str) -> str:
     return f"command {process_id}"
 
 
-def _not_active(call: Call) -> RpcError:
+def _not_active(call: Call[Any]) -> RpcError:
     return RpcError(INVALID_REQUEST, f"no active command/exec for process id {_quoted(call.params.process_id)}")
 
 

@@ -16,18 +16,25 @@ from treadle.config import ConfigError, ConfigWriteError, Written, config_view, 
 from treadle.config.overrides import lookup, split_key
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.config import (
+    ConfigBatchWriteParams,
     ConfigEdit,
     ConfigLayerMetadata,
+    ConfigReadParams,
     ConfigReadResponse,
+    ConfigRequirementsReadParams,
     ConfigRequirementsReadResponse,
+    ConfigValueWriteParams,
     ConfigWriteResponse,
     OverriddenMetadata,
     SessionFlagsConfigLayerSource,
 )
 from treadle.protocol.app.features import (
     ExperimentalFeature,
+    ExperimentalFeatureEnablementSetParams,
     ExperimentalFeatureEnablementSetResponse,
+    ExperimentalFeatureListParams,
     ExperimentalFeatureListResponse,
+    PermissionProfileListParams,
     PermissionProfileListResponse,
     PermissionProfileSummary,
 )
@@ -48,7 +55,7 @@ _PROFILES: Final = (
 # --- the settings ----------------------------------------------------------------------------------------------------
 
 
-async def read(call: Call) -> ConfigReadResponse:
+async def read(call: Call[ConfigReadParams]) -> ConfigReadResponse:
     server = call.server
     try:
         document = await asyncio.to_thread(read_document, server.home_path)
@@ -67,13 +74,13 @@ async def reload(server: AppServer) -> None:
     server.models.forget_configs()
 
 
-async def write_value(call: Call) -> ConfigWriteResponse:
+async def write_value(call: Call[ConfigValueWriteParams]) -> ConfigWriteResponse:
     params = call.params
     edit = ConfigEdit(key_path=params.key_path, merge_strategy=params.merge_strategy, value=params.value)
     return await _write(call, (edit,))
 
 
-async def write_batch(call: Call) -> ConfigWriteResponse:
+async def write_batch(call: Call[ConfigBatchWriteParams]) -> ConfigWriteResponse:
     edits = call.params.edits
     if len(edits) > MAX_EDITS:
         text = f"{len(edits)} edits are too many at once; send at most {MAX_EDITS}"
@@ -81,7 +88,7 @@ async def write_batch(call: Call) -> ConfigWriteResponse:
     return await _write(call, edits)
 
 
-async def _write(call: Call, edits: Sequence[ConfigEdit]) -> ConfigWriteResponse:
+async def _write(call: Call[Any], edits: Sequence[ConfigEdit]) -> ConfigWriteResponse:
     params, server = call.params, call.server
     if params.file_path is not None:
         await asyncio.to_thread(_check_file, server, params.file_path)
@@ -136,7 +143,7 @@ async def _overridden(server: AppServer, edits: Sequence[ConfigEdit]) -> Overrid
     return None
 
 
-def read_requirements(call: Call) -> ConfigRequirementsReadResponse:
+def read_requirements(call: Call[ConfigRequirementsReadParams]) -> ConfigRequirementsReadResponse:
     """Nobody manages this server, so nothing is required."""
     return ConfigRequirementsReadResponse()
 
@@ -144,19 +151,19 @@ def read_requirements(call: Call) -> ConfigRequirementsReadResponse:
 # --- lists -----------------------------------------------------------------------------------------------------------
 
 
-def list_permission_profiles(call: Call) -> PermissionProfileListResponse:
+def list_permission_profiles(call: Call[PermissionProfileListParams]) -> PermissionProfileListResponse:
     data, following = page(_PROFILES, call.params, "permission profiles")
     return PermissionProfileListResponse(data=data, next_cursor=following)
 
 
-def list_features(call: Call) -> ExperimentalFeatureListResponse:
+def list_features(call: Call[ExperimentalFeatureListParams]) -> ExperimentalFeatureListResponse:
     """We have no flags: what is built in is on."""
     flags: tuple[ExperimentalFeature, ...] = ()
     data, following = page(flags, call.params, "feature flags")
     return ExperimentalFeatureListResponse(data=data, next_cursor=following)
 
 
-def set_features(call: Call) -> ExperimentalFeatureEnablementSetResponse:
+def set_features(call: Call[ExperimentalFeatureEnablementSetParams]) -> ExperimentalFeatureEnablementSetResponse:
     """The answer names the flags that were set; unknown ones, and here that is all, are left out of it."""
     return ExperimentalFeatureEnablementSetResponse(enablement={})
 

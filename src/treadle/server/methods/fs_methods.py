@@ -20,11 +20,20 @@ from treadle.execution.files.local import LocalFiles
 from treadle.execution.uris import native_path
 from treadle.protocol.app.base import Empty
 from treadle.protocol.app.files import (
+    FsCopyParams,
+    FsCreateDirectoryParams,
+    FsGetMetadataParams,
     FsGetMetadataResponse,
     FsReadDirectoryEntry,
+    FsReadDirectoryParams,
     FsReadDirectoryResponse,
+    FsReadFileParams,
     FsReadFileResponse,
+    FsRemoveParams,
+    FsUnwatchParams,
+    FsWatchParams,
     FsWatchResponse,
+    FsWriteFileParams,
 )
 from treadle.server.client_base import Call
 from treadle.server.file_watches import FileWatches
@@ -52,7 +61,7 @@ def _absolute(path: str) -> str:
         return native_path(path)
 
 
-async def read_file(call: Call) -> FsReadFileResponse:
+async def read_file(call: Call[FsReadFileParams]) -> FsReadFileResponse:
     path = _absolute(call.params.path)
     with _failing():
         data = await _FILES.read(path)
@@ -60,7 +69,7 @@ async def read_file(call: Call) -> FsReadFileResponse:
     return FsReadFileResponse(data_base64=text.decode())
 
 
-async def write_file(call: Call) -> Empty:
+async def write_file(call: Call[FsWriteFileParams]) -> Empty:
     path = _absolute(call.params.path)
     try:
         data = binascii.a2b_base64(call.params.data_base64, strict_mode=True)
@@ -71,14 +80,14 @@ async def write_file(call: Call) -> Empty:
     return Empty()
 
 
-async def create_directory(call: Call) -> Empty:
+async def create_directory(call: Call[FsCreateDirectoryParams]) -> Empty:
     path = _absolute(call.params.path)
     with _failing():
         await _FILES.mkdir(path, parents=call.params.recursive is not False)
     return Empty()
 
 
-async def get_metadata(call: Call) -> FsGetMetadataResponse:
+async def get_metadata(call: Call[FsGetMetadataParams]) -> FsGetMetadataResponse:
     path = _absolute(call.params.path)
     with _failing():
         found = await _FILES.stat(path)
@@ -91,7 +100,7 @@ async def get_metadata(call: Call) -> FsGetMetadataResponse:
     )
 
 
-async def read_directory(call: Call) -> FsReadDirectoryResponse:
+async def read_directory(call: Call[FsReadDirectoryParams]) -> FsReadDirectoryResponse:
     path = _absolute(call.params.path)
     with _failing():
         entries = await _FILES.list(path)
@@ -103,7 +112,7 @@ async def read_directory(call: Call) -> FsReadDirectoryResponse:
     )
 
 
-async def remove(call: Call) -> Empty:
+async def remove(call: Call[FsRemoveParams]) -> Empty:
     path = _absolute(call.params.path)
     recursive, force = call.params.recursive is not False, call.params.force is not False
     with _failing():
@@ -111,19 +120,19 @@ async def remove(call: Call) -> Empty:
     return Empty()
 
 
-async def copy(call: Call) -> Empty:
+async def copy(call: Call[FsCopyParams]) -> Empty:
     source, destination = _absolute(call.params.source_path), _absolute(call.params.destination_path)
     with _failing():
         await _FILES.copy(source, destination, recursive=call.params.recursive)
     return Empty()
 
 
-def watch(call: Call) -> FsWatchResponse:
+def watch(call: Call[FsWatchParams]) -> FsWatchResponse:
     path, name = _absolute(call.params.path), call.params.watch_id
     table = call.server.watches(call.client)
     watches = table.get(_WATCHES)
     if not isinstance(watches, FileWatches):
-        watches = FileWatches(call.client.tell)
+        watches = FileWatches(call.client.notify)
     if name in watches:
         raise RpcError(INVALID_REQUEST, f"watchId already exists: {name[:200]}")
     if len(watches) >= MAX_WATCHES:
@@ -138,7 +147,7 @@ def watch(call: Call) -> FsWatchResponse:
     return FsWatchResponse(path=path)
 
 
-def unwatch(call: Call) -> Empty:
+def unwatch(call: Call[FsUnwatchParams]) -> Empty:
     """Also when there is no such watch: it does not go on, and that is what was wanted."""
     table = call.server.watches(call.client)
     watches = table.get(_WATCHES)

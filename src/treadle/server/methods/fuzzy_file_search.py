@@ -36,7 +36,7 @@ class Search:
         return self._running.cancelled() or self._running.cancelling() > 0
 
 
-async def search_files(call: Call) -> FuzzyFileSearchResponse:
+async def search_files(call: Call[FuzzyFileSearchParams]) -> FuzzyFileSearchResponse:
     params: FuzzyFileSearchParams = call.params
     table = call.server.watches(call.client)
     token = params.cancellation_token

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from treadle.agent.event import Event
 from treadle.agent.ids import now_ms
 from treadle.errors import INVALID_REQUEST, RpcError
+from treadle.protocol.app.handshake import InitializeParams, InitializeResponse
 from treadle.server.app import AppServer
 from treadle.server.client_base import Call, Client
 from treadle.server.identity import Identity, shake_hands
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
 UNUSABLE: Final = "Invalid configuration; no thread can be started until it is corrected."
 
 
-def initialize(call: Call) -> None:
+def initialize(call: Call[InitializeParams]) -> InitializeResponse:
     if call.client.initialized:
         raise RpcError(INVALID_REQUEST, "Already initialized")
     identity, result = shake_hands(call.params, call.server.home)
-    call.reply(result)
-    welcome(call.server, call.client, identity)
+    call.afterwards(lambda: welcome(call.server, call.client, identity))
+    return result
 
 
 def welcome(server: AppServer, client: Client, identity: Identity) -> None:
@@ -33,7 +34,7 @@ def welcome(server: AppServer, client: Client, identity: Identity) -> None:
     server.require_config()  # read now, so that a broken file is heard of before anything depends on it
     problems = server.config_warnings if server.config_error is None else server.config_error.problems
     for problem in problems:
-        client.tell(Event("configWarning", _warning(problem), None, now_ms()))
+        client.notify(Event("configWarning", _warning(problem), None, now_ms()))
     server.warm_up()
 
 

@@ -6,11 +6,16 @@ from treadle.config import InvalidCursor
 from treadle.config import list_models as catalog
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.llm.known_providers import OPENAI
-from treadle.protocol.app.models import ModelListResponse, ModelProviderCapabilitiesReadResponse
+from treadle.protocol.app.models import (
+    ModelListParams,
+    ModelListResponse,
+    ModelProviderCapabilitiesReadParams,
+    ModelProviderCapabilitiesReadResponse,
+)
 from treadle.server.client_base import Call
 
 
-async def list_models(call: Call) -> ModelListResponse:
+async def list_models(call: Call[ModelListParams]) -> ModelListResponse:
     server = call.server
     config = server.shown_config
     key = server.openai_key if config.model_provider == OPENAI else server.login_key
@@ -21,5 +26,5 @@ async def list_models(call: Call) -> ModelListResponse:
         raise RpcError(INVALID_REQUEST, str(error)) from None
 
 
-def read_capabilities(call: Call) -> ModelProviderCapabilitiesReadResponse:
+def read_capabilities(call: Call[ModelProviderCapabilitiesReadParams]) -> ModelProviderCapabilitiesReadResponse:
     return ModelProviderCapabilitiesReadResponse(image_generation=False, web_search=False)

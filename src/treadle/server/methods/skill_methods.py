@@ -17,13 +17,15 @@ from treadle.config import read_document
 from treadle.errors import INVALID_PARAMS, INVALID_REQUEST, RpcError
 from treadle.execution.looking import look
 from treadle.protocol.app.config import ConfigEdit
-from treadle.protocol.app.hooks import HooksListEntry, HooksListResponse
-from treadle.protocol.app.mcp import ListMcpServerStatusResponse, McpServerStatus
+from treadle.protocol.app.hooks import HooksListEntry, HooksListParams, HooksListResponse
+from treadle.protocol.app.mcp import ListMcpServerStatusParams, ListMcpServerStatusResponse, McpServerStatus
 from treadle.protocol.app.skills import (
     SkillErrorInfo,
     SkillMetadata,
+    SkillsConfigWriteParams,
     SkillsConfigWriteResponse,
     SkillsListEntry,
+    SkillsListParams,
     SkillsListResponse,
 )
 from treadle.server.app import AppServer
@@ -34,7 +36,7 @@ from treadle.server.skill_files import Skill, find_skills
 MAX_DIRECTORIES: Final = 100
 
 
-def _directories(call: Call) -> list[str]:
+def _directories(call: Call[Any]) -> list[str]:
     """The client's names for them; that of the server when it gives none."""
     given = call.params.cwds or (call.server.cwd,)
     if len(given) > MAX_DIRECTORIES:
@@ -47,7 +49,7 @@ def _directories(call: Call) -> list[str]:
 # --- skills ----------------------------------------------------------------------------------------------------------
 
 
-async def list_skills(call: Call) -> SkillsListResponse:
+async def list_skills(call: Call[SkillsListParams]) -> SkillsListResponse:
     """The disk is read for every request, so `forceReload` changes nothing."""
     rules = _rules(call.server.config.document)
     data = [await _looked_at(call.server, cwd, rules) for cwd in _directories(call)]
@@ -97,7 +99,7 @@ def _enabled(skill: Skill, rules: Sequence[Mapping[str, Any]]) -> bool:
     return enabled
 
 
-async def write_config(call: Call) -> SkillsConfigWriteResponse:
+async def write_config(call: Call[SkillsConfigWriteParams]) -> SkillsConfigWriteResponse:
     params, server = call.params, call.server
     if (params.path is None) == (params.name is None):
         raise RpcError(INVALID_PARAMS, "skills/config/write requires exactly one of path or name")
@@ -121,12 +123,12 @@ async def _real(path: str) -> str:
 # --- what there is none of -------------------------------------------------------------------------------------------
 
 
-def list_hooks(call: Call) -> HooksListResponse:
+def list_hooks(call: Call[HooksListParams]) -> HooksListResponse:
     entries = (HooksListEntry(cwd=cwd, hooks=(), warnings=(), errors=()) for cwd in _directories(call))
     return HooksListResponse(data=tuple(entries))
 
 
-def list_mcp_servers(call: Call) -> ListMcpServerStatusResponse:
+def list_mcp_servers(call: Call[ListMcpServerStatusParams]) -> ListMcpServerStatusResponse:
     servers: tuple[McpServerStatus, ...] = ()
     data, following = page(servers, call.params, "MCP servers")
     return ListMcpServerStatusResponse(data=data, next_cursor=following)

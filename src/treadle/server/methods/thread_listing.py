@@ -1,4 +1,4 @@
-"""`thread/list`, `thread/loaded/list` and `thread/read`: finding threads and looking at them, without loading them."""
+"""Finding threads and looking at them, without loading them: lists of threads, turns, items and events, search."""
 
 from __future__ import annotations
 
@@ -6,21 +6,41 @@ import logging
 from datetime import UTC, datetime
 from typing import Final, cast
 
+from msgspec import structs
+
+from treadle.agent import thread_reading
 from treadle.agent.state import read_state
+from treadle.agent.stored_thread import StoredThread
 from treadle.agent.thread import wire_thread
+from treadle.agent.thread_pages import turns_with_items
+from treadle.agent.thread_refusals import not_loaded
 from treadle.errors import INVALID_REQUEST, RpcError
+from treadle.protocol.app.ours import (
+    MessageSearchHit,
+    MessageSearchParams,
+    MessageSearchResponse,
+    ThreadEventsListParams,
+    ThreadEventsListResponse,
+)
+from treadle.protocol.app.thread_history import (
+    ThreadItemsListParams,
+    ThreadItemsListResponse,
+    ThreadTurnsListParams,
+    ThreadTurnsListResponse,
+)
 from treadle.protocol.app.thread_methods import (
     ThreadListParams,
     ThreadListResponse,
+    ThreadLoadedListParams,
     ThreadLoadedListResponse,
+    ThreadReadParams,
     ThreadReadResponse,
 )
 from treadle.protocol.app.threads import NotLoadedThreadStatus
 from treadle.protocol.app.threads import Thread as WireThread
-from treadle.server import refusals
 from treadle.server.app import AppServer
 from treadle.server.client_base import Call
-from treadle.server.thread_pages import turns_with_items
+from treadle.server.refusals import check_thread_id
 from treadle.store.contract import SortKey, Store, StoreError, ThreadCursor, ThreadQuery, ThreadRecord
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -30,7 +50,7 @@ MAX_LIMIT: Final = 100
 INTERACTIVE: Final = ("cli", "vscode")
 
 
-async def list_threads(call: Call) -> ThreadListResponse:
+async def list_threads(call: Call[ThreadListParams]) -> ThreadListResponse:
     params, server = call.params, call.server
     store = await server.store()
     query = _query(params)
@@ -103,7 +123,7 @@ def _wire_if_sound(server: AppServer, store: Store, record: ThreadRecord) -> Wir
         return None
 
 
-def list_loaded(call: Call) -> ThreadLoadedListResponse:
+def list_loaded(call: Call[ThreadLoadedListParams]) -> ThreadLoadedListResponse:
     params = call.params
     ids = call.server.threads.ids()
     start = 0
@@ -116,33 +136,58 @@ def list_loaded(call: Call) -> ThreadLoadedListResponse:
     return ThreadLoadedListResponse(data=page, next_cursor=page[-1] if end < len(ids) else None)
 
 
-async def read(call: Call) -> ThreadReadResponse:
-    params, server = call.params, call.server
-    thread_id = refusals.check_thread_id(params.thread_id)
-    thread = server.threads.get(thread_id)
-    if thread is None:
-        store = await server.store()
-        loaded = await store.load(thread_id)
+async def read(call: Call[ThreadReadParams]) -> ThreadReadResponse:
+    thread_id = check_thread_id(call.params.thread_id)
+    thread = await call.server.threads.find_or_stored(thread_id)
+    if isinstance(thread, StoredThread):
+        loaded = await thread.load()
         if loaded is None:
-            raise RpcError(INVALID_REQUEST, f"thread not loaded: {thread_id}")
-        wire = _wire(server, store, loaded.record)
+            raise not_loaded(thread_id)
+        wire = thread.wire(loaded.record)
     else:
-        store, wire = thread.store, thread.wire()
-    if not params.include_turns:
-        return ThreadReadResponse(thread=wire)
-    if thread is not None and thread.ephemeral:
-        raise RpcError(INVALID_REQUEST, "ephemeral threads do not support includeTurns")
-    return ThreadReadResponse(thread=await _with_turns(server, wire, thread_id))
+        wire = thread.wire()
+        if thread.ephemeral and call.params.include_turns:
+            raise RpcError(INVALID_REQUEST, "ephemeral threads do not support includeTurns")
+    if call.params.include_turns:
+        wire = await _with_turns(call.server, wire)
+    return ThreadReadResponse(thread=wire)
 
 
-async def _with_turns(server: AppServer, wire: WireThread, thread_id: str) -> WireThread:
-    from msgspec import structs
-
+async def _with_turns(server: AppServer, wire: WireThread) -> WireThread:
     store = await server.store()
-    thread = server.threads.get(thread_id)
-    running = None if thread is None else thread.turn
-    records = [record for record in await store.turns(thread_id) if running is None or record.id != running.id]
-    turns = await turns_with_items(store, thread_id, records)
+    thread = server.threads.get(wire.id)
+    running = None if thread is None else thread.running_turn()
+    records = [record for record in await store.turns(wire.id) if running is None or record.id != running.id]
+    turns = await turns_with_items(store, wire.id, records)
     if running is not None:
-        turns.append(running.snapshot())
+        now = None if thread is None else thread.running_turn()
+        turns.append(now if now is not None and now.id == running.id else running)
     return structs.replace(wire, turns=tuple(turns))
+
+
+# --- the contents of a thread ----------------------------------------------------------------------------------------
+
+
+async def list_turns(call: Call[ThreadTurnsListParams]) -> ThreadTurnsListResponse:
+    params = structs.replace(call.params, thread_id=check_thread_id(call.params.thread_id))
+    return await thread_reading.list_turns(await call.server.threads.store_of(params.thread_id), params)
+
+
+async def list_items(call: Call[ThreadItemsListParams]) -> ThreadItemsListResponse:
+    params = structs.replace(call.params, thread_id=check_thread_id(call.params.thread_id))
+    return await thread_reading.list_items(await call.server.threads.store_of(params.thread_id), params)
+
+
+async def list_events(call: Call[ThreadEventsListParams]) -> ThreadEventsListResponse:
+    threads = call.server.threads
+    params = structs.replace(call.params, thread_id=check_thread_id(call.params.thread_id))
+    store = await threads.store_of(params.thread_id)
+    return await thread_reading.list_events(store, params, threads.get(params.thread_id))
+
+
+async def search(call: Call[MessageSearchParams]) -> MessageSearchResponse:
+    store = await call.server.store()
+    hits = await store.search(call.params.search_term, call.params.limit)
+    return MessageSearchResponse(
+        data=tuple(MessageSearchHit(thread_id=hit.thread_id, item_id=hit.item_id, snippet=hit.snippet) for hit in hits)
+    )

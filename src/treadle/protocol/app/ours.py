@@ -1,4 +1,4 @@
-"""Params and results of our own methods about threads, and what we add to those of Codex."""
+"""What we have beyond the Codex protocol: methods of our own about threads, and what we add to its results."""
 
 from __future__ import annotations
 

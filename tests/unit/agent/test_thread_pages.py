@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from treadle.agent.thread_pages import make_cursor, read_cursor
 from treadle.errors import RpcError
-from treadle.server.thread_pages import make_cursor, read_cursor
 
 
 def test_a_cursor_comes_back() -> None:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec import UnsetType, structs
 
+from treadle.agent.runtime import RUNTIMES
 from treadle.agent.state import Settings
 from treadle.config import Config
 from treadle.errors import INVALID_REQUEST, RpcError
@@ -21,9 +22,13 @@ from treadle.protocol.app.settings import (
     ReadOnlySandboxPolicy,
     SandboxMode,
     SandboxPolicy,
+    ThreadSettingsUpdateParams,
     WorkspaceWriteSandboxPolicy,
 )
-from treadle.server.app import AppServer
+from treadle.protocol.app.thread_methods import ThreadForkParams, ThreadResumeParams, ThreadStartParams
+from treadle.protocol.app.turns import TurnStartParams
+
+Opening: TypeAlias = ThreadStartParams | ThreadResumeParams | ThreadForkParams
 
 # params of turn/start and thread/settings/update -> settings of a thread
 _SETTINGS = {
@@ -50,12 +55,12 @@ _POLICIES: Mapping[Closed[SandboxMode], SandboxPolicy] = {
 }
 
 
-def setting_changes(params: Any, cwd: str) -> dict[str, Any]:
+def setting_changes(params: TurnStartParams | ThreadSettingsUpdateParams, cwd: str) -> dict[str, Any]:
     """What a request changes for good. A relative directory is relative to where the thread is."""
     changes = {
         name: getattr(params, member) for member, name in _SETTINGS.items() if getattr(params, member) is not None
     }
-    if getattr(params, "permissions", None) is not None:
+    if isinstance(params, TurnStartParams) and params.permissions is not None:
         changes["sandbox"] = _POLICIES[sandbox_mode(params.permissions)]
     if "cwd" in changes:
         changes["cwd"] = _directory(changes["cwd"], cwd)
@@ -72,34 +77,35 @@ def sandbox_mode(profile: str) -> Closed[SandboxMode]:
     return mode
 
 
-def _config(server: AppServer, params: Any) -> Config:
-    return server.config if not params.config else server.config.with_thread_overrides(params.config)
+def _with_overrides(config: Config, params: Opening) -> Config:
+    return config.with_thread_overrides(params.config) if params.config else config
 
 
-def new_settings(server: AppServer, params: Any) -> Settings:
-    config = _config(server, params)
+def new_settings(params: ThreadStartParams, config: Config, cwd: str) -> Settings:
+    """Of a new thread; `cwd` is where the server is."""
+    config = _with_overrides(config, params)
     choice = config.model_choice(params.model, params.model_provider)
     _check_provider(config, choice.provider)
     return Settings(
         model=choice.model,
         model_provider=choice.provider,
-        cwd=_directory(params.cwd, server.cwd),
+        cwd=_directory(params.cwd, cwd),
         approval_policy=params.approval_policy or config.approval_policy,
         approvals_reviewer=params.approvals_reviewer or config.approvals_reviewer,
         sandbox=_sandbox(params, config),
         effort=config.model_reasoning_effort,
         summary=config.model_reasoning_summary,
-        personality=getattr(params, "personality", None) or config.personality,
+        personality=params.personality or config.personality,
         service_tier=config.service_tier if isinstance(params.service_tier, UnsetType) else params.service_tier,
         base_instructions=params.base_instructions,
         developer_instructions=params.developer_instructions,
         config=params.config,
-        dynamic_tools=getattr(params, "dynamic_tools", None) or (),
+        dynamic_tools=params.dynamic_tools or (),
     )
 
 
 def _check_provider(config: Config, provider: str) -> None:
-    if provider not in config.providers and provider != OFFLINE:
+    if provider not in config.providers and provider not in RUNTIMES and provider != OFFLINE:
         raise RpcError(INVALID_REQUEST, f"model provider `{provider}` not found; add it to config.toml")
 
 
@@ -107,7 +113,7 @@ def _directory(cwd: str | None, base: str) -> str:
     return os.path.normpath(os.path.join(base, cwd)) if cwd else base
 
 
-def _sandbox(params: Any, config: Config) -> SandboxPolicy:
+def _sandbox(params: Opening, config: Config) -> SandboxPolicy:
     mode = params.sandbox if params.permissions is None else sandbox_mode(params.permissions)
     if mode is None or mode == config.sandbox_mode:
         return config.sandbox_policy()
@@ -120,9 +126,11 @@ def _sandbox(params: Any, config: Config) -> SandboxPolicy:
     return policy
 
 
-def overridden_settings(server: AppServer, settings: Settings, params: Any) -> Settings:
+def overridden_settings(
+    settings: Settings, params: ThreadResumeParams | ThreadForkParams, config: Config, cwd: str
+) -> Settings:
     """A stored thread's settings with what the request gives instead."""
-    config = _config(server, params)
+    config = _with_overrides(config, params)
     changes: dict[str, Any] = {
         name: getattr(params, name)
         for name in (
@@ -138,11 +146,12 @@ def overridden_settings(server: AppServer, settings: Settings, params: Any) -> S
         if getattr(params, name, None) is not None
     }
     if changes.get("model_provider", settings.model_provider) != settings.model_provider:
+        assert params.model_provider is not None
         _check_provider(config, params.model_provider)
         # The model that the thread had is one of the other provider.
         changes["model"] = config.model_choice(params.model, params.model_provider).model or settings.model
     if params.cwd is not None:
-        changes["cwd"] = _directory(params.cwd, server.cwd)
+        changes["cwd"] = _directory(params.cwd, cwd)
     if params.sandbox is not None or params.permissions is not None:
         changes["sandbox"] = _sandbox(params, config)
     if not isinstance(params.service_tier, UnsetType):

@@ -1,0 +1,228 @@
+"""How threads come into memory: made anew, loaded from the store, or forked from another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, TypedDict, TypeVar
+
+from msgspec import structs
+
+from treadle.agent import thread_refusals
+from treadle.agent.context import project_instructions, read_instructions
+from treadle.agent.copying import copied_rows
+from treadle.agent.git_info import read_git_info
+from treadle.agent.ids import new_id, now_ms
+from treadle.agent.pins import Pins, pin
+from treadle.agent.services import Services, Subscribers
+from treadle.agent.state import Settings, State, Usage, read_state, read_usage
+from treadle.agent.stored_thread import StoredThread
+from treadle.agent.thread import Thread
+from treadle.agent.thread_handle import ThreadHandle
+from treadle.agent.thread_settings import new_settings, overridden_settings
+from treadle.config import Config, InstructionFile
+from treadle.errors import INVALID_REQUEST, RpcError
+from treadle.execution.looking import look
+from treadle.protocol.app.settings import AskForApproval, SandboxPolicy
+from treadle.protocol.app.thread_methods import ThreadForkParams, ThreadResumeParams, ThreadStartParams
+from treadle.protocol.app.threads import GitInfo
+from treadle.store.contract import CopyTurns, Counters, Loaded, Store, ThreadRecord
+
+T = TypeVar("T")
+
+SOURCE: Final = "vscode"
+
+
+class SettingsInUse(TypedDict):
+    """What the responses to start, resume and fork share."""
+
+    approval_policy: AskForApproval
+    approvals_reviewer: str
+    cwd: str
+    model: str
+    model_provider: str
+    sandbox: SandboxPolicy
+    instruction_sources: tuple[str, ...]
+    reasoning_effort: str | None
+    service_tier: str | None
+
+
+async def settings_in_use(services: Services, settings: Settings) -> SettingsInUse:
+    return _in_use(settings, await project_instructions(settings.cwd, services.config_for(settings)) or ())
+
+
+def _in_use(settings: Settings, sources: Sequence[InstructionFile]) -> SettingsInUse:
+    return {
+        "approval_policy": settings.approval_policy,
+        "approvals_reviewer": settings.approvals_reviewer,
+        "cwd": settings.cwd,
+        "model": settings.model,
+        "model_provider": settings.model_provider,
+        "sandbox": settings.sandbox,
+        "instruction_sources": tuple(file.path for file in sources),
+        "reasoning_effort": settings.effort,
+        "service_tier": settings.service_tier,
+    }
+
+
+async def make_thread(
+    services: Services, params: ThreadStartParams, originator: str, subscribers: Subscribers
+) -> tuple[ThreadHandle, SettingsInUse]:
+    """A new thread. It is none before `ThreadHandle.announce`."""
+    settings = new_settings(params, services.config, services.cwd)
+    store = services.ephemeral_store if params.ephemeral else await services.store()
+    git_info, sources, pins = await _look_around(settings, services.config_for(settings))
+    state = State(settings=settings, git_info=git_info, thread_source=params.thread_source, roots=pins.on_record())
+    loaded = Loaded(_new_record(originator, state), Counters(), 0)
+    thread = Thread(services, store, subscribers, loaded, ephemeral=bool(params.ephemeral))
+    thread.adopt(pins)
+    thread.journal.write(loaded.record)
+    return ThreadHandle(thread), _in_use(settings, sources)
+
+
+async def load_thread(services: Services, params: ThreadResumeParams, subscribers: Subscribers) -> ThreadHandle:
+    """A thread of the store, with what the request gives instead of its settings."""
+    store = await services.store()
+    stored = StoredThread(store, params.thread_id)
+    loaded = await stored.load()
+    if loaded is None:
+        raise thread_refusals.no_rollout(stored.id)
+    if loaded.record.archived:
+        raise thread_refusals.archived(stored.id)
+    opened = await _opened(services, params, store, loaded)
+    if opened.settings_changed:
+
+        async def changed(found: Loaded) -> ThreadRecord:
+            nonlocal opened
+            opened = await _opened(services, params, store, found)
+            return opened.record
+
+        loaded = await stored.change(changed)
+    thread = Thread(services, store, subscribers, loaded)
+    thread.adopt(opened.pins)
+    return ThreadHandle(thread)
+
+
+class _Opened(NamedTuple):
+    """A thread of the store with the settings that it goes on with."""
+
+    record: ThreadRecord
+    pins: Pins
+    settings_changed: bool
+
+
+async def _opened(services: Services, params: ThreadResumeParams, store: Store, loaded: Loaded) -> _Opened:
+    before = read_state(loaded.record.state, store.location)
+    settings = overridden_settings(before.settings, params, services.config, services.cwd)
+    pins = await _pins_for(before, settings)
+    state = structs.replace(before, settings=settings, roots=pins.on_record())
+    record = structs.replace(
+        loaded.record,
+        state=state.encoded(),
+        cwd=settings.cwd,
+        model=settings.model,
+        model_provider=settings.model_provider,
+    )
+    return _Opened(record, pins, settings != before.settings)
+
+
+async def fork_thread(
+    services: Services,
+    params: ThreadForkParams,
+    originator: str,
+    subscribers: Subscribers,
+    source: ThreadHandle | None,
+) -> ThreadHandle:
+    """A copy of a thread that is in memory (`source`) or in the store. It is none before `ThreadHandle.announce`."""
+    record, store = await _fork_source(services, params.thread_id, source)
+    state = read_state(record.state, store.location)
+    last_turn, usage = await _fork_end(store, params, state.usage)
+    settings = overridden_settings(state.settings, params, services.config, services.cwd)
+    pins = await _pins_for(state, settings)
+    state = State(
+        settings=settings,
+        usage=usage,
+        git_info=state.git_info,
+        thread_source=params.thread_source,
+        roots=pins.on_record(),
+    )
+    fork = _new_record(
+        originator,
+        state,
+        name=record.name,
+        preview=record.preview,
+        listed=record.listed,
+        forked_from_id=params.thread_id,
+    )
+    target = services.ephemeral_store if params.ephemeral else store
+    await _copy(store, target, params.thread_id, fork, last_turn)
+    loaded = await target.load(fork.id)
+    assert loaded is not None
+    thread = Thread(services, target, subscribers, loaded, ephemeral=target is services.ephemeral_store)
+    thread.adopt(pins)
+    return ThreadHandle(thread)
+
+
+async def _fork_source(services: Services, thread_id: str, source: ThreadHandle | None) -> tuple[ThreadRecord, Store]:
+    if source is not None:
+        return await source.source_of_fork()
+    store = await services.store()
+    loaded = await store.load(thread_id)
+    if loaded is None:
+        raise thread_refusals.no_rollout(thread_id)
+    return loaded.record, store
+
+
+async def _fork_end(store: Store, params: ThreadForkParams, usage: Usage) -> tuple[int | None, Usage]:
+    """The number of the last turn that is copied, None for all, and what the thread had used by then."""
+    if params.last_turn_id is None:
+        return None, usage
+    found = await store.turn(params.thread_id, params.last_turn_id)
+    if found is None:
+        raise thread_refusals.turn_not_found(params.last_turn_id)
+    return found.number, read_usage(found.usage, store.location)
+
+
+async def _copy(source: Store, target: Store, source_id: str, record: ThreadRecord, last_turn: int | None) -> None:
+    if source is target:
+        await target.commit(record.id, 0, [record, CopyTurns(source_id, record.id, last_turn)])
+    else:
+        await target.commit(record.id, 0, [record, *await copied_rows(source, source_id, record.id, last_turn)])
+
+
+def _new_record(originator: str, state: State, **more: Any) -> ThreadRecord:
+    now = now_ms()
+    return ThreadRecord(
+        id=new_id(),
+        created_at=now,
+        updated_at=now,
+        recency_at=now,
+        cwd=state.settings.cwd,
+        model=state.settings.model,
+        model_provider=state.settings.model_provider,
+        source=SOURCE,
+        state=state.encoded(),
+        originator=originator,
+        **more,
+    )
+
+
+async def _look_around(settings: Settings, config: Config) -> tuple[GitInfo | None, list[InstructionFile], Pins]:
+    """What is in the directory, and where its names lead."""
+    cwd = settings.cwd
+    return await _look_at(
+        cwd, lambda: (read_git_info(cwd), read_instructions(cwd, config), Pins(pin(settings.sandbox, cwd)))
+    )
+
+
+async def _pins_for(state: State, settings: Settings) -> Pins:
+    """Of a stored thread that goes on with these settings: what it had keeps its meaning."""
+    fresh = await _look_at(settings.cwd, lambda: pin(settings.sandbox, settings.cwd))
+    return Pins.known(state.roots).changed(settings.sandbox, settings.cwd, fresh)
+
+
+async def _look_at(cwd: str, function: Callable[[], T]) -> T:
+    """Refuses a directory whose file system does not answer."""
+    try:
+        return await look(function)
+    except TimeoutError:
+        raise RpcError(INVALID_REQUEST, f"the file system of {cwd} does not answer; choose another cwd") from None

@@ -1,0 +1,39 @@
+"""What a thread refuses, in the words that clients know."""
+
+from __future__ import annotations
+
+from treadle.errors import INVALID_REQUEST, RpcError
+
+
+def thread_not_found(thread_id: str) -> RpcError:
+    return RpcError(INVALID_REQUEST, f"thread not found: {thread_id}")
+
+
+def not_loaded(thread_id: str) -> RpcError:
+    return RpcError(INVALID_REQUEST, f"thread not loaded: {thread_id}")
+
+
+def no_rollout(thread_id: str) -> RpcError:
+    return RpcError(INVALID_REQUEST, f"no rollout found for thread id {thread_id}")
+
+
+def no_metadata(thread_id: str) -> RpcError:
+    return RpcError(INVALID_REQUEST, f"ephemeral thread does not support metadata updates: {thread_id}")
+
+
+def archived(thread_id: str) -> RpcError:
+    text = f"session {thread_id} is archived. Run thread/unarchive for it first."
+    return RpcError(INVALID_REQUEST, text)
+
+
+def turn_not_found(turn_id: str) -> RpcError:
+    return RpcError(INVALID_REQUEST, f"turn not found: {turn_id}")
+
+
+def cursor_ahead(after_seq: int, last_seq: int) -> RpcError:
+    """To answer with an empty page would let the client wait at a place that later events take."""
+    text = (
+        f"afterSeq {after_seq} is beyond the last event of this thread ({last_seq}): it is not a number that this "
+        "thread has told; read the thread anew (thread/resume) and go on from the seq that it gives"
+    )
+    return RpcError(INVALID_REQUEST, text, {"kind": "cursorAhead", "lastSeq": last_seq})

@@ -1,0 +1,77 @@
+"""`TurnState`: how far a turn is, as it is kept and as clients see it."""
+
+from __future__ import annotations
+
+import time
+from typing import Literal, TypeAlias
+
+from msgspec import structs
+
+from treadle.agent.ids import new_id, now_ms
+from treadle.agent.state import Usage
+from treadle.protocol.app.base import encode
+from treadle.protocol.app.turn_errors import TurnError
+from treadle.protocol.app.turns import Turn as WireTurn
+from treadle.store.contract import TurnRecord
+
+Kind: TypeAlias = Literal["regular", "compact", "shell"]
+Status: TypeAlias = Literal["inProgress", "completed", "interrupted", "failed"]
+
+
+class TurnState:
+    """`begun` is whether the turn was announced; until then nobody but who asked for it knows it."""
+
+    def __init__(self, number: int) -> None:
+        self.id: str = new_id()
+        self.number: int = number
+        self.status: Status = "inProgress"
+        self.error: TurnError | None = None
+        self.begun: bool = False
+        self.duration_ms: int | None = None
+        self._started_ms = 0
+        self._completed_ms: int | None = None
+        self._began = 0.0  # by the clock that nobody sets
+
+    def begin(self) -> None:
+        self._started_ms = now_ms()
+        self._began = time.monotonic()
+        self.begun = True
+
+    def fail(self, error: TurnError) -> None:
+        self.status = "failed"
+        self.error = error
+
+    def end(self) -> None:
+        self._completed_ms = max(now_ms(), self._started_ms)  # the clock may have been set back meanwhile
+        self.duration_ms = int((time.monotonic() - self._began) * 1000) if self.begun else 0
+
+    def record(self, thread_id: str, usage: Usage) -> TurnRecord:
+        """As it is kept; `usage` is that of the thread, which counts when the turn is over."""
+        return TurnRecord(
+            thread_id=thread_id,
+            number=self.number,
+            id=self.id,
+            status=self.status,
+            started_at=self._started_ms // 1000 if self._started_ms else None,
+            completed_at=None if self._completed_ms is None else self._completed_ms // 1000,
+            duration_ms=self.duration_ms,
+            error=None if self.error is None else encode(self.error),
+            usage=None if self.status == "inProgress" else encode(usage),
+        )
+
+    def wire(self) -> WireTurn:
+        return WireTurn(
+            id=self.id,
+            items=(),
+            status=self.status,
+            completed_at=None if self._completed_ms is None else self._completed_ms // 1000,
+            duration_ms=self.duration_ms,
+            error=self.error,
+            items_view="notLoaded",
+            root_turn_id=self.id,
+            started_at=self._started_ms // 1000 if self._started_ms else None,
+        )
+
+    def fresh(self) -> WireTurn:
+        """As it is given to whoever asked for it."""
+        return structs.replace(self.wire(), started_at=None)
