@@ -58,6 +58,7 @@ class ClientRequests:
         self._subscribers = subscribers
         self._on_flags = on_flags
         self._open: dict[int, ClientRequest] = {}
+        self.flags: tuple[str, ...] = ()  # what the status of the thread says that it waits for
 
     def __len__(self) -> int:
         return len(self._open)
@@ -65,35 +66,31 @@ class ClientRequests:
     def __contains__(self, request_id: int) -> bool:
         return request_id in self._open
 
-    @property
-    def flags(self) -> tuple[str, ...]:
-        """What the status of the thread says that it waits for."""
-        methods = {request.method for request in self._open.values()} - {TOOL_CALL}
-        return tuple(
-            sorted({"waitingOnUserInput" if method == USER_INPUT else "waitingOnApproval" for method in methods})
-        )
-
     def sent(self) -> list[ClientRequest]:
         return [request for request in self._open.values() if request.params is not None]
 
     def open(self, method: str) -> ClientRequest:
         """Put a request on the table. It is sent by `send`, when everything before it has been published."""
         request = ClientRequest(method)
-        before = self.flags
         self._open[request.id] = request
-        if self.flags != before:
-            self._on_flags()
+        self._update_flags()
         return request
 
     def send(self, request: ClientRequest) -> None:
         self._journal.after(lambda: self._subscribers.ask(request) if request.id in self._open else None)
 
     def close(self, request: ClientRequest) -> None:
-        before = self.flags
         self._open.pop(request.id, None)
         params = ServerRequestResolvedNotification(thread_id=self._thread_id, request_id=request.id)
         self._journal.emit("serverRequest/resolved", params)
-        if self.flags != before:
+        self._update_flags()
+
+    def _update_flags(self) -> None:
+        methods = {request.method for request in self._open.values()} - {TOOL_CALL}
+        waiting = {"waitingOnUserInput" if method == USER_INPUT else "waitingOnApproval" for method in methods}
+        flags = tuple(sorted(waiting))
+        if flags != self.flags:
+            self.flags = flags
             self._on_flags()
 
     def answer(self, request_id: int, answer: Answer) -> None:

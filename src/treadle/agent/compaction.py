@@ -18,11 +18,6 @@ from treadle.protocol.app.items import ContextCompactionThreadItem
 from treadle.store.contract import Compaction
 
 
-def context_is_full(turn: Turn) -> bool:
-    """Whether the next request should be preceded by a compaction."""
-    return turn.thread.state.usage.last.total_tokens >= turn.thread.model_facts.auto_compact_limit
-
-
 async def compact(turn: Turn, context: Context) -> None:
     """Ask the model for a summary and begin anew from it. Raises `ModelError`, and nothing is different then."""
     item = ContextCompactionThreadItem(id=new_id())

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from treadle.agent.calls.toolbox import Toolbox
-from treadle.agent.compaction import compact, context_is_full
+from treadle.agent.compaction import compact
 from treadle.agent.context import Context, build_context
 from treadle.agent.runtime import Runtime
 from treadle.agent.sampling import Sampling, sample, tell_wait
@@ -24,7 +24,7 @@ class Loop:
 
     async def run(self, turn: Turn) -> None:
         await turn.thread.load_history()
-        if not context_is_full(turn):
+        if not turn.thread.context_is_full:
             await turn.input.take()  # else after the compaction, which is about what was before
         context = await build_context(turn)
         try:
@@ -39,7 +39,7 @@ LOOP: Final[Runtime] = Loop()
 
 async def _loop(turn: Turn, context: Context, toolbox: Toolbox) -> None:
     while True:
-        if context_is_full(turn):
+        if turn.thread.context_is_full:
             await compact(turn, context)
         await turn.input.take()
         sampling = await _ask(turn, context, toolbox)

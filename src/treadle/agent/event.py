@@ -8,35 +8,34 @@ import msgspec
 from msgspec import Struct
 
 
-class _Frame(Struct, omit_defaults=True):
+class Frame(Struct, omit_defaults=True):
+    """The message that a client is sent."""
+
     method: str
     params: Struct
     emittedAtMs: int
     seq: int | None = None
 
 
-_encode = msgspec.json.Encoder().encode
+encode_frame = msgspec.json.Encoder().encode
 
 
-class Event:
+class Event(Struct, eq=False):
     """A notification. `seq` is its number, or for a delta the number of the event that it follows; what is not kept has
     none."""
 
-    __slots__ = ("_frame", "at_ms", "method", "params", "seq")
-
-    def __init__(self, method: str, params: Struct, seq: int | None, at_ms: int) -> None:
-        self.method: str = method
-        self.params: Struct = params
-        self.seq: int | None = seq
-        self.at_ms: int = at_ms
-        self._frame: bytes | None = None
+    method: str
+    params: Struct
+    seq: int | None
+    at_ms: int
+    encoded: bytes | None = None
 
     @property
     def frame(self) -> bytes:
         """The message, encoded once for everyone."""
-        if self._frame is None:
-            self._frame = _encode(_Frame(self.method, self.params, self.at_ms, self.seq))
-        return self._frame
+        if self.encoded is None:
+            self.encoded = encode_frame(Frame(self.method, self.params, self.at_ms, self.seq))
+        return self.encoded
 
 
 class DeltaStream:

@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from treadle.agent.event import DeltaStream, Event
+from treadle.agent.event import DeltaStream, Event, Frame, encode_frame
 from treadle.agent.ids import now_ms
 from treadle.store.contract import EventRecord, Loaded, Release, Store, StoreError, Write
 
@@ -72,9 +72,11 @@ class Journal:
         """Add a numbered event, and what has to be kept along with it."""
         self._check()
         self.seq += 1
-        event = Event(method, params, self.seq, now_ms())
+        now = now_ms()
+        frame = encode_frame(Frame(method, params, now, self.seq))
+        event = Event(method, params, self.seq, now, frame)
         self._writes += writes
-        self._writes.append(EventRecord(self.thread_id, self.seq, event.frame))
+        self._writes.append(EventRecord(self.thread_id, self.seq, frame))
         self._add(event)
         self._schedule()
         return event

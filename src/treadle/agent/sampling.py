@@ -14,8 +14,8 @@ from msgspec import structs
 
 from treadle.agent.error_info import retry_info
 from treadle.agent.event import DeltaStream
-from treadle.agent.open_items import OpenItem
 from treadle.agent.turn import Turn
+from treadle.agent.turn_items import OpenItem
 from treadle.agent.web_search import web_search_item
 from treadle.llm import (
     Completed,

@@ -110,7 +110,7 @@ async def _make(
     except BaseException:
         thread.release()
         raise
-    turn.on_end = _after_turn
+    turn.on_goal = _after_turn
     return turn
 
 

@@ -192,6 +192,11 @@ class Thread:
         return known[2]
 
     @property
+    def context_is_full(self) -> bool:
+        """Whether the next request should be preceded by a compaction."""
+        return self.state.usage.last.total_tokens >= self.model_facts.auto_compact_limit
+
+    @property
     def origin(self) -> str:
         """Where what the model says comes from: thoughts go back only there."""
         provider = self.services.config_for(self.settings).providers.get(self.settings.model_provider)

@@ -20,7 +20,7 @@ from treadle.agent import starting, thread_goal, thread_refusals
 from treadle.agent.client_requests import Answer, ClientRequest
 from treadle.agent.event import Event
 from treadle.agent.ids import now_ms
-from treadle.agent.pending_input import Input
+from treadle.agent.pending_input import Input, check_input
 from treadle.agent.state import Settings, read_usage
 from treadle.agent.stored_thread import with_git_info
 from treadle.agent.thread import Thread
@@ -28,7 +28,6 @@ from treadle.agent.thread_pages import make_cursor, turns_with_items
 from treadle.agent.thread_settings import setting_changes
 from treadle.agent.turn import Turn
 from treadle.agent.turn_report import usage_notification
-from treadle.agent.user_input import check_input
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.goals import ThreadGoalClearResponse, ThreadGoalSetParams, ThreadGoalSetResponse
 from treadle.protocol.app.items import KnownItem

@@ -62,13 +62,13 @@ class Turn:
         self.items: TurnItems = TurnItems(thread, self.state)
         self.input: PendingInput = PendingInput(thread, self.number, self.items)
         self.report: TurnReport = TurnReport(thread, self.id)
-        self.diff: TurnDiff = TurnDiff()
         self.output_schema: Any = None
         self.calls: dict[str, str] = {}  # call ids without an output yet, with the type of the call
         self.called = False  # whether the model has used a tool
         self.answered = False  # whether the model has said anything
         self.not_before: float = 0.0  # loop time before which the turn does not end: a workaround for a client
-        self.on_end: Callable[[Turn], None] = lambda turn: None  # called when its end is kept
+        self.on_goal: Callable[[Turn], None] = lambda turn: None  # called at the end, when the thread has a goal
+        self._diff: TurnDiff | None = None
         self._work = work
         self._task: asyncio.Task[None] | None = None
         self._side_tasks: set[asyncio.Task[None]] = set()
@@ -125,6 +125,13 @@ class Turn:
 
     # --- for the work ---
 
+    @property
+    def diff(self) -> TurnDiff:
+        """What patches have changed in this turn."""
+        if self._diff is None:
+            self._diff = TurnDiff()
+        return self._diff
+
     def try_finish(self) -> bool:
         """Take no more input, unless some came in meanwhile: then the work goes on."""
         if self.input:
@@ -146,7 +153,8 @@ class Turn:
             await self._do_work()
         finally:
             self._ended.set()
-        self.on_end(self)
+        if self.thread.state.goal is not None:
+            self.on_goal(self)
 
     async def _do_work(self) -> None:
         failure = await self._try_work()
@@ -235,7 +243,8 @@ class Turn:
         for stopped in self._interrupts:
             thread.journal.settle(stopped)
         state.end()
-        thread_goal.account(thread, self.id, self.report.tokens, (state.duration_ms or 0) // 1000)
+        if thread.state.goal is not None:
+            thread_goal.account(thread, self.id, self.report.tokens, (state.duration_ms or 0) // 1000)
         thread.set_failed(state.status == "failed")
         thread.turn = None
         thread.publish_status()

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from treadle.agent.model_history import repaired
-from treadle.agent.user_input import model_items
+from treadle.agent.pending_input import model_items
 from treadle.host.faults import Fault, RuntimeFault
 from treadle.host.runtime import Message
 from treadle.host.runtime import UserInput as HostInput

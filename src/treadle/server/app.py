@@ -360,6 +360,8 @@ class AppServer:
         Args:
             settings: Those of the thread.
         """
+        if self._config is not None and not settings.config:
+            return self._config  # asked for many times in a turn
         return self.models.config_for(settings)
 
     def model_for(self, settings: Settings) -> Model:

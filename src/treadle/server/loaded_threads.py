@@ -53,7 +53,7 @@ class LoadedThreads:
 
     def find(self, thread_id: str) -> ThreadHandle:
         """A thread in memory; raises the error of turn/* for one that is not."""
-        thread = self._loaded.get(check_thread_id(thread_id))
+        thread = self._loaded.get(thread_id) or self._loaded.get(check_thread_id(thread_id))
         if thread is None:
             raise thread_not_found(thread_id)
         return thread

@@ -13,7 +13,7 @@ from system.agent.order import check_thread
 from system.agent.scene import REPLY, Json, Scene, gate, said, scene, shell, user_texts
 from system.server_process import processes_left, processes_with
 from treadle.agent import pending_input
-from treadle.agent.user_input import model_items
+from treadle.agent.pending_input import model_items
 from treadle.errors import RpcError
 from treadle.protocol.app.inputs import UserInput
 from treadle.testing import ToolCall

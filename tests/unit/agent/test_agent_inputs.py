@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.agent.user_input import MAX_CHARS, MAX_SKILL_BYTES, check_input, model_items, text_of
+from treadle.agent.pending_input import MAX_CHARS, MAX_SKILL_BYTES, check_input, model_items, text_of
 from treadle.errors import INVALID_PARAMS, INVALID_REQUEST, RpcError
 from treadle.protocol.app.inputs import (
     ImageUserInput,

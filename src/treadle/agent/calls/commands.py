@@ -27,8 +27,8 @@ from treadle.agent.approval_policy import (
 from treadle.agent.authority import CHANGED, ENDED, Grant, rules_of
 from treadle.agent.confinement import UNPROTECTED, can_protect, thread_sandbox
 from treadle.agent.event import DeltaStream
-from treadle.agent.open_items import OpenItem
 from treadle.agent.turn import Turn
+from treadle.agent.turn_items import OpenItem
 from treadle.errors import INVALID_REQUEST, ExecError, SandboxRefused
 from treadle.protocol.app.approvals import (
     CommandExecutionRequestApprovalParams,
