@@ -1,7 +1,7 @@
 """The turn loop: ask the model, do what it calls for, ask again, until it is done.
 
 It owns the order of these steps and when the context is compacted. What a response becomes is `sampling`, what a call
-does is `calls`.
+does is `tools`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from treadle.agent.calls.toolbox import Toolbox
 from treadle.agent.compaction import compact, context_is_full
 from treadle.agent.context import Context, build_context
 from treadle.agent.sampling import Sampling, sample, tell_wait
+from treadle.agent.tools.toolbox import Toolbox
 from treadle.agent.turn import Turn, facts_of
 from treadle.llm import ModelError, ModelRequest
 
