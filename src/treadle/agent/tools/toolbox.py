@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from treadle.agent.sampling import Call
 from treadle.agent.thread import Thread
-from treadle.agent.tools.built_in import BUILT_IN
+from treadle.agent.tools import built_in
 from treadle.agent.tools.client_tools import client_tools
 from treadle.agent.tools.tool import Output, Tool, ToolCall
 from treadle.agent.turn import Turn, facts_of
@@ -29,7 +29,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 def specifications(thread: Thread) -> tuple[Raw, ...]:
     """What the model of a thread is told of its tools."""
     model = facts_of(thread)
-    return tuple(tool.spec for tool in chain(BUILT_IN, client_tools(thread)) if tool.suits(model))
+    return tuple(tool.spec for tool in chain(built_in.BUILT_IN, client_tools(thread)) if tool.suits(model))
 
 
 class Toolbox:
@@ -63,7 +63,7 @@ class Toolbox:
 
     def _find(self, call: ToolCall) -> Tool | None:
         """The client's tools come first: a client that takes one of our names means its own."""
-        tools = chain(client_tools(self._turn.thread), BUILT_IN)
+        tools = chain(client_tools(self._turn.thread), built_in.BUILT_IN)
         return next((tool for tool in tools if tool.answers(call)), None)
 
     async def _run(self, tool: Tool | None, call: ToolCall, before: list[asyncio.Task[None]]) -> None:
