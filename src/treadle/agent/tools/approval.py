@@ -27,6 +27,7 @@ from treadle.protocol.app.base import decode
 
 if TYPE_CHECKING:
     from treadle.agent.services import Ask
+    from treadle.agent.state import Settings
     from treadle.agent.thread import Thread
     from treadle.agent.turn import Turn
 
@@ -57,8 +58,8 @@ class Approval:
         self._turn = turn
         self._thread = turn.thread
         self._what = what
-        self.epoch = turn.thread.authority.epoch
-        self.settings = turn.thread.settings
+        self.epoch: int = turn.thread.authority.epoch
+        self.settings: Settings = turn.thread.settings
 
     @property
     def outdated(self) -> bool:

@@ -51,8 +51,8 @@ def _tool(given: DynamicToolSpec) -> Tool:
 
 class ClientTool(Tool):
     def __init__(self, given: FunctionDynamicToolSpec) -> None:
-        self.name = given.name
-        self.spec = dynamic_spec(given)
+        self.name: str = given.name
+        self.spec: Raw = dynamic_spec(given)
 
     def answers(self, call: ToolCall) -> bool:
         return super().answers(call) and call.namespace is None
@@ -65,8 +65,8 @@ class ClientNamespace(Tool):
     """Several tools with one specification."""
 
     def __init__(self, given: NamespaceDynamicToolSpec) -> None:
-        self.name = given.name
-        self.spec = dynamic_spec(given)
+        self.name: str = given.name
+        self.spec: Raw = dynamic_spec(given)
         self._names = frozenset(tool.name for tool in given.tools)
 
     def answers(self, call: ToolCall) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from posixpath import join, normpath
 from typing import Annotated, Final, Literal, TypeAlias
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Raw, Struct
 
 from treadle.agent.tools.patch_tool import patch_in_command, run_patch
 from treadle.agent.tools.tool import Tool, ToolCall
@@ -43,7 +43,7 @@ class ExecCommand(Tool):
     """Not exclusive: what a command changes is known to nobody before, and models run many of them side by side."""
 
     name = "exec_command"
-    spec = function_spec(
+    spec: Raw = function_spec(
         name,
         "Runs a shell command. Returns its output and exit code, or a session ID when it still runs after the wait: "
         "then look again, or send input, with write_stdin.",
@@ -88,7 +88,7 @@ class ExecCommand(Tool):
 
 class WriteStdin(Tool):
     name = "write_stdin"
-    spec = function_spec(
+    spec: Raw = function_spec(
         name,
         "Sends characters to a command that runs in a session, and returns what it wrote since you last looked.",
         {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Raw, Struct
 
 from treadle.agent.thread_goal import set_goal, tell_goal
 from treadle.agent.tools.tool import Tool, ToolCall
@@ -28,7 +28,7 @@ class UpdateGoalArguments(Struct, frozen=True, kw_only=True):
 
 class GetGoal(Tool):
     name = "get_goal"
-    spec = function_spec(
+    spec: Raw = function_spec(
         name, "Tells the goal of this thread: its objective, status, budget and what was used of it.", {}
     )
 
@@ -40,7 +40,7 @@ class GetGoal(Tool):
 
 class CreateGoal(Tool):
     name = "create_goal"
-    spec = function_spec(
+    spec: Raw = function_spec(
         name,
         "Sets the goal that this thread works for until it is reached. Only when the user asked for one.",
         {
@@ -62,7 +62,7 @@ class CreateGoal(Tool):
 
 class UpdateGoal(Tool):
     name = "update_goal"
-    spec = function_spec(
+    spec: Raw = function_spec(
         name,
         "Ends the work for the goal: `complete` when it is reached and you have checked that, `blocked` when you "
         "cannot go on without the user.",

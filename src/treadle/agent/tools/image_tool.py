@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from treadle.agent.tools.tool import Output, Tool, ToolCall
 from treadle.tools.specs import function_spec, text
@@ -19,7 +19,7 @@ class ViewImageArguments(Struct, frozen=True, kw_only=True):
 
 class ViewImage(Tool):
     name = "view_image"
-    spec = function_spec(
+    spec: Raw = function_spec(
         name,
         "Shows you an image file (PNG, JPEG, GIF or WebP) of the machine that commands run on.",
         {"path": text("Path of the image, absolute or relative to the working directory.")},

@@ -1,8 +1,8 @@
 """`apply_patch`: one patch, from its text over the approval to the changed files.
 
 It owns the item of the patch, and tells the running diff of the turn. Reading, planning and applying patches is
-`treadle.tools.patch`. The names in a patch are resolved once, before anybody is asked; what is
-read, shown, allowed and written is what they led to then (`PinnedFiles`).
+`treadle.tools.patch`. The names in a patch are resolved once, before anybody is asked; what is read, shown, allowed and
+written is what they led to then (`PinnedFiles`).
 """
 
 from __future__ import annotations

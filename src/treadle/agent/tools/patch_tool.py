@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from treadle.agent.tools.tool import Tool, ToolCall
 from treadle.tools.specs import free_text_spec, function_spec, text
@@ -70,7 +70,7 @@ class ApplyPatch(Tool):
     """Exclusive: commands beside it would see files half changed."""
 
     name = "apply_patch"
-    spec = function_spec(
+    spec: Raw = function_spec(
         name,
         _DESCRIPTION + _EXAMPLE,
         {"input": text("The whole patch.")},
@@ -89,7 +89,9 @@ class ApplyPatchFreeform(Tool):
     """For models that know patches as free text."""
 
     name = "apply_patch"
-    spec = free_text_spec(name, f"{_DESCRIPTION} The input is the patch itself: no JSON around it.", lark=PATCH_GRAMMAR)
+    spec: Raw = free_text_spec(
+        name, f"{_DESCRIPTION} The input is the patch itself: no JSON around it.", lark=PATCH_GRAMMAR
+    )
     free_text = True
     exclusive = True
 

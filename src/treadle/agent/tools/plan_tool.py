@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from treadle.agent.tools.tool import Tool, ToolCall
 from treadle.protocol.app.thread_notifications import TurnPlanStep, TurnPlanStepStatus, TurnPlanUpdatedNotification
@@ -34,7 +34,7 @@ class UpdatePlanArguments(Struct, frozen=True, kw_only=True):
 
 class UpdatePlan(Tool):
     name = "update_plan"
-    spec = function_spec(
+    spec: Raw = function_spec(
         name,
         "Shows the user the steps of your task and how far you are. Give the whole plan each time, with at most one "
         "step in progress.",
