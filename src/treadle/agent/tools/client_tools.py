@@ -77,23 +77,13 @@ class ClientNamespace(Tool):
 
 
 async def _ask_client(call: ToolCall) -> Output:
-    turn, thread = call.turn, call.turn.thread
     arguments: Any = parse(call.text, Any)
     item = DynamicToolCallThreadItem(
         id=call.id, arguments=arguments, status="inProgress", tool=call.name, namespace=call.namespace
     )
     began = time.monotonic()
-    turn.start_item(item)
-    ask = thread.open_ask("item/tool/call")
-    ask.params = DynamicToolCallParams(
-        thread_id=thread.id,
-        turn_id=turn.id,
-        arguments=arguments,
-        call_id=call.id,
-        tool=call.name,
-        namespace=call.namespace,
-    )
-    answer = _read(await answer_to(thread, ask))
+    call.turn.start_item(item)
+    answer = await _answer(call, arguments)
     success = answer is not None and answer.success
     done = structs.replace(
         item,
@@ -102,11 +92,23 @@ async def _ask_client(call: ToolCall) -> Output:
         status="completed" if success else "failed",
         content_items=None if answer is None else answer.content_items,
     )
-    turn.complete_item(done)
+    call.turn.complete_item(done)
     return "dynamic tool request failed" if answer is None else [_for_model(part) for part in answer.content_items]
 
 
-def _read(answer: Raw | RpcError) -> DynamicToolCallResponse | None:
+async def _answer(call: ToolCall, arguments: Any) -> DynamicToolCallResponse | None:
+    """What the client says; None when it cannot be read, or there is nobody to say it."""
+    thread = call.turn.thread
+    ask = thread.open_ask("item/tool/call")
+    ask.params = DynamicToolCallParams(
+        thread_id=thread.id,
+        turn_id=call.turn.id,
+        arguments=arguments,
+        call_id=call.id,
+        tool=call.name,
+        namespace=call.namespace,
+    )
+    answer = await answer_to(thread, ask)
     if isinstance(answer, RpcError):
         return None
     try:
