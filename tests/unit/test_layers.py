@@ -121,6 +121,14 @@ def test_server_loads_only_what_it_needs_to_start(transport: str) -> None:
         importlib.import_module(name)  # a name that has moved would make the check above idle
 
 
+def test_names_of_tools_are_known_without_what_runs_them() -> None:
+    """A client asks for them, also one whose server is another program."""
+    loaded = _modules_after("import treadle.agent.tools.built_in")
+    assert not {name for name in loaded if name.startswith(("treadle.execution", "treadle.llm", "treadle.store"))}
+    assert not loaded & {"asyncio", "treadle.agent.turn", "treadle.agent.tools.command_call"}
+    importlib.import_module("treadle.agent.tools.command_call")  # as above
+
+
 @pytest.mark.parametrize("command", ["app_server", "exec_command", "run", "engines", "doctor"])
 def test_what_draws_is_loaded_when_something_is_drawn(command: str) -> None:
     loaded = _modules_after(f"import treadle.cli.{command}")

@@ -1,34 +1,21 @@
-"""Who decides whether something is done: the policy, the user, or nobody, which means no.
+"""What a thread's approval policy says about something that the model wants to do. Pure; who asks is `tools.approval`.
 
-It owns the table of policies and the round trip to the clients. What is asked for is a command or a patch of the
-caller; an answer that cannot be read is no.
+It owns the table of policies, and what is said when the answer is no.
 """
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
-from treadle.agent.authority import CHANGED
-from treadle.agent.client_requests import ClientRequest
-from treadle.agent.state import Settings
-from treadle.agent.thread import Thread
-from treadle.agent.turn import Turn
-from treadle.errors import RpcError
-from treadle.protocol.app.base import decode
 from treadle.protocol.app.settings import GranularAskForApproval
 
-# Somebody may be asleep; but a question is not kept for ever.
-ANSWER_S: Final = 24 * 3600.0
+if TYPE_CHECKING:
+    from treadle.agent.state import Settings
 
-Verdict: TypeAlias = Literal["accept", "acceptForSession", "decline", "cancel", "failed", "withdrawn"]
-Course: TypeAlias = Literal["go", "ask", "refuse"]
+Decision: TypeAlias = Literal["allow", "ask", "refuse"]
 
-REJECTED: Final = "rejected by user"
-FAILED: Final = "approval request failed"
 NOT_ALLOWED: Final = (
     "approval policy is {policy}; this needs the user's approval, which cannot be asked for. "
     "Find a way that works inside the sandbox, or say what the user has to allow."
@@ -39,94 +26,52 @@ NOT_REVIEWED: Final = (
 )
 
 
-class Question(Struct, frozen=True):
-    """`untrusted` things are asked about under that policy, `beyond` things leave the sandbox."""
+class Risk(Struct, frozen=True):
+    """`untrusted`: not known to be harmless, which counts under that policy. `beyond`: it leaves the sandbox."""
 
     untrusted: bool
     beyond: bool
 
 
-def course(settings: Settings, question: Question) -> Course:
-    """What the policy says."""
+def decide(settings: Settings, risk: Risk) -> Decision:
     policy = settings.approval_policy
     if isinstance(policy, GranularAskForApproval):
         policy = "on-request" if policy.granular.sandbox_approval else "never"
     if policy == "never":
-        return "refuse" if question.beyond else "go"
+        return "refuse" if risk.beyond else "allow"
     if policy == "untrusted":
-        return "ask" if question.untrusted or question.beyond else "go"
-    return "ask" if question.beyond else "go"
+        return "ask" if risk.untrusted or risk.beyond else "allow"
+    return "ask" if risk.beyond else "allow"
 
 
 def refusal(settings: Settings) -> str:
     """What the model is told when nobody can be asked."""
-    policy = settings.approval_policy
-    shown = policy if isinstance(policy, str) else "granular"
-    return NOT_ALLOWED.format(policy=shown)
+    return NOT_ALLOWED.format(policy=_named(settings))
 
 
-def reviewer_text(settings: Settings) -> str | None:
-    """Why the user is not asked, when something else than the user is to decide."""
+def refusal_notice(settings: Settings, what: str) -> str:
+    """The same for people."""
+    return (
+        f"{what} was refused: it would leave the sandbox, and the approval policy "
+        f"`{_named(settings)}` lets nobody be asked."
+    )
+
+
+def unreviewed(settings: Settings) -> str | None:
+    """What the model is told when not the user is to decide, but a reviewer that we don't have; None: the user is."""
     if settings.approvals_reviewer == "user":
         return None
     return NOT_REVIEWED.format(reviewer=settings.approvals_reviewer)
 
 
-async def wait_for(thread: Thread, ask: ClientRequest) -> Raw | RpcError:
-    """Send the question and wait for the first answer; the question is off the table afterwards, whatever happens."""
-    thread.requests.send(ask)
-    try:
-        async with asyncio.timeout(ANSWER_S):
-            answer: Raw | RpcError = await ask.answer
-            return answer
-    except TimeoutError:
-        return RpcError(0, "nobody answered")
-    finally:
-        thread.requests.close(ask)
-
-
-async def ask_user(thread: Thread, ask: ClientRequest, wanted: type[Any]) -> Verdict:
-    """What the user says; an answer to a question of other settings than those in force now is none."""
-    epoch = thread.authority.epoch
-    answer = await wait_for(thread, ask)
-    return read_verdict(answer, wanted) if thread.authority.epoch == epoch else "withdrawn"
-
-
-def refused_text(settings: Settings, verdict: Verdict) -> str:
-    """What the model is told when it was not a yes."""
-    match verdict:
-        case "failed":
-            return FAILED
-        case "withdrawn":
-            return CHANGED
-    return reviewer_text(settings) or REJECTED
-
-
-def read_verdict(answer: Raw | RpcError, wanted: type[Any]) -> Verdict:
-    if isinstance(answer, RpcError):
-        return "failed"
-    try:
-        decision = decode(answer, wanted).decision
-    except msgspec.DecodeError:
-        return "failed"
-    if decision in ("accept", "acceptForSession", "decline", "cancel"):
-        verdict: Verdict = decision
-        return verdict
-    # A rule for later commands is more than we keep: the command itself was accepted, and only it.
-    return "acceptForSession" if hasattr(decision, "accept_with_execpolicy_amendment") else "decline"
-
-
-def warn_refused(turn: Turn, what: str) -> None:
-    policy = turn.thread.settings.approval_policy
-    turn.report.warning(
-        f"{what} was refused: it would leave the sandbox, and the approval policy "
-        f"`{policy if isinstance(policy, str) else 'granular'}` lets nobody be asked."
+def unreviewed_notice(settings: Settings, what: str) -> str:
+    """The same for people."""
+    return (
+        f"{what} was declined: approvalsReviewer is `{settings.approvals_reviewer}`, and no automatic reviewer is "
+        'available. Set approvalsReviewer to "user" to be asked.'
     )
 
 
-def warn_unreviewed(turn: Turn, what: str) -> None:
-    reviewer = turn.thread.settings.approvals_reviewer
-    turn.report.warning(
-        f"{what} was declined: approvalsReviewer is `{reviewer}`, and no automatic reviewer is available. "
-        'Set approvalsReviewer to "user" to be asked.'
-    )
+def _named(settings: Settings) -> str:
+    policy = settings.approval_policy
+    return policy if isinstance(policy, str) else "granular"

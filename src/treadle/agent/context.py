@@ -29,17 +29,13 @@ class Context:
 
 
 async def build_context(turn: Turn) -> Context:
-    from treadle.tools.specs import tool_specs
+    from treadle.agent.tools.toolbox import specifications  # late: a server that starts has no turn yet
 
     thread = turn.thread
     settings = thread.settings
     config = thread.services.config_for(settings)
-    facts = thread.model_facts
     texts = [_base(settings, config), *await _about(turn, config)]
-    tools = tool_specs(
-        freeform_patch=facts.freeform_patch, images=facts.supports_images, dynamic=settings.dynamic_tools
-    )
-    return Context([developer_message(text) for text in texts if text], tools)
+    return Context([developer_message(text) for text in texts if text], specifications(thread))
 
 
 def _base(settings: Settings, config: Config) -> str:

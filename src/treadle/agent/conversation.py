@@ -1,7 +1,7 @@
 """The turn loop: ask the model, do what it calls for, ask again, until it is done.
 
 It owns the order of these steps and when the context is compacted. What a response becomes is `sampling`, what a call
-does is `calls`.
+does is `tools`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import asyncio
 from functools import partial
 from typing import Final
 
-from treadle.agent.calls.toolbox import Toolbox
 from treadle.agent.compaction import compact
 from treadle.agent.context import Context, build_context
 from treadle.agent.runtime import Runtime
 from treadle.agent.sampling import Sampling, sample, tell_wait
+from treadle.agent.tools.toolbox import Toolbox
 from treadle.agent.turn import Turn
 from treadle.llm import ModelError, ModelRequest
 

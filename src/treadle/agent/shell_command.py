@@ -7,9 +7,9 @@ from typing import Final
 
 from msgspec import structs
 
-from treadle.agent.calls.commands import env_policy
 from treadle.agent.event import DeltaStream
 from treadle.agent.ids import new_id
+from treadle.agent.tools.command_call import env_policy
 from treadle.agent.turn import Turn, Work, developer_message
 from treadle.errors import ExecError
 from treadle.protocol.app.item_notifications import CommandExecutionOutputDeltaNotification

@@ -5,15 +5,17 @@ It owns how a goal changes and when it makes the next turn start. A goal is kept
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, UnsetType, structs
 
 from treadle.agent.ids import now_ms
-from treadle.agent.thread import Thread
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.thread_notifications import ThreadGoalClearedNotification, ThreadGoalUpdatedNotification
 from treadle.protocol.app.threads import ThreadGoal
+
+if TYPE_CHECKING:
+    from treadle.agent.thread import Thread
 
 
 def set_goal(

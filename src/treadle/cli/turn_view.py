@@ -131,6 +131,8 @@ class View:
                 self._line(f"searched the web: {visible_line(item.query)}")
             case DynamicToolCallThreadItem():
                 self._line(f"{visible_line(item.tool)}: {item.status}")
+            case _ if (call := item.as_tool_call()) is not None:
+                self._line(f"{visible_line(call.tool)}: {call.status}")
 
     def _plan(self, params: Any) -> None:
         self._line(self._paint.cyan("plan"))

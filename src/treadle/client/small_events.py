@@ -212,7 +212,10 @@ def _started(payload: Any) -> Event | None:
 
 def _completed(payload: Any) -> Event | None:
     read = _ITEMS.get(payload.item.type)
-    return None if read is None else read(payload.item)
+    if read is not None:
+        return read(payload.item)
+    call = payload.item.as_tool_call()
+    return None if call is None else _call(call)
 
 
 def _message(item: Any) -> Event:

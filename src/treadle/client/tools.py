@@ -176,7 +176,7 @@ class Tool:
 
 def tools_by_name(things: Iterable[Callable[..., Any] | Tool]) -> dict[str, Tool]:
     """Tools under the names that the model calls them by; raises `ArgumentError` for those that cannot be used."""
-    from treadle.tools.specs import built_in_names
+    from treadle.agent.tools.built_in import built_in_names
 
     if callable(things) or isinstance(things, Tool):
         raise wrong_type("tools", "a list of functions", things, ": pass tools=[…]")

@@ -82,6 +82,8 @@ class _Projecting:
             self._add_assistant({"content": item.text})
         elif item.type == "reasoning":
             self._thoughts += [text for text in (*item.summary, *item.content) if text]
+        elif (call := item.as_tool_call()) is not None:
+            self._add_tool(call, _dynamic(call))
 
     def _add_user(self, text: str) -> None:
         if self._echo is not None and _squeezed(text) == self._echo:

@@ -1,1 +1,4 @@
-"""What the model can call. Each tool is a module or package of its own; nothing is loaded before it is used."""
+"""What tools are made of, without threads: command sessions, the patch language, images, specifications, arguments.
+
+The tools themselves are in `treadle.agent.tools`. Nothing is loaded before it is used.
+"""

@@ -11,8 +11,8 @@ import pytest
 
 from system.agent.order import check_thread
 from system.agent.scene import Json, Scene, patch, scene, shell
-from treadle.agent.calls import patches
 from treadle.agent.thread import Thread
+from treadle.agent.tools import file_policy, patch_call
 from treadle.execution.files.pinned import PinnedFiles
 from treadle.execution.sandbox.policy import Policy, Rule
 from treadle.testing import ToolCall
@@ -276,7 +276,8 @@ async def test_what_the_sandbox_hides_is_neither_patched_nor_looked_at(
 ) -> None:
     async with scene(tmp_path) as stage:
         ground = Ground(stage)
-        monkeypatch.setattr(patches, "file_policy", _hides(ground.outside))
+        for module in (patch_call, file_policy):
+            monkeypatch.setattr(module, "file_policy", _hides(ground.outside))
         (ground.workspace / "link").symlink_to(ground.victim)
         calls = [
             ToolCall("apply_patch", {"input": patch("*** Update File: link", "-guess", "+x")}, "patch"),

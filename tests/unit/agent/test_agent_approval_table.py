@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from treadle.agent.approval_policy import Question, course, read_verdict, refusal, reviewer_text
+from treadle.agent.approval_policy import Risk, decide, refusal, unreviewed
+from treadle.agent.tools.approval import read_decision
 from treadle.errors import RpcError
 from treadle.protocol.app.approvals import (
     CommandExecutionRequestApprovalResponse,
@@ -19,23 +20,23 @@ from treadle.protocol.app.settings import AskForApproval
 from unit.agent.bare_thread import settings
 
 GRANULAR = {"sandbox_approval": True, "rules": True, "mcp_elicitations": True}
-# policy, untrusted, beyond -> course
+# policy, untrusted, beyond -> decision
 TABLE = [
-    ("never", False, False, "go"),
-    ("never", True, False, "go"),
+    ("never", False, False, "allow"),
+    ("never", True, False, "allow"),
     ("never", False, True, "refuse"),
     ("never", True, True, "refuse"),
-    ("on-request", False, False, "go"),
-    ("on-request", True, False, "go"),
+    ("on-request", False, False, "allow"),
+    ("on-request", True, False, "allow"),
     ("on-request", False, True, "ask"),
     ("on-request", True, True, "ask"),
-    ("untrusted", False, False, "go"),
+    ("untrusted", False, False, "allow"),
     ("untrusted", True, False, "ask"),
     ("untrusted", False, True, "ask"),
     ("untrusted", True, True, "ask"),
-    ({"granular": GRANULAR}, True, False, "go"),
+    ({"granular": GRANULAR}, True, False, "allow"),
     ({"granular": GRANULAR}, True, True, "ask"),
-    ({"granular": {**GRANULAR, "sandbox_approval": False}}, True, False, "go"),
+    ({"granular": {**GRANULAR, "sandbox_approval": False}}, True, False, "allow"),
     ({"granular": {**GRANULAR, "sandbox_approval": False}}, True, True, "refuse"),
 ]
 
@@ -43,7 +44,7 @@ TABLE = [
 @pytest.mark.parametrize(("policy", "untrusted", "beyond", "expected"), TABLE)
 def test_what_a_policy_says(policy: Any, untrusted: bool, beyond: bool, expected: str) -> None:
     given = settings(approval_policy=convert(policy, AskForApproval))
-    assert course(given, Question(untrusted, beyond)) == expected
+    assert decide(given, Risk(untrusted, beyond)) == expected
 
 
 @pytest.mark.parametrize("wanted", [CommandExecutionRequestApprovalResponse, FileChangeRequestApprovalResponse])
@@ -64,12 +65,12 @@ def test_what_a_policy_says(policy: Any, untrusted: bool, beyond: bool, expected
     ],
 )
 def test_how_an_answer_is_read(answer: Any, expected: str, wanted: type[Any]) -> None:
-    assert read_verdict(Raw(json.dumps(answer).encode()), wanted) == expected
+    assert read_decision(Raw(json.dumps(answer).encode()), wanted) == expected
 
 
 def test_an_error_and_rubbish_are_no() -> None:
-    assert read_verdict(RpcError(1, "x"), CommandExecutionRequestApprovalResponse) == "failed"
-    assert read_verdict(Raw(b"{"), CommandExecutionRequestApprovalResponse) == "failed"
+    assert read_decision(RpcError(1, "x"), CommandExecutionRequestApprovalResponse) == "failed"
+    assert read_decision(Raw(b"{"), CommandExecutionRequestApprovalResponse) == "failed"
 
 
 @pytest.mark.parametrize(
@@ -84,12 +85,12 @@ def test_an_error_and_rubbish_are_no() -> None:
 )
 def test_rules_for_later_are_read_with_care(decision: Any, expected: str) -> None:
     answer = Raw(json.dumps({"decision": decision}).encode())
-    assert read_verdict(answer, CommandExecutionRequestApprovalResponse) == expected
+    assert read_decision(answer, CommandExecutionRequestApprovalResponse) == expected
 
 
 def test_the_model_is_told_why() -> None:
     assert "approval policy is never" in refusal(settings())
     granular = convert({"granular": GRANULAR}, AskForApproval)
     assert "approval policy is granular" in refusal(settings(approval_policy=granular))
-    assert reviewer_text(settings()) is None
-    assert "auto_review" in (reviewer_text(settings(approvals_reviewer="auto_review")) or "")
+    assert unreviewed(settings()) is None
+    assert "auto_review" in (unreviewed(settings(approvals_reviewer="auto_review")) or "")

@@ -12,6 +12,7 @@ from typing import Any, Final
 import pytest
 
 from treadle import ArgumentError, ArgumentTypeError, ArgumentValueError, Environment, ExecParams
+from treadle.agent.tools.built_in import built_in_names
 from treadle.client import (
     AppServerClient,
     AsyncAppServerClient,
@@ -32,7 +33,6 @@ from treadle.client.checks import paths
 from treadle.client.metadata import InitializeResponse
 from treadle.server import AppServer
 from treadle.testing import AppServerHarness, MockModel
-from treadle.tools.specs import built_in_names
 from treadle.types import Personality, ReasoningEffort, ThreadSourceKind
 
 pytestmark = pytest.mark.anyio

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from anthropic_rules import check_rules
+from told_tools import tool_specs
 from treadle.llm.anthropic.body import encode_body
 from treadle.llm.anthropic.messages import GO_ON, OPENING, UNANSWERED, call_item_id
 from treadle.llm.anthropic.seal import Seal
@@ -19,7 +20,6 @@ from treadle.llm.model import HttpFailure, ModelRequest
 from treadle.llm.provider import read_provider
 from treadle.llm.responses.body import encode_body as encode_responses
 from treadle.llm.wire_api import Asking
-from treadle.tools.specs import tool_specs
 
 Json = dict[str, Any]
 MODEL = "claude-opus-4-6"

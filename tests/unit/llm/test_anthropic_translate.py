@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from anthropic_rules import check_rules
 from model_server import sse
+from told_tools import tool_specs
 from treadle.llm.anthropic import WIRE_API, translate
 from treadle.llm.anthropic.body import encode_body
 from treadle.llm.anthropic.translate import MAX_BLOCKS, Translator
@@ -42,7 +43,6 @@ from treadle.llm.output_items import (
 from treadle.llm.provider import read_provider
 from treadle.llm.sse import SseEvent, SseParser
 from treadle.llm.wire_api import Asking
-from treadle.tools.specs import tool_specs
 
 Json = dict[str, Any]
 NAMESPACE = {"type": "namespace", "name": "ns", "tools": [{"type": "function", "name": "go"}]}

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from chat_wire import check_body
+from told_tools import tool_specs
+from treadle.agent.tools.patch_tool import ApplyPatchFreeform
 from treadle.llm.chat import unsupported as q
 from treadle.llm.chat.body import encode_body
 from treadle.llm.chat.chat_tools import ToolNames
@@ -18,7 +20,6 @@ from treadle.llm.chat.messages import NO_OUTPUT, NO_RESULT, NOTHING_SAID
 from treadle.llm.model import ModelRequest
 from treadle.llm.provider import ProviderConfig
 from treadle.llm.wire_api import Asking
-from treadle.tools.specs import APPLY_PATCH_FREEFORM, tool_specs
 
 Json = dict[str, Any]
 OPENAI = "https://api.openai.com/v1"
@@ -240,7 +241,7 @@ def test_names_are_valid_and_lead_back() -> None:
             {**FUNCTION, "name": "with space"},
             {**FUNCTION, "name": "with.space"},
             {"type": "web_search"},
-            APPLY_PATCH_FREEFORM,
+            ApplyPatchFreeform.spec,
         ]
     )
     made = [tool.function.name for tool in names.functions]

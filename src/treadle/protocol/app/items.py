@@ -188,6 +188,10 @@ class Item(Variant, frozen=True, kw_only=True):
     started_at_ms: int | None = None
     completed_at_ms: int | None = None
 
+    def as_tool_call(self) -> DynamicToolCallThreadItem | None:
+        """The same as the call of a tool, for views that have no words of their own for this type; None: not shown."""
+        return None
+
 
 class UserMessageThreadItem(Item, frozen=True, kw_only=True, tag="userMessage"):
     id: str
@@ -344,6 +348,9 @@ class ContextCompactionThreadItem(Item, frozen=True, kw_only=True, tag="contextC
 
 class UnknownItem(Unknown):
     """An item of a type that we don't know, as it came."""
+
+    def as_tool_call(self) -> None:
+        return None
 
 
 KnownItem = (

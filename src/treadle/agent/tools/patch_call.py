@@ -1,34 +1,19 @@
-"""apply_patch: a patch as an item, with approval and sandbox.
+"""`apply_patch`: one patch, from its text over the approval to the changed files.
 
-It owns the way of one patch from its text to the changed files, and the running diff of the turn. Reading, planning and
-applying patches is `treadle.tools.patch`. The names in a patch are resolved once, before anybody is asked; what is
-read, shown, allowed and written is what they led to then (`PinnedFiles`).
+It owns the item of the patch, and tells the running diff of the turn. Reading, planning and applying patches is
+`treadle.tools.patch`. The names in a patch are resolved once, before anybody is asked; what is read, shown, allowed and
+written is what they led to then (`PinnedFiles`).
 """
 
 from __future__ import annotations
 
-import asyncio
-import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
-from treadle.agent.approval_policy import (
-    Question,
-    Verdict,
-    ask_user,
-    course,
-    refusal,
-    refused_text,
-    reviewer_text,
-    warn_refused,
-    warn_unreviewed,
-)
-from treadle.agent.authority import file_rules
-from treadle.agent.confinement import thread_sandbox
-from treadle.agent.state import Settings
-from treadle.agent.thread import Thread
+from treadle.agent.approval_policy import Risk
+from treadle.agent.tools.approval import Approval, Outcome, Request, is_yes
+from treadle.agent.tools.file_policy import file_policy
 from treadle.agent.turn import Turn
 from treadle.errors import NOT_FOUND, ExecError
 from treadle.execution.files.pinned import Location, PinnedFiles
@@ -41,44 +26,22 @@ from treadle.protocol.app.actions import (
 from treadle.protocol.app.approvals import FileChangeRequestApprovalParams, FileChangeRequestApprovalResponse
 from treadle.protocol.app.items import FileChangeThreadItem
 from treadle.protocol.app.thread_notifications import TurnDiffUpdatedNotification
-from treadle.tools.patch import FileChange, Patch, PatchError, apply, paths, plan
-from treadle.tools.patch import parse as parse_patch
-from treadle.tools.tool_arguments import ApplyPatchArguments, parse
-
-if TYPE_CHECKING:
-    from treadle.execution.sandbox.policy import Policy
-
-# A model without the tool writes the patch to a program of that name, as a here-document.
-_HEREDOC: Final = re.compile(
-    r"\s*(?:cd\s+(?P<cd>[^\s;&|<>'\"$`]+)\s*&&\s*)?apply_?patch\s*<<-?\s*(?P<q>['\"]?)(?P<end>\w+)(?P=q)[ \t]*\n"
-    r"(?P<patch>.*)\n(?P=end)\s*",
-    re.DOTALL,
-)
-
-
-def patch_in_command(cmd: str) -> tuple[str, str | None] | None:
-    """The patch that a shell command consists of, and the directory that it changes to first."""
-    found = _HEREDOC.fullmatch(cmd)
-    return None if found is None else (found["patch"] + "\n", found["cd"])
-
-
-async def apply_patch_function(turn: Turn, call_id: str, text: str) -> str:
-    return await apply_patch(turn, call_id, parse(text, ApplyPatchArguments).input)
+from treadle.tools.patch import FileChange, Patch, PatchError, apply, parse, paths, plan
 
 
 async def apply_patch(turn: Turn, call_id: str, text: str, cwd: str | None = None) -> str:
     """What the model is told."""
-    settings, epoch = turn.thread.settings, turn.thread.authority.epoch
-    where = cwd or settings.cwd
+    approval = Approval(turn, "a patch")
+    where = cwd or approval.settings.cwd
     try:
-        patch = parse_patch(text)
+        patch = parse(text)
         files = await PinnedFiles.resolve(paths(patch, where), await file_policy(turn.thread))
         changes = await _plan(patch, files, where)
     except (PatchError, ExecError) as error:
         return _not_applied(turn, error)
     if not changes:
         return "the patch was read, and changes nothing"
-    return await _Patching(turn, call_id, changes, files, settings, epoch).run()
+    return await _PatchCall(turn, call_id, changes, files, approval).run()
 
 
 def _not_applied(turn: Turn, error: PatchError | ExecError) -> str:
@@ -86,11 +49,6 @@ def _not_applied(turn: Turn, error: PatchError | ExecError) -> str:
     text = f"the patch was not applied: {error.message}"
     turn.report.warning(text)
     return text
-
-
-async def file_policy(thread: Thread) -> Policy | None:
-    """What the thread may do with files that this process opens for it, on every machine. Raises `ExecError`."""
-    return await asyncio.to_thread(file_rules, await thread_sandbox(thread))
 
 
 async def _plan(patch: Patch, files: PinnedFiles, cwd: str) -> list[FileChange]:
@@ -105,20 +63,13 @@ async def _plan(patch: Patch, files: PinnedFiles, cwd: str) -> list[FileChange]:
     return plan(patch, there.__getitem__, cwd)
 
 
-class _Patching:
+class _PatchCall:
     def __init__(
-        self,
-        turn: Turn,
-        call_id: str,
-        changes: Sequence[FileChange],
-        files: PinnedFiles,
-        settings: Settings,
-        epoch: int,
+        self, turn: Turn, call_id: str, changes: Sequence[FileChange], files: PinnedFiles, approval: Approval
     ) -> None:
         self._turn = turn
         self._thread = turn.thread
-        self._settings = settings
-        self._epoch = epoch
+        self._approval = approval
         self._changes = changes
         self._files = files
         self._written, self._removed = _locations(changes, files)
@@ -132,36 +83,27 @@ class _Patching:
         self._turn.items.start(self._item)
         if {*self._written, *self._removed} <= self._thread.authority.files:
             return await self._apply(beyond)
-        match course(self._settings, Question(untrusted=True, beyond=beyond)):
-            case "go":
-                return await self._apply()
-            case "refuse":
-                self._finish("failed")
-                warn_refused(self._turn, "a patch")
-                return refusal(self._settings)
-            case "ask":
-                return await self._after(await self._ask(beyond), beyond)
+        outcome = await self._approval.seek(Risk(untrusted=True, beyond=beyond), self._request(beyond))
+        return await self._after(outcome, beyond)
 
     def _inside(self) -> bool:
         files = self._files
         return all(map(files.may_write, self._written)) and all(map(files.may_remove, self._removed))
 
-    async def _ask(self, beyond: bool) -> Verdict:
-        if reviewer_text(self._settings) is not None:
-            warn_unreviewed(self._turn, "a patch")
-            return "decline"
-        ask = self._thread.requests.open("item/fileChange/requestApproval")
-        opened = self._turn.items.find(self._item.id)
-        assert opened is not None
-        reasons = ["it writes outside of the sandbox"] if beyond else []
-        ask.params = FileChangeRequestApprovalParams(
-            thread_id=self._thread.id,
-            turn_id=self._turn.id,
-            item_id=self._item.id,
-            started_at_ms=opened.item.started_at_ms or 0,
-            reason="; ".join([*reasons, *self._detours()]) or None,
-        )
-        return await ask_user(self._thread, ask, FileChangeRequestApprovalResponse)
+    def _request(self, beyond: bool) -> Request:
+        def params() -> FileChangeRequestApprovalParams:
+            opened = self._turn.items.find(self._item.id)
+            assert opened is not None
+            reasons = ["it writes outside of the sandbox"] if beyond else []
+            return FileChangeRequestApprovalParams(
+                thread_id=self._thread.id,
+                turn_id=self._turn.id,
+                item_id=self._item.id,
+                started_at_ms=opened.item.started_at_ms or 0,
+                reason="; ".join([*reasons, *self._detours()]) or None,
+            )
+
+        return Request("item/fileChange/requestApproval", params, FileChangeRequestApprovalResponse)
 
     def _detours(self) -> Iterator[str]:
         """The names that are not where they seem to be."""
@@ -171,27 +113,22 @@ class _Patching:
                 if location.path != name:
                     yield f"{name} leads to {location.path}"
 
-    async def _after(self, verdict: Verdict, beyond: bool) -> str:
-        if verdict in ("accept", "acceptForSession"):
+    async def _after(self, outcome: Outcome, beyond: bool) -> str:
+        """Go on as it was decided."""
+        if is_yes(outcome):
             told = await self._apply(beyond)
-            if verdict == "acceptForSession" and not self._outdated:
+            if outcome == "acceptForSession" and not self._approval.outdated:
                 locations = {*self._written, *self._removed}
                 self._thread.authority.files |= locations | set(map(self._files.current, locations))
             return told
-        self._finish("failed" if verdict == "failed" else "declined")
-        if verdict == "cancel":
-            self._turn.interrupt()
-        return refused_text(self._settings, verdict)
+        self._finish("failed" if outcome in ("failed", "refused") else "declined")
+        return self._approval.denied(outcome)
 
-    @property
-    def _outdated(self) -> bool:
-        return self._thread.authority.epoch != self._epoch
-
-    async def _apply(self, beyond: bool = False) -> str:
+    async def _apply(self, beyond: bool) -> str:
         """`beyond`: the user has allowed these files, whatever the sandbox says."""
-        if self._outdated:
+        if self._approval.outdated:
             self._finish("declined")
-            return refused_text(self._settings, "withdrawn")
+            return self._approval.denied("withdrawn")
         if beyond:
             self._files.lift()
         try:
@@ -211,7 +148,7 @@ class _Patching:
         for change in self._changes:
             self._turn.diff.add(change)
         params = TurnDiffUpdatedNotification(
-            thread_id=self._thread.id, turn_id=self._turn.id, diff=self._turn.diff.text(self._settings.cwd)
+            thread_id=self._thread.id, turn_id=self._turn.id, diff=self._turn.diff.text(self._approval.settings.cwd)
         )
         self._thread.journal.emit("turn/diff/updated", params)
 

@@ -1,7 +1,7 @@
-"""exec_command and write_stdin: commands as items, with approval and sandbox.
+"""`CommandCall`: one call of exec_command, from the approval to the report; and the later words to its session.
 
-It owns the way of one command from the call to the report, and what becomes of its item when the command outlives the
-call. Sessions, output and the texts for the model are in `treadle.tools.command`.
+It owns the item of the command, also when the command outlives the call. Sessions, output and the texts for the model
+are in `treadle.tools.command`.
 """
 
 from __future__ import annotations
@@ -13,20 +13,12 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, structs
 
-from treadle.agent.approval_policy import (
-    Question,
-    Verdict,
-    ask_user,
-    course,
-    refusal,
-    refused_text,
-    reviewer_text,
-    warn_refused,
-    warn_unreviewed,
-)
+from treadle.agent.approval_policy import Risk
 from treadle.agent.authority import CHANGED, ENDED, Grant, rules_of
 from treadle.agent.confinement import UNPROTECTED, can_protect, thread_sandbox
 from treadle.agent.event import DeltaStream
+from treadle.agent.tools.approval import Approval, Outcome, Request, is_yes
+from treadle.agent.tools.command_tool import ExecCommandArguments, WriteStdinArguments
 from treadle.agent.turn import Turn
 from treadle.agent.turn_items import OpenItem
 from treadle.errors import INVALID_REQUEST, ExecError, SandboxRefused
@@ -45,7 +37,6 @@ from treadle.tools.command.command_sessions import CommandSession, CommandSpec
 from treadle.tools.command.command_shell import shell_argv, shown
 from treadle.tools.command.report import CommandReport, new_chunk_id, report_text
 from treadle.tools.command.safety import is_known_safe
-from treadle.tools.tool_arguments import ExecCommandArguments, WriteStdinArguments, parse
 
 DEFAULT_YIELD_MS: Final = 10_000
 MIN_YIELD_MS: Final = 250
@@ -60,14 +51,12 @@ _ENV: Final = {"NO_COLOR": "1", "TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "ca
 _TTY_ENV: Final = {"TERM": "xterm", "PAGER": "cat", "GIT_PAGER": "cat", "GH_PAGER": "cat"}
 
 
-class Command:
-    """One call of exec_command."""
-
+class CommandCall:
     def __init__(self, turn: Turn, call_id: str, arguments: ExecCommandArguments) -> None:
         self._turn = turn
         self._thread = turn.thread
-        self._settings = turn.thread.settings
-        self._epoch = turn.thread.authority.epoch
+        self._approval = Approval(turn, f"`{arguments.cmd}`")
+        self._settings = self._approval.settings
         self._arguments = arguments
         cwd = self._settings.cwd
         self._cwd = os.path.normpath(os.path.join(cwd, arguments.workdir)) if arguments.workdir else cwd
@@ -92,28 +81,23 @@ class Command:
         except ExecError as error:
             return await self._not_started(error, confined=True)
         beyond = escalated and sandbox is not None
-        if self._accepted(unconfined=beyond):
-            return await self._execute(None if escalated else sandbox)
-        match course(self._settings, Question(not is_known_safe(self._argv), beyond)):
-            case "go":
-                return await self._execute(sandbox)
-            case "refuse":
-                warn_refused(self._turn, f"`{self._arguments.cmd}`")
-                return refusal(self._settings)
-            case "ask":
-                verdict = await self._ask(self._arguments.justification)
-                return await self._after(verdict, None if escalated else sandbox)
+        wanted = None if escalated else sandbox
+        if self._is_granted(unconfined=beyond):
+            return await self._execute(wanted)
+        risk = Risk(untrusted=not is_known_safe(self._argv), beyond=beyond)
+        outcome = await self._approval.seek(risk, self._request(self._arguments.justification))
+        if outcome == "refused":
+            return self._approval.denied(outcome)  # without an item: nothing was begun
+        return await self._after(outcome, wanted)
 
-    async def _after(self, verdict: Verdict, sandbox: Sandbox | None) -> str:
-        """Go on as the user said."""
-        if verdict == "acceptForSession" and not self._outdated:
+    async def _after(self, outcome: Outcome, sandbox: Sandbox | None) -> str:
+        """Go on as it was decided."""
+        if outcome == "acceptForSession" and not self._approval.outdated:
             self._thread.authority.commands.add(self._grant(unconfined=sandbox is None))
-        if verdict in ("accept", "acceptForSession"):
+        if is_yes(outcome):
             return await self._execute(sandbox)
-        self._finish(status="failed" if verdict == "failed" else "declined")
-        if verdict == "cancel":
-            self._turn.interrupt()
-        return refused_text(self._settings, verdict)
+        self._finish(status="failed" if outcome == "failed" else "declined")
+        return self._approval.denied(outcome)
 
     def _grant(self, *, unconfined: bool) -> Grant:
         return Grant(
@@ -124,15 +108,10 @@ class Command:
             unconfined=unconfined,
         )
 
-    def _accepted(self, *, unconfined: bool) -> bool:
+    def _is_granted(self, *, unconfined: bool) -> bool:
         """Whether it need not be asked for again. To run it in the sandbox is less than to run it without."""
         granted = self._thread.authority.commands
         return self._grant(unconfined=True) in granted or (not unconfined and self._grant(unconfined=False) in granted)
-
-    @property
-    def _outdated(self) -> bool:
-        """Whether it was decided under settings that are no longer in force."""
-        return self._thread.authority.epoch != self._epoch
 
     async def _sandbox(self) -> Sandbox | None:
         self._protects = self._settings.sandbox.type != "workspaceWrite" or await can_protect()
@@ -140,34 +119,31 @@ class Command:
 
     # --- asking ---
 
-    async def _ask(self, reason: str | None) -> Verdict:
-        if reviewer_text(self._settings) is not None:
-            warn_unreviewed(self._turn, f"`{self._arguments.cmd}`")
-            self._open()
-            return "decline"
-        ask = self._thread.requests.open("item/commandExecution/requestApproval")
-        opened = self._open()
-        ask.params = CommandExecutionRequestApprovalParams(
-            thread_id=self._thread.id,
-            turn_id=self._turn.id,
-            item_id=self._item.id,
-            started_at_ms=opened.item.started_at_ms or 0,
-            reason=UNSET if reason is None else reason,
-            command=self._item.command,
-            command_actions=self._item.command_actions,
-            cwd=self._cwd,
-            environment_id="local",
-            available_decisions=("accept", "acceptForSession", "decline", "cancel"),
-        )
-        return await ask_user(self._thread, ask, CommandExecutionRequestApprovalResponse)
+    def _request(self, reason: str | None) -> Request:
+        def params() -> CommandExecutionRequestApprovalParams:
+            return CommandExecutionRequestApprovalParams(
+                thread_id=self._thread.id,
+                turn_id=self._turn.id,
+                item_id=self._item.id,
+                started_at_ms=self._open().item.started_at_ms or 0,
+                reason=UNSET if reason is None else reason,
+                command=self._item.command,
+                command_actions=self._item.command_actions,
+                cwd=self._cwd,
+                environment_id="local",
+                available_decisions=("accept", "acceptForSession", "decline", "cancel"),
+            )
 
-    async def _ask_unconfined(self, reason: str) -> Verdict:
-        return "accept" if self._accepted(unconfined=True) else await self._ask(reason)
+        method = "item/commandExecution/requestApproval"
+        return Request(method, params, CommandExecutionRequestApprovalResponse)
+
+    async def _ask_unconfined(self, reason: str) -> Outcome:
+        return "accept" if self._is_granted(unconfined=True) else await self._approval.ask(self._request(reason))
 
     # --- running ---
 
     async def _execute(self, sandbox: Sandbox | None) -> str:
-        if self._outdated:
+        if self._approval.outdated:
             self._finish(status="declined")
             return CHANGED
         try:
@@ -179,7 +155,7 @@ class Command:
         except asyncio.CancelledError:
             await session.terminate()
             raise
-        if ended and session.sandbox_denied and sandbox is not None and not self._outdated and self._may_retry():
+        if ended and session.sandbox_denied and sandbox is not None and self._may_retry():
             return await self._retry(session)
         return self._report(session, ended)
 
@@ -201,27 +177,27 @@ class Command:
         session = self._session = await self._thread.sessions.start(spec, self._grow)
         self._item = structs.replace(self._item, process_id=session.process_id, source="unifiedExecStartup")
         self._open().look = self._so_far
-        self._thread.command_started(session, self._epoch, self._settings, rules)
+        self._thread.command_started(session, self._approval.epoch, self._settings, rules)
         return session
 
     async def _not_started(self, error: ExecError, *, confined: bool) -> str:
         """It may be the sandbox itself that does not work here: then the user may do without, and nobody else."""
-        if confined and isinstance(error, SandboxRefused) and self._may_retry():
+        if confined and isinstance(error, SandboxRefused) and self._approval.may_ask():
             return await self._after(await self._ask_unconfined(f"{error.message}. Run it without a sandbox?"), None)
         self._open()
         self._finish(status="failed", aggregated_output=error.message)
         return f"the command could not be started: {error.message}"
 
     def _may_retry(self) -> bool:
-        return course(self._settings, Question(untrusted=True, beyond=True)) == "ask"
+        return not self._approval.outdated and self._approval.may_ask()
 
     async def _retry(self, session: CommandSession) -> str:
         """The sandbox seems to have stood in the way."""
         self._thread.sessions.forget(session)
-        verdict = await self._ask_unconfined(RETRY_REASON)
-        if verdict in ("decline", "failed", "withdrawn"):
+        outcome = await self._ask_unconfined(RETRY_REASON)
+        if outcome in ("decline", "failed", "withdrawn"):
             return self._report(session, True)  # as it ended, which is what the model has to work with
-        return await self._after(verdict, None)
+        return await self._after(outcome, None)
 
     def _report(self, session: CommandSession, ended: bool) -> str:
         text = report(session, self._arguments.max_output_tokens)
@@ -276,8 +252,8 @@ class Command:
             self._turn.items.update_kept(opened.number, structs.replace(final, started_at_ms=opened.item.started_at_ms))
 
 
-async def write_stdin(turn: Turn, text: str) -> str:
-    arguments = parse(text, WriteStdinArguments)
+async def write_stdin(turn: Turn, arguments: WriteStdinArguments) -> str:
+    """What the model is told of a command that runs already."""
     if turn.thread.authority.was_ended(arguments.session_id):
         return f"session {arguments.session_id} was {ENDED}"
     session = turn.thread.sessions.get(arguments.session_id)

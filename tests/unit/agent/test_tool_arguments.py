@@ -8,17 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from treadle.agent.tools.command_tool import ExecCommandArguments, WriteStdinArguments
+from treadle.agent.tools.goal_tools import CreateGoalArguments, GetGoalArguments, UpdateGoalArguments
+from treadle.agent.tools.plan_tool import MAX_STEPS, UpdatePlanArguments, plan_steps
 from treadle.errors import TreadleError
 from treadle.protocol.app.thread_notifications import TurnPlanStep
-from treadle.tools.plan import MAX_STEPS, Plan, read_plan
-from treadle.tools.tool_arguments import (
-    CreateGoalArguments,
-    ExecCommandArguments,
-    GetGoalArguments,
-    UpdateGoalArguments,
-    WriteStdinArguments,
-    parse,
-)
+from treadle.tools.tool_arguments import parse
 from treadle.tools.tool_errors import ToolInputError
 
 
@@ -86,26 +81,27 @@ def _plan(*steps: tuple[str, str], **more: object) -> str:
     return json.dumps({"plan": [{"step": step, "status": status} for step, status in steps], **more})
 
 
+def _steps(text: str) -> tuple[TurnPlanStep, ...]:
+    return plan_steps(parse(text, UpdatePlanArguments))
+
+
 def test_a_plan_in_the_words_of_the_protocol() -> None:
-    plan = read_plan(_plan(("a", "completed"), ("b", "in_progress"), ("c", "pending"), explanation="why"))
-    assert plan == Plan(
-        "why",
-        (
-            TurnPlanStep(step="a", status="completed"),
-            TurnPlanStep(step="b", status="inProgress"),
-            TurnPlanStep(step="c", status="pending"),
-        ),
+    assert _steps(_plan(("a", "completed"), ("b", "in_progress"), ("c", "pending"))) == (
+        TurnPlanStep(step="a", status="completed"),
+        TurnPlanStep(step="b", status="inProgress"),
+        TurnPlanStep(step="c", status="pending"),
     )
-    assert read_plan(_plan()) == Plan(None, ())
+    assert _steps(_plan()) == ()
+    assert parse(_plan(explanation="why"), UpdatePlanArguments).explanation == "why"
 
 
 @pytest.mark.parametrize("text", ["{}", "", '{"plan": [{"step": "a"}]}', _plan(("a", "done")), '{"plan": null}'])
 def test_bad_plans(text: str) -> None:
     with pytest.raises(ToolInputError, match="failed to parse function arguments"):
-        read_plan(text)
+        _steps(text)
 
 
 def test_a_plan_has_an_end() -> None:
-    assert len(read_plan(_plan(*[("a", "pending")] * MAX_STEPS)).steps) == MAX_STEPS
+    assert len(_steps(_plan(*[("a", "pending")] * MAX_STEPS))) == MAX_STEPS
     with pytest.raises(ToolInputError, match="at most"):
-        read_plan(_plan(*[("a", "pending")] * (MAX_STEPS + 1)))
+        _steps(_plan(*[("a", "pending")] * (MAX_STEPS + 1)))

@@ -1,0 +1,67 @@
+"""`Tool`: what a model can call, and `ToolCall`: what a tool is given.
+
+Built-in tools and those of a client come through the same door. Nothing heavy is imported here or by the modules of
+the tools: clients ask them for their names, and a server should load what a tool needs with its first call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+
+from treadle.tools.tool_arguments import parse
+
+if TYPE_CHECKING:
+    from msgspec import Raw
+
+    from treadle.agent.turn import Turn
+    from treadle.config import ModelFacts
+
+T = TypeVar("T")
+
+Output: TypeAlias = str | list[dict[str, Any]]
+"""What the model gets back: text, or content parts as the Responses API has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call of the model, in the turn that it belongs to. `text` is as the model wrote it: JSON, or free text."""
+
+    turn: Turn
+    id: str
+    name: str
+    text: str
+    namespace: str | None = None
+    free_text: bool = False
+
+    def arguments(self, wanted: type[T]) -> T:
+        """Raises `ToolInputError`, which is the model's answer."""
+        return parse(self.text, wanted)
+
+
+class Tool(Protocol):
+    """Subclass it: then `name`, `spec` and `run` are enough."""
+
+    name: str
+    """What the model calls it."""
+    spec: Raw
+    """What the model is told of it, encoded once: a member of `tools` in a request of the Responses API."""
+    free_text: bool = False
+    """Whether the model writes its input as free text (a custom tool) instead of JSON arguments."""
+    exclusive: bool = False
+    """Whether it changes what other calls look at: then it waits for those before it, and those after it wait."""
+
+    def suits(self, model: ModelFacts) -> bool:
+        """Whether this model is told of it. It may call it all the same: the history of a thread is of many models."""
+        return True
+
+    def answers(self, call: ToolCall) -> bool:
+        """Whether the call is meant for it."""
+        return call.name == self.name and call.free_text == self.free_text
+
+    async def run(self, call: ToolCall) -> Output:
+        """Do it. An item that people should see is shown through `call.turn`.
+
+        `ToolInputError` and `ExecError` are told to the model. When the turn is interrupted, the call is cancelled.
+        """
+        ...

@@ -1,0 +1,100 @@
+"""`Toolbox`: runs the calls of a turn, side by side where that is harmless, and gives the model their outputs.
+
+Calls start as soon as the model has written them. One of an exclusive tool, such as a patch, waits for the calls before
+it, and calls after it wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from itertools import chain
+
+from msgspec import Raw
+
+from treadle.agent.sampling import Call
+from treadle.agent.thread import Thread
+from treadle.agent.tools import built_in
+from treadle.agent.tools.client_tools import client_tools
+from treadle.agent.tools.tool import Output, Tool, ToolCall
+from treadle.agent.turn import Turn
+from treadle.errors import ExecError
+from treadle.llm import CustomToolCallItem
+from treadle.store.contract import StoreError
+from treadle.tools.tool_errors import ToolInputError
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+def specifications(thread: Thread) -> tuple[Raw, ...]:
+    """What the model of a thread is told of its tools."""
+    model = thread.model_facts
+    return tuple(tool.spec for tool in chain(built_in.BUILT_IN, client_tools(thread)) if tool.suits(model))
+
+
+class Toolbox:
+    """`group` owns the tasks; `drain` waits for those that were started."""
+
+    def __init__(self, turn: Turn, group: asyncio.TaskGroup) -> None:
+        self._turn = turn
+        self._group = group
+        self._running: list[asyncio.Task[None]] = []
+        self._last_alone: asyncio.Task[None] | None = None
+        self.called: bool = False  # since the last drain
+
+    def start(self, item: Call) -> None:
+        self.called = self._turn.called = True
+        call = _read(self._turn, item)
+        tool = self._find(call)
+        alone = tool is not None and tool.exclusive
+        before = list(self._running) if alone else [task for task in (self._last_alone,) if task is not None]
+        task = self._group.create_task(self._run(tool, call, before), name=f"call {call.id}")
+        self._running.append(task)
+        if alone:
+            self._last_alone = task
+
+    async def drain(self) -> None:
+        """Wait for all calls; the model can be asked again then."""
+        while self._running:
+            await asyncio.wait(self._running)
+            self._running = [task for task in self._running if not task.done()]
+        self._last_alone = None
+        self.called = False
+
+    def _find(self, call: ToolCall) -> Tool | None:
+        """The client's tools come first: a client that takes one of our names means its own."""
+        tools = chain(client_tools(self._turn.thread), built_in.BUILT_IN)
+        return next((tool for tool in tools if tool.answers(call)), None)
+
+    async def _run(self, tool: Tool | None, call: ToolCall, before: list[asyncio.Task[None]]) -> None:
+        if before:
+            await asyncio.wait(before)
+        try:
+            output = _unsupported(call) if tool is None else await tool.run(call)
+        except ToolInputError as error:
+            output = error.message
+        except ExecError as error:
+            output = f"it could not be done: {error.message}"
+        except StoreError:
+            raise
+        except Exception as error:
+            logger.exception("call %s of %s failed", call.id, call.name)
+            output = f"internal error in the tool: {type(error).__name__}: {error}"
+        self._answer(call, output)
+
+    def _answer(self, call: ToolCall, output: Output) -> None:
+        kind = "custom_tool_call_output" if call.free_text else "function_call_output"
+        item = {"type": kind, "call_id": call.id, "output": output}
+        self._turn.calls.pop(call.id, None)
+        thread = self._turn.thread
+        thread.journal.write(*thread.remember([item], self._turn.number))
+
+
+def _read(turn: Turn, item: Call) -> ToolCall:
+    if isinstance(item, CustomToolCallItem):
+        return ToolCall(turn, item.call_id, item.name, item.input, free_text=True)
+    return ToolCall(turn, item.call_id, item.name, item.arguments, item.namespace)
+
+
+def _unsupported(call: ToolCall) -> str:
+    return f"unsupported {'custom tool call' if call.free_text else 'call'}: {call.name}"
