@@ -234,12 +234,7 @@ def _regular(method: str) -> Special:
 
 
 def _stem(method: str) -> str:
-    return _home(method).partition(".")[2]
-
-
-def _home(method: str) -> str:
-    names: dict[str, str] = registry.METHODS._names  # type: ignore[attr-defined]
-    return names[method]
+    return registry.METHODS[method].stem
 
 
 def _result(method: str) -> str:
@@ -269,10 +264,9 @@ def _imports(used: set[str]) -> str:
 
 
 def _module_of(name: str) -> str:
-    for method in registry.METHODS:
-        module, _, stem = _home(method).partition(".")
-        if name in (f"{stem}Params", f"{stem}Response"):
-            return module
+    for record in registry.METHODS.values():
+        if name in (f"{record.stem}Params", f"{record.stem}Response"):
+            return record.module
     return {"ThreadGoalStatus": "threads"}[name]
 
 

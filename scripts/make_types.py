@@ -21,7 +21,7 @@ PROTOCOL: Final = Path(app.__file__).parent
 TARGET: Final = Path(treadle.__file__).parent / "types.py"
 PAYLOADS: Final = PROTOCOL / "payloads.py"
 # What is for reading and writing the protocol, not for talking about it.
-INSIDE: Final = ("base", "registry", "tolerant", "__init__", "handshake")
+INSIDE: Final = ("base", "methods", "ours", "registry", "tolerant", "__init__", "handshake")
 OTHERS: Final = {
     "treadle.client.small_events": (
         "CommandFinished CommandOutput CommandStarted Done Event FileChange Plan PlanStep Problem Reasoning Text "

@@ -152,14 +152,15 @@ class Client(ABC):
 
     def _accept(self, request_id: Any, method: str, raw: Raw) -> tuple[Call[Any], Route]:
         """Parsing comes before the handshake check: what is no request at all is told so."""
-        route = ROUTES.get(method)
-        if route is None:
-            raise refusals.unknown_method(method)
+        try:
+            route = ROUTES[method]
+        except KeyError:
+            raise refusals.unknown_method(method) from None
         params = _read_params(route, raw)
         if not self.initialized and method != "initialize":
             raise RpcError(INVALID_REQUEST, "Not initialized")
         if not self.experimental:
-            refusals.refuse_experimental(method, params)
+            refusals.refuse_experimental(route, params)
         return Call(self, request_id, params), route
 
     def _run_now(self, call: Call[Any], route: Route) -> None:

@@ -58,17 +58,18 @@ class LocalClient(Client):
 
     def _receive(self, number: int, method: str, params: Any) -> None:
         try:
-            route = ROUTES.get(method)
-            if route is None:
-                raise refusals.unknown_method(method)
+            route = ROUTES[method]
             if not self.initialized and method != "initialize":
                 raise RpcError(INVALID_REQUEST, "Not initialized")
             if self.calls >= MAX_CALLS:
                 raise RpcError(OVERLOADED, "Server overloaded; retry later.", OVERLOAD_DATA)
             if not self.experimental:
-                refusals.refuse_experimental(method, params)
+                refusals.refuse_experimental(route, params)
             if _is_too_deep(params):
                 raise refusals.too_deep()
+        except KeyError:
+            self.send_failure(number, refusals.unknown_method(method))
+            return
         except RpcError as error:
             self.send_failure(number, error)
             return

@@ -9,7 +9,7 @@ import msgspec
 
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.rpc.nesting import TOO_DEEP
-from treadle.server.routes import EXPERIMENTAL_METHODS, ROUTES
+from treadle.server.routes import METHOD_NAMES, Route
 
 _MISSING: Final = re.compile(r"Object missing required field `([^`]+)`( - at .*)?")
 _WORD: Final = re.compile(r"Invalid (?:enum )?value (.+?)( - at .*)?")
@@ -24,7 +24,7 @@ _SHOWN: Final = 200
 
 
 def unknown_method(method: str) -> RpcError:
-    known = ", ".join(f"`{name}`" for name in ROUTES)
+    known = ", ".join(f"`{name}`" for name in METHOD_NAMES)
     return RpcError(INVALID_REQUEST, f"Invalid request: unknown variant `{method[:_SHOWN]}`, expected one of {known}")
 
 
@@ -41,13 +41,13 @@ def too_deep() -> RpcError:
     return RpcError(INVALID_REQUEST, f"Invalid request: params are {TOO_DEEP}")
 
 
-def refuse_experimental(method: str, params: Any) -> None:
+def refuse_experimental(route: Route, params: Any) -> None:
     """Raises for what the client has to ask for at `initialize`."""
-    if method in EXPERIMENTAL_METHODS:
-        raise _needs_capability(method)
+    if route.experimental:
+        raise _needs_capability(route.method)
     for member, shown in _EXPERIMENTAL_MEMBERS:
         if getattr(params, member, None) is not None:
-            raise _needs_capability(f"{method}.{shown}")
+            raise _needs_capability(f"{route.method}.{shown}")
     # Anything but a word is the granular policy.
     if not isinstance(getattr(params, "approval_policy", None), str | None):
         raise _needs_capability("askForApproval.granular")

@@ -29,9 +29,9 @@ from treadle.agent.event import Event
 from treadle.arguments import one_of, path
 from treadle.errors import RpcError
 from treadle.protocol.app.base import convert, encode
+from treadle.protocol.app.methods import RECORDS
 from treadle.server.app import AppServer
 from treadle.server.local_client import LocalClient
-from treadle.server.routes import ROUTES
 from treadle.testing.mock_model import MockModel
 from treadle.testing.wires import WIRES, WireName
 
@@ -201,9 +201,9 @@ class HarnessClient:
             method: The method, such as `thread/start`.
             params: Its params, with the names of the wire.
         """
-        route = ROUTES.get(method)
+        record = RECORDS.get(method)
         try:
-            given = params if route is None else convert(dict(params), route.params)
+            given = params if record is None else convert(dict(params), record.params)
         except msgspec.ValidationError as error:
             from treadle.server.refusals import bad_params
 

@@ -67,7 +67,7 @@ BY_HAND: Mapping[type[Struct], tuple[Struct, ...]] = {
 def structs() -> list[type[Struct]]:
     """Every struct that can be reached from the registry, once."""
     methods = chain(METHODS.values(), SERVER_REQUESTS.values())
-    roots = [*chain.from_iterable(methods), *NOTIFICATIONS.values()]
+    roots = [*chain.from_iterable((method.params, method.result) for method in methods), *NOTIFICATIONS.values()]
     found: dict[type[Struct], None] = {}
     for root in roots:
         _collect(inspect.type_info(root), found)

@@ -167,5 +167,6 @@ print("treadle.protocol.app.files" in sys.modules, "treadle.protocol.app.items" 
 """
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60).stdout
     loaded, after = out.splitlines()
-    assert loaded.split() == ["treadle.protocol.app", "treadle.protocol.app.base", "treadle.protocol.app.registry"]
+    parts = ("", ".base", ".methods", ".registry")
+    assert loaded.split() == [f"treadle.protocol.app{part}" for part in parts]
     assert after == "True False"

@@ -12,6 +12,7 @@ from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.base import decode
 from treadle.protocol.app.thread_methods import ThreadReadParams, ThreadStartParams
 from treadle.server import refusals
+from treadle.server.routes import ROUTES
 
 ID = "0199a213-81c0-7800-8aa1-bbab2a035a53"
 
@@ -56,15 +57,15 @@ def test_a_long_id_is_not_told_back_whole() -> None:
 
 
 def test_what_needs_the_capability() -> None:
-    refusals.refuse_experimental("thread/start", ThreadStartParams(cwd="/"))
-    refusals.refuse_experimental("thread/start", ThreadStartParams(approval_policy="never"))
+    refusals.refuse_experimental(ROUTES["thread/start"], ThreadStartParams(cwd="/"))
+    refusals.refuse_experimental(ROUTES["thread/start"], ThreadStartParams(approval_policy="never"))
     with pytest.raises(RpcError, match=r"^thread/settings/update requires experimentalApi"):
-        refusals.refuse_experimental("thread/settings/update", None)
+        refusals.refuse_experimental(ROUTES["thread/settings/update"], None)
     with pytest.raises(RpcError, match=r"^thread/start\.dynamicTools requires experimentalApi"):
-        refusals.refuse_experimental("thread/start", ThreadStartParams(dynamic_tools=()))
+        refusals.refuse_experimental(ROUTES["thread/start"], ThreadStartParams(dynamic_tools=()))
     granular = msgspec.structs.replace(ThreadStartParams(), approval_policy={"granular": {}})
     with pytest.raises(RpcError, match=r"^askForApproval\.granular requires"):
-        refusals.refuse_experimental("thread/start", granular)
+        refusals.refuse_experimental(ROUTES["thread/start"], granular)
 
 
 def test_a_cursor_from_the_future_says_where_the_end_is() -> None:

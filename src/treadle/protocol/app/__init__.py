@@ -5,12 +5,12 @@ tables of methods and what reads and writes the structs. Names are those of the 
 """
 
 from treadle.protocol.app.base import Unknown, Wire, convert, decode, decoder, encode
+from treadle.protocol.app.methods import Method
 from treadle.protocol.app.registry import (
     CLIENT_NOTIFICATIONS,
     METHODS,
     NOTIFICATIONS,
     SERVER_REQUESTS,
-    Method,
     UnknownNotification,
     read_notification,
 )

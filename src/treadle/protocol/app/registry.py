@@ -8,20 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from treadle.protocol.app.base import NoParams, Wire, decode
+from treadle.protocol.app.methods import RECORDS, Method
 
 V = TypeVar("V")
-
-
-class Method(NamedTuple):
-    """What a request takes and gives: structs, or unions of structs. To be read with `decode`."""
-
-    params: Any
-    result: Any
 
 
 class UnknownNotification(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,84 +54,7 @@ def _struct(module: str, name: str) -> Any:
     return getattr(import_module(f"treadle.protocol.app.{module}"), name)
 
 
-def _method(module: str, stem: str) -> Method:
-    return Method(_struct(module, f"{stem}Params"), _struct(module, f"{stem}Response"))
-
-
-METHODS: Mapping[str, Method] = _Table(
-    _method,
-    {
-        "account/login/cancel": "accounts.CancelLoginAccount",
-        "account/login/start": "accounts.LoginAccount",
-        "account/logout": "accounts.LogoutAccount",
-        "account/read": "accounts.GetAccount",
-        "command/exec": "commands.CommandExec",
-        "command/exec/resize": "commands.CommandExecResize",
-        "command/exec/terminate": "commands.CommandExecTerminate",
-        "command/exec/write": "commands.CommandExecWrite",
-        "config/batchWrite": "config.ConfigBatchWrite",
-        "config/mcpServer/reload": "mcp.McpServerRefresh",
-        "config/read": "config.ConfigRead",
-        "config/value/write": "config.ConfigValueWrite",
-        "configRequirements/read": "config.ConfigRequirementsRead",
-        "experimentalFeature/enablement/set": "features.ExperimentalFeatureEnablementSet",
-        "experimentalFeature/list": "features.ExperimentalFeatureList",
-        "fs/copy": "files.FsCopy",
-        "fs/createDirectory": "files.FsCreateDirectory",
-        "fs/getMetadata": "files.FsGetMetadata",
-        "fs/readDirectory": "files.FsReadDirectory",
-        "fs/readFile": "files.FsReadFile",
-        "fs/remove": "files.FsRemove",
-        "fs/unwatch": "files.FsUnwatch",
-        "fs/watch": "files.FsWatch",
-        "fs/writeFile": "files.FsWriteFile",
-        "fuzzyFileSearch": "search.FuzzyFileSearch",
-        "hooks/list": "hooks.HooksList",
-        "initialize": "handshake.Initialize",
-        "mcpServer/oauth/login": "mcp.McpServerOauthLogin",
-        "mcpServer/resource/read": "mcp.McpResourceRead",
-        "mcpServer/tool/call": "mcp.McpServerToolCall",
-        "mcpServerStatus/list": "mcp.ListMcpServerStatus",
-        "model/list": "models.ModelList",
-        "modelProvider/capabilities/read": "models.ModelProviderCapabilitiesRead",
-        "permissionProfile/list": "features.PermissionProfileList",
-        "review/start": "turns.ReviewStart",
-        "skills/config/write": "skills.SkillsConfigWrite",
-        "skills/extraRoots/set": "skills.SkillsExtraRootsSet",
-        "skills/list": "skills.SkillsList",
-        "thread/archive": "thread_methods.ThreadArchive",
-        "thread/compact/start": "thread_methods.ThreadCompactStart",
-        "thread/delete": "thread_methods.ThreadDelete",
-        "thread/fork": "thread_methods.ThreadFork",
-        "thread/goal/clear": "goals.ThreadGoalClear",
-        "thread/goal/get": "goals.ThreadGoalGet",
-        "thread/goal/set": "goals.ThreadGoalSet",
-        "thread/inject_items": "thread_history.ThreadInjectItems",
-        "thread/items/list": "thread_history.ThreadItemsList",
-        "thread/list": "thread_methods.ThreadList",
-        "thread/loaded/list": "thread_methods.ThreadLoadedList",
-        "thread/metadata/update": "thread_methods.ThreadMetadataUpdate",
-        "thread/name/set": "thread_methods.ThreadSetName",
-        "thread/read": "thread_methods.ThreadRead",
-        "thread/resume": "thread_methods.ThreadResume",
-        "thread/revert": "thread_history.ThreadRevert",
-        "thread/rollback": "thread_history.ThreadRollback",
-        "thread/section/move": "sections.ThreadSectionMove",
-        "thread/settings/update": "settings.ThreadSettingsUpdate",
-        "thread/shellCommand": "thread_methods.ThreadShellCommand",
-        "thread/start": "thread_methods.ThreadStart",
-        "thread/turns/list": "thread_history.ThreadTurnsList",
-        "thread/unarchive": "thread_methods.ThreadUnarchive",
-        "thread/unsubscribe": "thread_methods.ThreadUnsubscribe",
-        "threadSection/create": "sections.ThreadSectionCreate",
-        "threadSection/delete": "sections.ThreadSectionDelete",
-        "threadSection/list": "sections.ThreadSectionList",
-        "threadSection/update": "sections.ThreadSectionUpdate",
-        "turn/interrupt": "turns.TurnInterrupt",
-        "turn/start": "turns.TurnStart",
-        "turn/steer": "turns.TurnSteer",
-    },
-)
+METHODS: Mapping[str, Method] = {name: record for name, record in sorted(RECORDS.items()) if not record.ours}
 """Requests of a client: `X` stands for `XParams` and `XResponse`."""
 
 NOTIFICATIONS: Mapping[str, type[Wire]] = _Table(
@@ -196,18 +113,15 @@ NOTIFICATIONS: Mapping[str, type[Wire]] = _Table(
 )
 """Notifications of a server."""
 
-SERVER_REQUESTS: Mapping[str, Method] = _Table(
-    _method,
-    {
-        "account/chatgptAuthTokens/refresh": "accounts.ChatgptAuthTokensRefresh",
-        "item/commandExecution/requestApproval": "approvals.CommandExecutionRequestApproval",
-        "item/fileChange/requestApproval": "approvals.FileChangeRequestApproval",
-        "item/permissions/requestApproval": "approvals.PermissionsRequestApproval",
-        "item/tool/call": "dynamic_tools.DynamicToolCall",
-        "item/tool/requestUserInput": "questions.ToolRequestUserInput",
-        "mcpServer/elicitation/request": "questions.McpServerElicitationRequest",
-    },
-)
+SERVER_REQUESTS: Mapping[str, Method] = {
+    "account/chatgptAuthTokens/refresh": Method("accounts.ChatgptAuthTokensRefresh"),
+    "item/commandExecution/requestApproval": Method("approvals.CommandExecutionRequestApproval"),
+    "item/fileChange/requestApproval": Method("approvals.FileChangeRequestApproval"),
+    "item/permissions/requestApproval": Method("approvals.PermissionsRequestApproval"),
+    "item/tool/call": Method("dynamic_tools.DynamicToolCall"),
+    "item/tool/requestUserInput": Method("questions.ToolRequestUserInput"),
+    "mcpServer/elicitation/request": Method("questions.McpServerElicitationRequest"),
+}
 """Requests of a server, answered by its client."""
 
 CLIENT_NOTIFICATIONS: Mapping[str, type[Wire]] = {"initialized": NoParams}
