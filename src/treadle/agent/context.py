@@ -1,68 +1,94 @@
 """What the model is told before the conversation: who it is, what it may do, where it is, what the project says.
 
-All of it goes as developer messages, so that the user's role carries only what the user said. It is made anew for
-every turn, from the settings as they are then, and is not part of the history.
+All of it goes as developer messages, so that the user's role carries only what the user said. It is that of the
+settings as they are when a turn begins, and is not part of the history.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from typing import NamedTuple
 
 from msgspec import Raw
 
 from treadle.agent.state import Settings
 from treadle.agent.thread import Thread
+from treadle.agent.tools.toolbox import specifications
 from treadle.agent.turn import Turn, developer_message
-from treadle.config import Config, InstructionFile
+from treadle.config import (
+    BASE_INSTRUCTIONS,
+    Config,
+    InstructionFile,
+    environment_text,
+    find_instructions,
+    goal_text,
+    instructions_text,
+    permissions_text,
+)
 from treadle.execution.looking import look
+from treadle.protocol.app.threads import ThreadGoal
+from treadle.tools.command.command_shell import default_shell
 
 
-class Context:
+class Context(NamedTuple):
     """The fixed beginning of every request of a turn, and its tools."""
 
-    __slots__ = ("messages", "tools")
+    messages: list[Raw]
+    tools: tuple[Raw, ...]
 
-    def __init__(self, messages: list[Raw], tools: tuple[Raw, ...]) -> None:
-        self.messages: list[Raw] = messages
-        self.tools: tuple[Raw, ...] = tools
+
+class SettledContext(NamedTuple):
+    """What of it follows from the settings, before and after what the project says; kept while they are the same."""
+
+    made_from: tuple[Settings, Config, ThreadGoal | None, str]
+    before: list[Raw]
+    after: list[Raw]
+    tools: tuple[Raw, ...]
 
 
 async def build_context(turn: Turn) -> Context:
-    from treadle.agent.tools.toolbox import specifications  # late: a server that starts has no turn yet
+    config = turn.thread.services.config_for(turn.thread.settings)
+    files = await _instructions_of(turn, config)
+    settled = _settled(turn.thread, config)
+    project = [developer_message(instructions_text(file.path, file.text)) for file in files]
+    return Context([*settled.before, *project, *settled.after], settled.tools)
 
-    thread = turn.thread
-    settings = thread.settings
-    config = thread.services.config_for(settings)
-    texts = [_base(settings, config), *await _about(turn, config)]
-    return Context([developer_message(text) for text in texts if text], specifications(thread))
+
+def _settled(thread: Thread, config: Config) -> SettledContext:
+    made_from = (thread.settings, config, thread.state.goal, time.strftime("%Y-%m-%d"))
+    known = thread.settled_context
+    # By identity first: settings, configuration and goal are replaced, never changed, and are long to compare.
+    if known is None or any(new is not old and new != old for new, old in zip(made_from, known.made_from, strict=True)):
+        known = thread.settled_context = _settle(thread, config, made_from)
+    return known
+
+
+def _settle(
+    thread: Thread, config: Config, made_from: tuple[Settings, Config, ThreadGoal | None, str]
+) -> SettledContext:
+    settings, _, goal, date = made_from
+    before = [
+        _base(settings, config),
+        settings.developer_instructions or config.developer_instructions or "",
+        permissions_text(settings.approval_policy, settings.sandbox, settings.cwd),
+    ]
+    shell = default_shell().rpartition("/")[2]
+    after = [environment_text(settings.cwd, shell=shell, date=date)]
+    if goal is not None and goal.status == "active":
+        after.append(goal_text(goal.objective, token_budget=goal.token_budget, tokens_used=goal.tokens_used))
+    return SettledContext(made_from, _messages(before), _messages(after), specifications(thread))
+
+
+def _messages(texts: list[str]) -> list[Raw]:
+    return [developer_message(text) for text in texts if text]
 
 
 def _base(settings: Settings, config: Config) -> str:
-    from treadle.config import BASE_INSTRUCTIONS
-
     if settings.base_instructions is not None:
         return settings.base_instructions
     configured = config.base_instructions()
     return BASE_INSTRUCTIONS if configured is None else configured
-
-
-async def _about(turn: Turn, config: Config) -> list[str]:
-    from treadle.config import environment_text, goal_text, instructions_text, permissions_text
-    from treadle.tools.command.command_shell import default_shell
-
-    thread, settings = turn.thread, turn.thread.settings
-    texts = [
-        settings.developer_instructions or config.developer_instructions or "",
-        permissions_text(settings.approval_policy, settings.sandbox, settings.cwd),
-    ]
-    texts += [instructions_text(file.path, file.text) for file in await _instructions_of(turn, config)]
-    shell = default_shell().rpartition("/")[2]
-    texts.append(environment_text(settings.cwd, shell=shell, date=time.strftime("%Y-%m-%d")))
-    goal = thread.state.goal
-    if goal is not None and goal.status == "active":
-        texts.append(goal_text(goal.objective, token_budget=goal.token_budget, tokens_used=goal.tokens_used))
-    return texts
 
 
 def look_ahead(thread: Thread) -> None:
@@ -91,8 +117,6 @@ async def project_instructions(cwd: str, config: Config) -> list[InstructionFile
 
 def read_instructions(cwd: str, config: Config) -> list[InstructionFile]:
     """The same; blocking."""
-    from treadle.config import find_instructions
-
     return find_instructions(
         cwd,
         config.home,

@@ -16,12 +16,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from time import time_ns
 from typing import Final, TypeAlias
 
 from msgspec import Struct
 
 from treadle.agent.event import DeltaStream, Event, Frame, encode_frame
-from treadle.agent.ids import now_ms
 from treadle.store.contract import EventRecord, Loaded, Release, Store, StoreError, Write
 
 # Deltas of one item are joined while more than this waits to be published: the store is behind then.
@@ -72,7 +72,7 @@ class Journal:
         """Add a numbered event, and what has to be kept along with it."""
         self._check()
         self.seq += 1
-        now = now_ms()
+        now = time_ns() // 1_000_000
         frame = encode_frame(Frame(method, params, now, self.seq))
         event = Event(method, params, self.seq, now, frame)
         self._writes += writes
@@ -93,7 +93,7 @@ class Journal:
         if self._waiting or self._pausing:
             self._add(_Delta(stream, text, self.seq))
         else:
-            self._publish(Event(stream.method, stream.params(text), self.seq, now_ms()))
+            self._publish(Event(stream.method, stream.params(text), self.seq, time_ns() // 1_000_000))
 
     def write(self, *writes: Write) -> None:
         """Keep something that is not published."""
@@ -138,7 +138,7 @@ class Journal:
 
     def announce(self, method: str, params: Struct) -> None:
         """Publish something now that is not kept, and so has no number: failures of the store itself, say."""
-        self._publish(Event(method, params, None, now_ms()))
+        self._publish(Event(method, params, None, time_ns() // 1_000_000))
 
     # --- the right to write ---
 
@@ -231,7 +231,7 @@ class Journal:
                 self._publish(entry)
             elif isinstance(entry, _Delta):
                 stream, text = entry.stream, "".join(entry.texts)
-                self._publish(Event(stream.method, stream.params(text), entry.seq, now_ms()))
+                self._publish(Event(stream.method, stream.params(text), entry.seq, time_ns() // 1_000_000))
             elif isinstance(entry, asyncio.Future):
                 self._pause_for(entry)
             else:

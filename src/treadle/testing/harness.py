@@ -275,7 +275,7 @@ class HarnessClient:
         self._client.close()
 
     def _told(self, event: Event) -> None:
-        self._add(json.loads(event.frame))
+        self._add(json.loads(event.encoded or event.frame))
 
     def _asked(self, ask: ClientRequest) -> None:
         message = {"id": ask.id, "method": ask.method, "params": json.loads(encode(ask.params))}
