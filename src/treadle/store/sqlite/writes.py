@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -32,7 +31,9 @@ from treadle.store.contract import (
     TurnRecord,
     Write,
 )
+from treadle.store.merging import merged
 from treadle.store.owners import Living, process_of
+from treadle.store.sqlite.event_rows import join
 from treadle.store.sqlite.queries import load
 
 _LAST: Final = 2**63 - 1
@@ -78,19 +79,20 @@ def _stale(thread_id: str, owner: str | None) -> StoreError:
 
 
 def apply(connection: sqlite3.Connection, writes: Iterable[Write], owner: str) -> None:
-    """Make writes that were checked, in their order. Whatever is raised, the transaction has to be rolled back."""
-    for kind, run in groupby(writes, type):
+    """Make writes that were checked. Whatever is raised, the transaction has to be rolled back."""
+    for run in merged(writes):
+        kind = type(run[0])
         if kind is ThreadRecord:
             # Whoever makes a thread may go on writing it.
             connection.executemany(_THREAD, [(*astuple(write), owner) for write in run])
-            continue
-        statement = _RECORDS.get(kind)
-        if statement is not None:
-            _put(connection, statement, list(run))
-            continue
-        act = _ACTS[kind]
-        for write in run:
-            act(connection, write)
+        elif kind is EventRecord:
+            _add_events(connection, run)
+        elif (statement := _RECORDS.get(kind)) is not None:
+            _put(connection, statement, run)
+        else:
+            act = _ACTS[kind]
+            for write in run:
+                act(connection, write)
 
 
 def no_thread(thread_id: str) -> StoreError:
@@ -116,7 +118,6 @@ _RECORDS: Final[dict[type, str]] = {
     TurnRecord: _upsert("turns", TurnRecord, "thread_id", "number"),
     ItemRecord: _upsert("items", ItemRecord, "thread_id", "number"),
     HistoryRecord: _insert("history", HistoryRecord),
-    EventRecord: _insert("events", EventRecord),
     Compaction: _upsert("compactions", Compaction, "thread_id", "turn"),
 }
 
@@ -129,12 +130,37 @@ def _put(connection: sqlite3.Connection, statement: str, run: Sequence[Any]) -> 
             connection.executemany(statement, map(astuple, run))
     except sqlite3.IntegrityError as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY:
-            kind = type(run[0]).__name__
-            raise StoreError(f"a {kind} has a number that is in use already, and these are never replaced") from None
+            raise _number_in_use(type(run[0])) from None
         if error.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
             raise
         lost = next(write.thread_id for write in run if not _exists(connection, write.thread_id))
         raise no_thread(lost) from None
+
+
+# Nothing is written where a number is in use, also by an event that is gone or in the middle of a row.
+_EVENTS: Final = """
+INSERT INTO events (thread_id, first_seq, last_seq, frames) SELECT id, ?, ?, ? FROM threads
+WHERE id = ? AND pruned_seq < ? AND NOT EXISTS (SELECT 1 FROM events WHERE thread_id = threads.id AND last_seq >= ?)
+"""
+
+
+def _add_events(connection: sqlite3.Connection, run: Iterable[Any]) -> None:
+    rows = list(join(run))
+    written = connection.executemany(_EVENTS, [_event_values(*row) for row in rows]).rowcount
+    if written == len(rows):
+        return
+    for row in rows:
+        if not _exists(connection, row.thread_id):
+            raise no_thread(row.thread_id)
+    raise _number_in_use(EventRecord)
+
+
+def _event_values(thread_id: str, first_seq: int, last_seq: int, frames: bytes) -> tuple[Any, ...]:
+    return first_seq, last_seq, frames, thread_id, first_seq, first_seq
+
+
+def _number_in_use(kind: type) -> StoreError:
+    return StoreError(f"a {kind.__name__} has a number that is in use already, and these are never replaced")
 
 
 def _exists(connection: sqlite3.Connection, thread_id: str) -> bool:
@@ -186,12 +212,13 @@ _COPIES: Final = (
 
 def _prune_events(connection: sqlite3.Connection, write: PruneEvents) -> None:
     place = {"thread": write.thread_id, "seq": write.seq}
+    # A row that is only partly pruned stays: who reads it leaves out what is.
     connection.execute(
-        "UPDATE threads SET pruned_seq = max(pruned_seq, coalesce("
-        "(SELECT max(seq) FROM events WHERE thread_id = :thread AND seq <= :seq), 0)) WHERE id = :thread",
+        "UPDATE threads SET pruned_seq = max(pruned_seq, min(:seq, coalesce("
+        "(SELECT max(last_seq) FROM events WHERE thread_id = :thread), 0))) WHERE id = :thread",
         place,
     )
-    connection.execute("DELETE FROM events WHERE thread_id = :thread AND seq <= :seq", place)
+    connection.execute("DELETE FROM events WHERE thread_id = :thread AND last_seq <= :seq", place)
 
 
 def _delete_thread(connection: sqlite3.Connection, write: DeleteThread) -> None:
