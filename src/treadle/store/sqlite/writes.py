@@ -7,10 +7,11 @@ of threads of the process, queues or files.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import astuple
 
@@ -33,7 +34,8 @@ from treadle.store.contract import (
 )
 from treadle.store.merging import merged
 from treadle.store.owners import Living, process_of
-from treadle.store.sqlite.event_rows import join
+from treadle.store.sqlite.event_rows import EventRow, join
+from treadle.store.sqlite.inserts import Insert, fields
 from treadle.store.sqlite.queries import load
 
 _LAST: Final = 2**63 - 1
@@ -48,17 +50,52 @@ class Batch(NamedTuple):
     writes: tuple[Write, ...]
 
 
-def check(connection: sqlite3.Connection, batch: Batch, owner: str) -> None:
-    """Whether these writes may be made. What is true here stays so until the transaction ends: nobody else writes."""
+_State: TypeAlias = tuple[int, str | None, int]
+_STATE: Final = """fence, owner,
+    max(pruned_seq, coalesce((SELECT max(last_seq) FROM events WHERE thread_id = threads.id), 0))"""
+_STATE_OF_ONE: Final = f"SELECT {_STATE} FROM threads WHERE id = ?"
+_STATES: Final = f"""
+SELECT json_group_array(json_array(id, json_array({_STATE})))
+FROM threads WHERE id IN (SELECT value FROM json_each(?))
+"""
+_decode_states: Final = msgspec.json.Decoder(list[tuple[str, _State]]).decode
+
+
+def _states(connection: sqlite3.Connection, ids: Sequence[str]) -> Mapping[str, _State]:
+    """Fence, owner and last number of an event of each thread that there is."""
+    if len(ids) == 1:
+        row = connection.execute(_STATE_OF_ONE, ids).fetchone()
+        return {} if row is None else {ids[0]: row}
+    # Of many, one row of JSON: before each row the event loop may take the interpreter's lock.
+    (found,) = connection.execute(_STATES, (msgspec.json.encode(ids).decode(),)).fetchone()
+    return dict(_decode_states(found))
+
+
+def check(connection: sqlite3.Connection, batches: Sequence[Batch], owner: str) -> None:
+    """Whether these writes may be made, each batch to another thread. What is true here stays so until the transaction
+    ends: nobody else writes."""
+    states = _states(connection, [batch.thread_id for batch in batches])
+    for batch in batches:
+        state = states.get(batch.thread_id)
+        if state is None:
+            if batch.fence != 0 or not batch.writes or type(batch.writes[0]) is not ThreadRecord:
+                raise no_thread(batch.thread_id)
+        elif state[:2] != (batch.fence, owner):
+            raise _stale(batch.thread_id, state[1])
+        _check_writes(batch, 0 if state is None else state[2])
+
+
+def _check_writes(batch: Batch, last_seq: int) -> None:
     for write in batch.writes:
         if _TARGETS.get(type(write), _thread_id)(write) != batch.thread_id:
             raise StoreError(f"a {type(write).__name__} of another thread is among the writes of {batch.thread_id}")
-    row = connection.execute("SELECT fence, owner FROM threads WHERE id = ?", (batch.thread_id,)).fetchone()
-    if row is None:
-        if batch.fence != 0 or not batch.writes or type(batch.writes[0]) is not ThreadRecord:
-            raise no_thread(batch.thread_id)
-    elif row != (batch.fence, owner):
-        raise _stale(batch.thread_id, row[1])
+        if isinstance(write, EventRecord):
+            # The table cannot tell: only the last number of a row is a key in it, and those that were pruned are gone.
+            if write.seq <= last_seq:
+                raise _number_in_use(EventRecord)
+            last_seq = write.seq
+        elif isinstance(write, DeleteThread):
+            last_seq = 0
 
 
 _thread_id: Final = attrgetter("thread_id")
@@ -81,18 +118,15 @@ def _stale(thread_id: str, owner: str | None) -> StoreError:
 def apply(connection: sqlite3.Connection, writes: Iterable[Write], owner: str) -> None:
     """Make writes that were checked. Whatever is raised, the transaction has to be rolled back."""
     for run in merged(writes):
-        kind = type(run[0])
-        if kind is ThreadRecord:
-            # Whoever makes a thread may go on writing it.
-            connection.executemany(_THREAD, [(*astuple(write), owner) for write in run])
-        elif kind is EventRecord:
-            _add_events(connection, run)
-        elif (statement := _RECORDS.get(kind)) is not None:
-            _put(connection, statement, run)
-        else:
-            act = _ACTS[kind]
+        act = _ACTS.get(type(run[0]))
+        if act is not None:
             for write in run:
                 act(connection, write)
+            continue
+        try:
+            _put(connection, run, owner)
+        except sqlite3.IntegrityError as error:
+            raise _refusal(connection, run, error) from None
 
 
 def no_thread(thread_id: str) -> StoreError:
@@ -102,61 +136,34 @@ def no_thread(thread_id: str) -> StoreError:
 # --- records ---------------------------------------------------------------------------------------------------------
 
 
-def _insert(table: str, record: type[Struct], *more: str) -> str:
-    fields = (*record.__struct_fields__, *more)
-    return f"INSERT INTO {table} ({', '.join(fields)}) VALUES ({', '.join('?' * len(fields))})"
-
-
-def _upsert(table: str, record: type[Struct], *keys: str, more: tuple[str, ...] = ()) -> str:
-    """Not `INSERT OR REPLACE`: that deletes the old row, with the claim of a thread and all that refers to it."""
-    changes = ", ".join(f"{name} = excluded.{name}" for name in record.__struct_fields__ if name not in keys)
-    return f"{_insert(table, record, *more)} ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {changes}"
-
-
-_THREAD: Final = _upsert("threads", ThreadRecord, "id", more=("owner",))
-_RECORDS: Final[dict[type, str]] = {
-    TurnRecord: _upsert("turns", TurnRecord, "thread_id", "number"),
-    ItemRecord: _upsert("items", ItemRecord, "thread_id", "number"),
-    HistoryRecord: _insert("history", HistoryRecord),
-    Compaction: _upsert("compactions", Compaction, "thread_id", "turn"),
+_THREADS: Final = Insert("threads", fields(ThreadRecord), ("id",), kept=("owner",))
+_EVENTS: Final = Insert("events", EventRow._fields)
+_RECORDS: Final[dict[type, Insert]] = {
+    TurnRecord: Insert("turns", fields(TurnRecord), ("thread_id", "number")),
+    ItemRecord: Insert("items", fields(ItemRecord), ("thread_id", "number")),
+    HistoryRecord: Insert("history", fields(HistoryRecord)),
+    Compaction: Insert("compactions", fields(Compaction), ("thread_id", "turn")),
 }
 
 
-def _put(connection: sqlite3.Connection, statement: str, run: Sequence[Any]) -> None:
-    try:
-        if len(run) == 1:
-            connection.execute(statement, astuple(run[0]))
-        else:
-            connection.executemany(statement, map(astuple, run))
-    except sqlite3.IntegrityError as error:
-        if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY:
-            raise _number_in_use(type(run[0])) from None
-        if error.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
-            raise
-        lost = next(write.thread_id for write in run if not _exists(connection, write.thread_id))
-        raise no_thread(lost) from None
+def _put(connection: sqlite3.Connection, run: Sequence[Any], owner: str) -> None:
+    kind = type(run[0])
+    if kind is ThreadRecord:
+        # Whoever makes a thread may go on writing it.
+        _THREADS.write(connection, [(*astuple(write), owner) for write in run])
+    elif kind is EventRecord:
+        _EVENTS.write(connection, list(join(run)))
+    else:
+        _RECORDS[kind].write(connection, [astuple(write) for write in run])
 
 
-# Nothing is written where a number is in use, also by an event that is gone or in the middle of a row.
-_EVENTS: Final = """
-INSERT INTO events (thread_id, first_seq, last_seq, frames) SELECT id, ?, ?, ? FROM threads
-WHERE id = ? AND pruned_seq < ? AND NOT EXISTS (SELECT 1 FROM events WHERE thread_id = threads.id AND last_seq >= ?)
-"""
-
-
-def _add_events(connection: sqlite3.Connection, run: Iterable[Any]) -> None:
-    rows = list(join(run))
-    written = connection.executemany(_EVENTS, [_event_values(*row) for row in rows]).rowcount
-    if written == len(rows):
-        return
-    for row in rows:
-        if not _exists(connection, row.thread_id):
-            raise no_thread(row.thread_id)
-    raise _number_in_use(EventRecord)
-
-
-def _event_values(thread_id: str, first_seq: int, last_seq: int, frames: bytes) -> tuple[Any, ...]:
-    return first_seq, last_seq, frames, thread_id, first_seq, first_seq
+def _refusal(connection: sqlite3.Connection, run: Sequence[Any], error: sqlite3.IntegrityError) -> Exception:
+    """What is wrong with records that break a rule of their table."""
+    if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY:
+        return _number_in_use(type(run[0]))
+    if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
+        return no_thread(next(write.thread_id for write in run if not _exists(connection, write.thread_id)))
+    return error
 
 
 def _number_in_use(kind: type) -> StoreError:
