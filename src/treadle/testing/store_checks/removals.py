@@ -145,3 +145,6 @@ async def a_thread_is_deleted_with_all_that_is_in_it(store: Store) -> None:
     await keep(store, thread(), history(1))
     assert await store.load(A) == Loaded(thread(), Counters(history=1), 0)
     assert [found.number for found in await store.history(A)] == [1]
+    await keep(store, event(1), event(2))
+    await keep(store, DeleteThread(A), thread(), event(1, frame=b'"anew"'))
+    assert await store.events(A, 0, 9) == EventPage([event(1, frame=b'"anew"')], 1, 1)
