@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import stat
 import subprocess
@@ -25,6 +26,7 @@ from treadle.store import (
     ThreadCursor,
     ThreadQuery,
 )
+from treadle.store.owners import Owners
 from treadle.store.sqlite import queries, schema
 from treadle.store.sqlite.file_store import open_sqlite
 from treadle.store.sqlite.writes import apply, claim
@@ -174,6 +176,22 @@ async def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatc
         patched.setattr(schema, "migrations", lambda _: broken)
         assert "nowhere" in (await _refusal(tmp_path)).message
     assert _content(path) == before
+    async with await open_sqlite(tmp_path) as store:
+        assert len(await store.search("years")) == 1
+
+
+async def test_an_older_file_that_is_in_use_is_left_as_its_users_know_it(tmp_path: Path) -> None:
+    path = tmp_path / "threads.db"
+    _version_1(path)
+    before = _content(path)
+    owners = Owners(str(tmp_path))
+    with owners.alone():
+        user = owners.enter()
+    error = await _refusal(tmp_path)
+    assert error.kind == "busy"
+    assert error.message.startswith(f"{path} is in use by an older Treadle (process {os.getpid()})")
+    assert _content(path) == before
+    user.leave()
     async with await open_sqlite(tmp_path) as store:
         assert len(await store.search("years")) == 1
 
