@@ -98,10 +98,15 @@ def _rounds(
         order = taking_part if number % 2 == 0 else tuple(reversed(taking_part))
         for measure in measures:
             print(f"round {number + 1} of {rounds}: {measure.name}", file=sys.stderr, flush=True)
-            null = (programs.null(),) if measure.name in _OF_CLIENT else ()
-            for server in (*order, *null):
+            for server in _measured(measure, order):
                 _measure(samples, measure, server, scale, model_url)
     return samples
+
+
+def _measured(measure: Measure, order: Sequence[Server]) -> Sequence[Server]:
+    if measure.counts_rows:
+        return (programs.counted(),)
+    return (*order, programs.null()) if measure.name in _OF_CLIENT else order
 
 
 def _measure(samples: report.Samples, measure: Measure, server: Server, scale: Scale, model_url: str) -> None:

@@ -11,6 +11,7 @@ from typing import Final
 from bench import family
 from bench.app_server.mock import DELTA
 from bench.app_server.programs import Running
+from bench.app_server.row_counter import rows_of
 from bench.measures import Row
 
 DELTAS: Final = 20_000
@@ -74,6 +75,8 @@ class Measure:
     run: Callable[[Running, Scale], Values]
     deltas: int = 1
     """In each answer of the model."""
+    counts_rows: bool = False
+    """Of ours alone, as a program that counts the rows of its store; it is for numbers, not for times."""
 
 
 def _start(running: Running, scale: Scale) -> Values:
@@ -99,6 +102,16 @@ def _turn(running: Running, scale: Scale) -> Values:
     for _ in range(_WARM_UP):
         running.client.turn(thread)
     return {"turn": _median_ms(lambda: running.client.turn(thread), scale.turns)}
+
+
+def _rows(running: Running, scale: Scale) -> Values:
+    (thread,) = running.client.start_threads(1)
+    for _ in range(_WARM_UP):
+        running.client.turn(thread)
+    before = rows_of(running.home)
+    for _ in range(scale.turns):
+        running.client.turn(thread)
+    return {"rows": (rows_of(running.home) - before) / scale.turns}
 
 
 def _concurrent(running: Running, scale: Scale) -> Values:
@@ -164,6 +177,12 @@ MEASURES: Final = (
         "turn",
         (Row("turn", "`turn/start` to `turn/completed`, median", "ms", "less", 1 / 30),),
         _turn,
+    ),
+    Measure(
+        "rows",
+        (Row("rows", "rows written in a turn", "", "less"),),
+        _rows,
+        counts_rows=True,
     ),
     Measure(
         "concurrent",

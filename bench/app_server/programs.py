@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from bench import family
+from bench.app_server import row_counter
 from bench.app_server.client import Client
 from bench.servers import STOP_SECONDS, BenchError, Server
 
@@ -43,6 +44,7 @@ class Running:
     server: Server
     client: Client
     pid: int
+    home: Path
     start_seconds: float
     """From just before the program was started to the answer of `initialize`."""
 
@@ -54,6 +56,13 @@ def ours() -> Server:
     program = Path(sys.executable).with_name("treadle")
     start = (str(program),) if program.exists() else (sys.executable, "-m", "treadle")
     return Server("ours", f"treadle {__version__}", (*start, *_ARGUMENTS))
+
+
+def counted() -> Server:
+    """Ours, with the rows counted that it writes."""
+    # By the path of the file: it is started in a folder from which the benchmark cannot be imported.
+    start = (sys.executable, "-P", row_counter.__file__)
+    return Server("ours", ours().version, (*start, *_ARGUMENTS))
 
 
 def real() -> Server:
@@ -96,7 +105,7 @@ def running(server: Server, home: Path) -> Iterator[Running]:
     try:
         client = Client(child.stdin.fileno(), child.stdout.fileno())
         client.initialize()
-        yield Running(server, client, child.pid, time.perf_counter() - began)
+        yield Running(server, client, child.pid, home, time.perf_counter() - began)
     except (BenchError, OSError) as error:
         state = "still runs" if child.poll() is None else f"ended with {child.returncode}"
         said = log.read_text(errors="replace")[-2000:] or "nothing"

@@ -103,11 +103,11 @@ class Owners:
             return None
         return None if time.monotonic_ns() - beat > LEASE_S * 1e9 else process_id
 
-    def sweep(self) -> None:
-        """Remove the lock files of the dead. To be called `alone`, as `enter`."""
-        for name in os.listdir(self._folder):
-            if name.endswith(_SUFFIX):
-                self.living(name.removesuffix(_SUFFIX))
+    def sweep(self) -> list[int]:
+        """Remove the lock files of the dead; the process ids of the living. To be called `alone`, as `enter`."""
+        names = [name for name in os.listdir(self._folder) if name.endswith(_SUFFIX)]
+        found = [self.living(name.removesuffix(_SUFFIX)) for name in names]
+        return [process_id for process_id in found if process_id is not None]
 
     def _path(self, owner_id: str) -> str:
         return os.path.join(self._folder, owner_id + _SUFFIX)

@@ -27,6 +27,16 @@ def damage(harness: AppServerHarness, change: str, thread: str) -> None:
     connection.close()
 
 
+def damaged_events(harness: AppServerHarness, thread: str) -> int:
+    """The events that were kept first, and together: the number of the last of them."""
+    connection = sqlite3.connect(harness.home / "threads.db")
+    (last,) = connection.execute("SELECT min(last_seq) FROM events WHERE thread_id = ?", (thread,)).fetchone()
+    connection.close()
+    damage(harness, f"events SET frames = x'7b' WHERE last_seq = {last} AND thread_id", thread)
+    assert isinstance(last, int)
+    return last
+
+
 async def two_threads(harness: AppServerHarness) -> tuple[str, str]:
     async with harness.connect() as client:
         return await talked(harness, client), await talked(harness, client)
@@ -65,14 +75,14 @@ async def test_a_damaged_history_fails_the_turn_and_nothing_else(harness: AppSer
 async def test_a_damaged_item_or_event_is_refused_and_does_not_break_the_message(harness: AppServerHarness) -> None:
     hit, other = await two_threads(harness)
     damage(harness, "items SET data = x'7b' WHERE thread_id", hit)
-    damage(harness, "events SET frame = x'7b' WHERE seq = 3 AND thread_id", hit)
+    last = damaged_events(harness, hit)
     async with harness.connect() as client:
         await refusal(client, "thread/read", threadId=hit, includeTurns=True)
         await refusal(client, "thread/items/list", threadId=hit)
         await refusal(client, "thread/resume", threadId=hit)
         await refusal(client, "thread/events/list", threadId=hit)
-        rest = await client.request("thread/events/list", {"threadId": hit, "afterSeq": 3})
-        assert rest["data"][0]["seq"] == 4
+        rest = await client.request("thread/events/list", {"threadId": hit, "afterSeq": last})
+        assert rest["data"][0]["seq"] == last + 1
         resumed = await client.request("thread/resume", {"threadId": hit, "excludeTurns": True})
         assert resumed["seq"] == rest["lastSeq"]
         harness.model.enqueue_assistant_message("It goes on.")

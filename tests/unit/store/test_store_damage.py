@@ -60,7 +60,8 @@ async def refusal(asked: Awaitable[Any]) -> StoreError:
         ("items SET data = 5 WHERE number = 7", "item 7 of thread"),
         ("items SET type = CAST(x'ff' AS TEXT) WHERE number = 7", "a text in it is no text"),
         ("history SET data = zeroblob(9) WHERE number = 7", "the model's history of thread"),
-        ("events SET frame = x'7b' WHERE seq = 7", "event 7 of thread"),
+        ("events SET frames = x'7b' WHERE last_seq = 7", "event 7 of thread"),
+        ("events SET first_seq = 6 WHERE last_seq = 7", "the row of event 7 of thread"),
         ("turns SET usage = x'7b' WHERE number = 7", "turn 7 of thread"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import stat
 import subprocess
@@ -13,7 +14,19 @@ from typing import Any
 
 import pytest
 
-from treadle.store import CutTurns, DropItem, ItemRecord, PruneEvents, StoreError, ThreadCursor, ThreadQuery
+from treadle.store import (
+    Counters,
+    CutTurns,
+    DeleteThread,
+    DropItem,
+    EventPage,
+    ItemRecord,
+    PruneEvents,
+    StoreError,
+    ThreadCursor,
+    ThreadQuery,
+)
+from treadle.store.owners import Owners
 from treadle.store.sqlite import queries, schema
 from treadle.store.sqlite.file_store import open_sqlite
 from treadle.store.sqlite.writes import apply, claim
@@ -66,12 +79,19 @@ async def test_settings_of_the_file(tmp_path: Path) -> None:
 # --- migrations ------------------------------------------------------------------------------------------------------
 
 
+def _add_old_events(connection: sqlite3.Connection, thread_id: str, last: int, first: int = 1) -> None:
+    """As they were kept before several could share a row."""
+    rows = [(thread_id, number, b"{}") for number in range(first, last + 1)]
+    connection.executemany("INSERT INTO events (thread_id, seq, frame) VALUES (?, ?, ?)", rows)
+
+
 def _version_1(path: Path) -> None:
     """A file as the first version left it: no search yet."""
     with closing(schema.connect(str(path))) as connection:
         schema.migrate(connection, str(path), upto=1)
         old = item(1, text="found after all these years")
-        apply(connection, [thread(), turn(1), old, item(2), history(1), event(1)], "nobody")
+        apply(connection, [thread(), turn(1), old, item(2), history(1)], "nobody")
+        _add_old_events(connection, A, 1)
         assert connection.execute("PRAGMA user_version").fetchone() == (1,)
         assert not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'messages'").fetchall()
 
@@ -94,9 +114,11 @@ async def test_a_file_without_fences_on_its_writes_is_brought_up_to_date(tmp_pat
     path = str(tmp_path / "threads.db")
     with closing(schema.connect(path)) as connection:
         schema.migrate(connection, path, upto=2)
-        apply(connection, [thread(), item(1), event(1)], "nobody")
+        apply(connection, [thread(), item(1)], "nobody")
         connection.execute("UPDATE threads SET owner = NULL")
-        apply(connection, [thread(B), turn(1, B, status="inProgress"), item(1, B, text="loom"), event(1, B)], "7-gone")
+        apply(connection, [thread(B), turn(1, B, status="inProgress"), item(1, B, text="loom")], "7-gone")
+        for thread_id in (A, B):
+            _add_old_events(connection, thread_id, 1)
         connection.execute("UPDATE threads SET held = 1, fence = 5 WHERE id = ?", (B,))
     async with await open_sqlite(tmp_path) as store:
         assert await store.item(A, "item-1") == item(1)
@@ -113,6 +135,37 @@ async def test_a_file_without_fences_on_its_writes_is_brought_up_to_date(tmp_pat
             assert (await store.events(thread_id, 0, 9)).events == [event(1, thread_id), event(2, thread_id)]
 
 
+async def test_events_of_an_older_file_are_read_and_pruned_like_new_ones(tmp_path: Path) -> None:
+    path = str(tmp_path / "threads.db")
+    with closing(schema.connect(path)) as connection:
+        schema.migrate(connection, path, upto=3)
+        apply(connection, [thread(), thread(B)], "nobody")
+        connection.execute("UPDATE threads SET pruned_seq = 4 WHERE id = ?", (A,))
+        _add_old_events(connection, A, 8, first=5)
+        _add_old_events(connection, B, 3)
+    async with await open_sqlite(tmp_path) as store:
+        assert await store.events(A, 0, 2) == EventPage([event(5), event(6)], 5, 8)
+        assert await store.events(B, 1, 9) == EventPage([event(2, B), event(3, B)], 1, 3)
+        claim = await store.claim(A, -1)
+        assert claim.news is not None
+        assert claim.news.counters == Counters(seq=8)
+        for used in (4, 5, 8):
+            with pytest.raises(StoreError, match="in use"):
+                await keep(store, event(used))
+        await keep(store, event(9), event(10), event(11))
+        assert await store.events(A, 7, 3) == EventPage([event(8), event(9), event(10)], 5, 11)
+        await keep(store, PruneEvents(A, 6))
+        assert (await store.events(A, 0, 0)).first_seq == 7
+        await keep(store, PruneEvents(A, 10))
+        assert await store.events(A, 0, 9) == EventPage([event(11)], 11, 11)
+        assert (await store.events(B, 0, 9)).events == [event(number, B) for number in (1, 2, 3)]
+        await store.claim(B, -1)
+        await keep(store, DeleteThread(B))
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT thread_id, first_seq, last_seq FROM events").fetchall() == [(A, 9, 11)]
+        assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
+
+
 async def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "threads.db"
     _version_1(path)
@@ -123,6 +176,22 @@ async def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatc
         patched.setattr(schema, "migrations", lambda _: broken)
         assert "nowhere" in (await _refusal(tmp_path)).message
     assert _content(path) == before
+    async with await open_sqlite(tmp_path) as store:
+        assert len(await store.search("years")) == 1
+
+
+async def test_an_older_file_that_is_in_use_is_left_as_its_users_know_it(tmp_path: Path) -> None:
+    path = tmp_path / "threads.db"
+    _version_1(path)
+    before = _content(path)
+    owners = Owners(str(tmp_path))
+    with owners.alone():
+        user = owners.enter()
+    error = await _refusal(tmp_path)
+    assert error.kind == "busy"
+    assert error.message.startswith(f"{path} is in use by an older Treadle (process {os.getpid()})")
+    assert _content(path) == before
+    user.leave()
     async with await open_sqlite(tmp_path) as store:
         assert len(await store.search("years")) == 1
 
@@ -306,6 +375,7 @@ def test_a_small_change_of_a_long_thread_is_no_more_work(short_and_long: tuple[_
             DropItem(A, 1),
             turn(last + 1),
             item(2 * last + 1, turn=last),
+            event(2 * last + 1),
         ):
             work.connection.execute("BEGIN")
             steps.append(work.of(apply, [write], "us"))

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from treadle.store import Claim, Done, EventRecord, Store, Write
+from treadle.store import Claim, Done, Store, Write
 from treadle.store.sqlite import queries, writes
+from treadle.store.sqlite.event_rows import EventRow
 from treadle.store.sqlite.file_store import open_sqlite
+from treadle.store.sqlite.inserts import Insert
 from treadle.store.sqlite.memory_store import MemoryStore
 from treadle.testing import STORE_CHECKS, check_store
 
@@ -59,8 +61,9 @@ async def test_what_is_wrong_is_found(complaint: str) -> None:
 
 
 async def test_events_that_are_replaced_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    upsert = writes._upsert("events", EventRecord, "thread_id", "seq")
-    monkeypatch.setitem(writes._RECORDS, EventRecord, upsert)
+    upsert = Insert("events", EventRow._fields, ("thread_id", "last_seq"))
+    monkeypatch.setattr(writes, "_EVENTS", upsert)
+    monkeypatch.setattr(writes, "_check_writes", lambda batch, last_seq: None)
 
     async def memory(name: str) -> Store:
         return MemoryStore()
@@ -70,7 +73,7 @@ async def test_events_that_are_replaced_are_found(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_an_owner_that_writes_too_late_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treadle.store.sqlite.transaction.check", lambda connection, batch, owner: None)
+    monkeypatch.setattr("treadle.store.sqlite.transaction.check", lambda connection, batches, owner: None)
     with pytest.raises(AssertionError, match="an owner that comes back too late changes nothing: this was written"):
         await check_store(
             lambda name: open_sqlite(tmp_path / name), only=["an_owner_that_comes_back_too_late_changes_nothing"]

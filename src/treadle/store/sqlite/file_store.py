@@ -78,8 +78,8 @@ class _Home:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
             self.owners = Owners(self._folder)
             with self.owners.alone():
-                self.owners.sweep()
-                self._connection = schema.open_database(self.path)
+                users = self.owners.sweep()
+                self._connection = schema.open_database(self.path, users=users)
                 self.owner = self.owners.enter()
         except Exception as error:
             self._disconnect()

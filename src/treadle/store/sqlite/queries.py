@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, Final
 
 import msgspec
@@ -27,6 +27,7 @@ from treadle.store.contract import (
     TurnRecord,
 )
 from treadle.store.owners import Living
+from treadle.store.sqlite.event_rows import split
 from treadle.store.sqlite.failures import Unreadable
 
 _LAST: Final = 2**63 - 1
@@ -70,7 +71,7 @@ def _order(descending: bool) -> str:
 
 _LOAD: Final = f"""
 SELECT fence,
-    max(pruned_seq, coalesce((SELECT max(seq) FROM events WHERE thread_id = threads.id), 0)),
+    max(pruned_seq, coalesce((SELECT max(last_seq) FROM events WHERE thread_id = threads.id), 0)),
     coalesce((SELECT max(number) FROM turns WHERE thread_id = threads.id), 0),
     coalesce((SELECT max(number) FROM items WHERE thread_id = threads.id), 0),
     coalesce((SELECT max(number) FROM history WHERE thread_id = threads.id), 0),
@@ -133,19 +134,40 @@ def item(connection: sqlite3.Connection, thread_id: str, item_id: str) -> ItemRe
     return None if row is None else _item(row)
 
 
+_EVENT_NUMBERS: Final = """
+SELECT pruned_seq,
+    coalesce(
+        (SELECT max(first_seq, pruned_seq + 1) FROM events WHERE thread_id = threads.id ORDER BY last_seq LIMIT 1), 0),
+    coalesce((SELECT max(last_seq) FROM events WHERE thread_id = threads.id), 0)
+FROM threads WHERE id = ?
+"""
+
+
 def events(connection: sqlite3.Connection, thread_id: str, after_seq: int, limit: int) -> EventPage:
     with _snapshot(connection):
-        first, last = connection.execute(
-            "SELECT coalesce((SELECT min(seq) FROM events WHERE thread_id = :thread), 0),"
-            " coalesce((SELECT max(seq) FROM events WHERE thread_id = :thread), 0)",
-            {"thread": thread_id},
-        ).fetchone()
-        rows = connection.execute(
-            "SELECT thread_id, seq, frame FROM events WHERE thread_id = ? AND seq > ? ORDER BY seq LIMIT ?",
+        numbers = connection.execute(_EVENT_NUMBERS, (thread_id,)).fetchone()
+        pruned, first, last = numbers or (0, 0, 0)
+        found = _events_after(connection, thread_id, max(after_seq, pruned), limit)
+    for event in found:
+        _sound(event.frame, f"event {event.seq}", thread_id)
+    return EventPage(found, first, last)
+
+
+def _events_after(connection: sqlite3.Connection, thread_id: str, after_seq: int, limit: int) -> list[EventRecord]:
+    found: list[EventRecord] = []
+    # Not all at once: how many rows are enough is seen from what is in them.
+    with closing(
+        connection.execute(
+            "SELECT thread_id, first_seq, last_seq, frames FROM events WHERE thread_id = ? AND last_seq > ? "
+            "ORDER BY last_seq LIMIT ?",
             (thread_id, after_seq, _limit(limit)),
-        ).fetchall()
-    events = [EventRecord(row[0], row[1], _sound(row[2], f"event {row[1]}", row[0])) for row in rows]
-    return EventPage(events, first, last)
+        )
+    ) as rows:
+        for row in rows:
+            found += (event for event in split(*row) if event.seq > after_seq)
+            if len(found) >= limit:
+                break
+    return found[:limit]
 
 
 # --- turns -----------------------------------------------------------------------------------------------------------

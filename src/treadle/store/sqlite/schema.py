@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from treadle.store.contract import StoreError
@@ -62,12 +62,18 @@ def connect_reader(path: str) -> sqlite3.Connection:
     return connection
 
 
-def open_database(path: str, form: Format = THREADS, *, one_thread: bool = True) -> sqlite3.Connection:
-    """The database at `path`, made or migrated as needed. Raises `StoreError` when it is not ours or too new."""
+def open_database(
+    path: str, form: Format = THREADS, *, one_thread: bool = True, users: Sequence[int] = ()
+) -> sqlite3.Connection:
+    """The database at `path`, made or migrated as needed; `users` are the other processes that have it open.
+
+    Raises `StoreError` when it is not ours, too new, or has to be migrated while others use it.
+    """
     _create(path)
     connection = connect(path, one_thread=one_thread)
     try:
         _check_application(connection, path, form)
+        _check_users(connection, path, form, users)
         connection.execute("PRAGMA journal_mode = WAL")
         migrate(connection, path, form=form)
     except BaseException:
@@ -131,6 +137,16 @@ def _check_application(connection: sqlite3.Connection, path: str, form: Format) 
     tables = _number(connection, "SELECT count(*) FROM sqlite_master")
     if tables and _number(connection, "PRAGMA application_id") != form.application_id:
         raise StoreError(f"{path} is the database of another program: move it away, or use another home")
+
+
+def _check_users(connection: sqlite3.Connection, path: str, form: Format, users: Sequence[int]) -> None:
+    """They know the tables as they are, and would fail at every write from then on."""
+    if users and 0 < _number(connection, "PRAGMA user_version") < len(migrations(form)):
+        raise StoreError(
+            f"{path} is in use by an older Treadle (process {', '.join(map(str, users))}), and this one has to bring "
+            "it up to date first: end the older one and try again",
+            "busy",
+        )
 
 
 def _create(path: str) -> None:

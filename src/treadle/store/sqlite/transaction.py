@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import suppress
 
-from treadle.store.contract import StoreError, Write
+from treadle.store.contract import StoreError
 from treadle.store.sqlite.failures import failure
 from treadle.store.sqlite.sql_store import Work
 from treadle.store.sqlite.writes import Batch, apply, check
@@ -42,23 +42,25 @@ class Transactions:
         return None
 
     def _perform(self, works: Sequence[Work]) -> None:
-        # Writes of several callers are put together: many of one kind in a row are much cheaper than one by one. Those
+        # Writes of several callers are made together: many of one kind in a row are much cheaper than one by one. Those
         # of one thread are made before the next of that thread are checked.
-        writes: list[Write] = []
-        threads: set[str] = set()
+        batches: dict[str, Batch] = {}
         for work in works:
             if not isinstance(work, Batch):
-                apply(self._connection, writes, self._owner_id)
-                writes, threads = [], set()
+                self._write(batches)
                 work(self._connection)
                 continue
-            if work.thread_id in threads:
-                apply(self._connection, writes, self._owner_id)
-                writes, threads = [], set()
-            check(self._connection, work, self._owner_id)
-            writes += work.writes
-            threads.add(work.thread_id)
-        apply(self._connection, writes, self._owner_id)
+            if work.thread_id in batches:
+                self._write(batches)
+            batches[work.thread_id] = work
+        self._write(batches)
+
+    def _write(self, batches: dict[str, Batch]) -> None:
+        """All of them, which it takes out."""
+        if batches:
+            check(self._connection, tuple(batches.values()), self._owner_id)
+            apply(self._connection, (write for batch in batches.values() for write in batch.writes), self._owner_id)
+            batches.clear()
 
     def _roll_back(self) -> None:
         # After some errors SQLite has done it by itself; a failure here leaves nothing written either.

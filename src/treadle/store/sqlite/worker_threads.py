@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from treadle.store.contract import Done
@@ -30,50 +30,50 @@ READERS: Final = 2
 
 
 class _Jobs(Generic[T]):
-    """A queue between the event loop and threads. It never blocks the loop: the lock is held for an append."""
+    """A queue from the event loop to threads; only the loop puts and ends.
+
+    A `SimpleQueue`, which is a lock and no more: a `Condition` wakes a thread that then waits for the lock that the
+    loop still has.
+    """
 
     def __init__(self) -> None:
-        self._jobs: deque[T] = deque()
-        self._changed = threading.Condition(threading.Lock())
+        self._queue: SimpleQueue[T | None] = SimpleQueue()  # None is the end
         self._ended = False
 
     def __len__(self) -> int:
-        return len(self._jobs)
+        return self._queue.qsize()
 
     def put(self, job: T) -> bool:
         """False when the queue has ended."""
-        with self._changed:
-            if self._ended:
-                return False
-            self._jobs.append(job)
-            self._changed.notify()
+        if self._ended:
+            return False
+        self._queue.put(job)
         return True
 
     def end(self) -> None:
         """What is there is still taken; nothing more comes."""
-        with self._changed:
+        if not self._ended:
             self._ended = True
-            self._changed.notify_all()
+            self._queue.put(None)
 
     def take(self) -> T | None:
         """The next job, or None at the end."""
-        with self._changed:
-            while not self._jobs:
-                if self._ended:
-                    return None
-                self._changed.wait()
-            return self._jobs.popleft()
+        job = self._queue.get()
+        if job is None:
+            self._queue.put(None)  # for the others who take from it
+        return job
 
     def take_all(self, timeout_s: float) -> list[T] | None:
         """All that there is; nothing when nothing has come for so long, None at the end."""
-        with self._changed:
-            if not self._jobs and not self._ended:
-                self._changed.wait(timeout_s)
-            if not self._jobs and self._ended:
-                return None
-            jobs = list(self._jobs)
-            self._jobs.clear()
-            return jobs
+        jobs: list[T] = []
+        with suppress(Empty):
+            job = self._queue.get(timeout=timeout_s)
+            while job is not None:
+                jobs.append(job)
+                job = self._queue.get_nowait()
+            self._queue.put(None)  # it ends when it is looked at again
+            return jobs or None
+        return jobs
 
 
 class Database(Protocol):

@@ -7,11 +7,11 @@ of threads of the process, queues or files.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import astuple
 
@@ -32,7 +32,10 @@ from treadle.store.contract import (
     TurnRecord,
     Write,
 )
+from treadle.store.merging import merged
 from treadle.store.owners import Living, process_of
+from treadle.store.sqlite.event_rows import EventRow, join
+from treadle.store.sqlite.inserts import Insert, fields
 from treadle.store.sqlite.queries import load
 
 _LAST: Final = 2**63 - 1
@@ -47,17 +50,52 @@ class Batch(NamedTuple):
     writes: tuple[Write, ...]
 
 
-def check(connection: sqlite3.Connection, batch: Batch, owner: str) -> None:
-    """Whether these writes may be made. What is true here stays so until the transaction ends: nobody else writes."""
+_State: TypeAlias = tuple[int, str | None, int]
+_STATE: Final = """fence, owner,
+    max(pruned_seq, coalesce((SELECT max(last_seq) FROM events WHERE thread_id = threads.id), 0))"""
+_STATE_OF_ONE: Final = f"SELECT {_STATE} FROM threads WHERE id = ?"
+_STATES: Final = f"""
+SELECT json_group_array(json_array(id, json_array({_STATE})))
+FROM threads WHERE id IN (SELECT value FROM json_each(?))
+"""
+_decode_states: Final = msgspec.json.Decoder(list[tuple[str, _State]]).decode
+
+
+def _states(connection: sqlite3.Connection, ids: Sequence[str]) -> Mapping[str, _State]:
+    """Fence, owner and last number of an event of each thread that there is."""
+    if len(ids) == 1:
+        row = connection.execute(_STATE_OF_ONE, ids).fetchone()
+        return {} if row is None else {ids[0]: row}
+    # Of many, one row of JSON: before each row the event loop may take the interpreter's lock.
+    (found,) = connection.execute(_STATES, (msgspec.json.encode(ids).decode(),)).fetchone()
+    return dict(_decode_states(found))
+
+
+def check(connection: sqlite3.Connection, batches: Sequence[Batch], owner: str) -> None:
+    """Whether these writes may be made, each batch to another thread. What is true here stays so until the transaction
+    ends: nobody else writes."""
+    states = _states(connection, [batch.thread_id for batch in batches])
+    for batch in batches:
+        state = states.get(batch.thread_id)
+        if state is None:
+            if batch.fence != 0 or not batch.writes or type(batch.writes[0]) is not ThreadRecord:
+                raise no_thread(batch.thread_id)
+        elif state[:2] != (batch.fence, owner):
+            raise _stale(batch.thread_id, state[1])
+        _check_writes(batch, 0 if state is None else state[2])
+
+
+def _check_writes(batch: Batch, last_seq: int) -> None:
     for write in batch.writes:
         if _TARGETS.get(type(write), _thread_id)(write) != batch.thread_id:
             raise StoreError(f"a {type(write).__name__} of another thread is among the writes of {batch.thread_id}")
-    row = connection.execute("SELECT fence, owner FROM threads WHERE id = ?", (batch.thread_id,)).fetchone()
-    if row is None:
-        if batch.fence != 0 or not batch.writes or type(batch.writes[0]) is not ThreadRecord:
-            raise no_thread(batch.thread_id)
-    elif row != (batch.fence, owner):
-        raise _stale(batch.thread_id, row[1])
+        if isinstance(write, EventRecord):
+            # The table cannot tell: only the last number of a row is a key in it, and those that were pruned are gone.
+            if write.seq <= last_seq:
+                raise _number_in_use(EventRecord)
+            last_seq = write.seq
+        elif isinstance(write, DeleteThread):
+            last_seq = 0
 
 
 _thread_id: Final = attrgetter("thread_id")
@@ -78,19 +116,17 @@ def _stale(thread_id: str, owner: str | None) -> StoreError:
 
 
 def apply(connection: sqlite3.Connection, writes: Iterable[Write], owner: str) -> None:
-    """Make writes that were checked, in their order. Whatever is raised, the transaction has to be rolled back."""
-    for kind, run in groupby(writes, type):
-        if kind is ThreadRecord:
-            # Whoever makes a thread may go on writing it.
-            connection.executemany(_THREAD, [(*astuple(write), owner) for write in run])
+    """Make writes that were checked. Whatever is raised, the transaction has to be rolled back."""
+    for run in merged(writes):
+        act = _ACTS.get(type(run[0]))
+        if act is not None:
+            for write in run:
+                act(connection, write)
             continue
-        statement = _RECORDS.get(kind)
-        if statement is not None:
-            _put(connection, statement, list(run))
-            continue
-        act = _ACTS[kind]
-        for write in run:
-            act(connection, write)
+        try:
+            _put(connection, run, owner)
+        except sqlite3.IntegrityError as error:
+            raise _refusal(connection, run, error) from None
 
 
 def no_thread(thread_id: str) -> StoreError:
@@ -100,41 +136,38 @@ def no_thread(thread_id: str) -> StoreError:
 # --- records ---------------------------------------------------------------------------------------------------------
 
 
-def _insert(table: str, record: type[Struct], *more: str) -> str:
-    fields = (*record.__struct_fields__, *more)
-    return f"INSERT INTO {table} ({', '.join(fields)}) VALUES ({', '.join('?' * len(fields))})"
-
-
-def _upsert(table: str, record: type[Struct], *keys: str, more: tuple[str, ...] = ()) -> str:
-    """Not `INSERT OR REPLACE`: that deletes the old row, with the claim of a thread and all that refers to it."""
-    changes = ", ".join(f"{name} = excluded.{name}" for name in record.__struct_fields__ if name not in keys)
-    return f"{_insert(table, record, *more)} ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {changes}"
-
-
-_THREAD: Final = _upsert("threads", ThreadRecord, "id", more=("owner",))
-_RECORDS: Final[dict[type, str]] = {
-    TurnRecord: _upsert("turns", TurnRecord, "thread_id", "number"),
-    ItemRecord: _upsert("items", ItemRecord, "thread_id", "number"),
-    HistoryRecord: _insert("history", HistoryRecord),
-    EventRecord: _insert("events", EventRecord),
-    Compaction: _upsert("compactions", Compaction, "thread_id", "turn"),
+_THREADS: Final = Insert("threads", fields(ThreadRecord), ("id",), kept=("owner",))
+_EVENTS: Final = Insert("events", EventRow._fields)
+_RECORDS: Final[dict[type, Insert]] = {
+    TurnRecord: Insert("turns", fields(TurnRecord), ("thread_id", "number")),
+    ItemRecord: Insert("items", fields(ItemRecord), ("thread_id", "number")),
+    HistoryRecord: Insert("history", fields(HistoryRecord)),
+    Compaction: Insert("compactions", fields(Compaction), ("thread_id", "turn")),
 }
 
 
-def _put(connection: sqlite3.Connection, statement: str, run: Sequence[Any]) -> None:
-    try:
-        if len(run) == 1:
-            connection.execute(statement, astuple(run[0]))
-        else:
-            connection.executemany(statement, map(astuple, run))
-    except sqlite3.IntegrityError as error:
-        if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY:
-            kind = type(run[0]).__name__
-            raise StoreError(f"a {kind} has a number that is in use already, and these are never replaced") from None
-        if error.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
-            raise
-        lost = next(write.thread_id for write in run if not _exists(connection, write.thread_id))
-        raise no_thread(lost) from None
+def _put(connection: sqlite3.Connection, run: Sequence[Any], owner: str) -> None:
+    kind = type(run[0])
+    if kind is ThreadRecord:
+        # Whoever makes a thread may go on writing it.
+        _THREADS.write(connection, [(*astuple(write), owner) for write in run])
+    elif kind is EventRecord:
+        _EVENTS.write(connection, list(join(run)))
+    else:
+        _RECORDS[kind].write(connection, [astuple(write) for write in run])
+
+
+def _refusal(connection: sqlite3.Connection, run: Sequence[Any], error: sqlite3.IntegrityError) -> Exception:
+    """What is wrong with records that break a rule of their table."""
+    if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY:
+        return _number_in_use(type(run[0]))
+    if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
+        return no_thread(next(write.thread_id for write in run if not _exists(connection, write.thread_id)))
+    return error
+
+
+def _number_in_use(kind: type) -> StoreError:
+    return StoreError(f"a {kind.__name__} has a number that is in use already, and these are never replaced")
 
 
 def _exists(connection: sqlite3.Connection, thread_id: str) -> bool:
@@ -186,12 +219,13 @@ _COPIES: Final = (
 
 def _prune_events(connection: sqlite3.Connection, write: PruneEvents) -> None:
     place = {"thread": write.thread_id, "seq": write.seq}
+    # A row that is only partly pruned stays: who reads it leaves out what is.
     connection.execute(
-        "UPDATE threads SET pruned_seq = max(pruned_seq, coalesce("
-        "(SELECT max(seq) FROM events WHERE thread_id = :thread AND seq <= :seq), 0)) WHERE id = :thread",
+        "UPDATE threads SET pruned_seq = max(pruned_seq, min(:seq, coalesce("
+        "(SELECT max(last_seq) FROM events WHERE thread_id = :thread), 0))) WHERE id = :thread",
         place,
     )
-    connection.execute("DELETE FROM events WHERE thread_id = :thread AND seq <= :seq", place)
+    connection.execute("DELETE FROM events WHERE thread_id = :thread AND last_seq <= :seq", place)
 
 
 def _delete_thread(connection: sqlite3.Connection, write: DeleteThread) -> None:

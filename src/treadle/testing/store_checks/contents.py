@@ -71,13 +71,30 @@ async def a_turn_or_an_item_is_replaced(store: Store) -> None:
     assert [*await store.turns(A), *await store.items(A)] == after
 
 
+async def what_is_written_again_in_one_call_is_as_it_was_last(store: Store) -> None:
+    await keep(store, thread(), item(1, text="loom"))
+    writes: list[Any] = [
+        *(thread(name="first"), turn(1, status="inProgress"), item(1, text="wheel"), item(2, open=True), event(1)),
+        *(DropItem(A, 2), item(3, open=True), turn(1), item(3, text="thread"), event(2), DropItem(A, 1)),
+        *(item(4), CutTurns(A, 1), turn(1, status="failed"), item(3, turn=1), thread(name="last")),
+    ]
+    await store.commit(A, 0, writes)
+    loaded = await store.load(A)
+    assert loaded is not None
+    assert (loaded.record.name, loaded.counters) == ("last", Counters(seq=2, turn=1, item=3))
+    assert await store.turns(A) == [turn(1, status="failed")]
+    assert await store.items(A) == [item(3, turn=1)]
+    assert [await store.search(word) for word in ("loom", "wheel", "thread")] == [[], [], []]
+
+
 async def an_event_or_history_is_never_replaced(store: Store) -> None:
-    await keep(store, thread(), history(1), event(1), event(2))
-    for again in (event(1, frame=b'"n"'), event(2), history(1, data=b'"new"')):
-        error = await refusal(store, A, 0, item(1), again, event(3))
+    await keep(store, thread(), history(1), event(1), event(2), event(3))
+    for again in (event(1, frame=b'"n"'), event(2), event(3), history(1, data=b'"new"')):
+        error = await refusal(store, A, 0, item(1), again, event(4))
         assert error.kind == "failed", error
+    assert (await refusal(store, A, 0, event(4), event(4, frame=b'"n"'))).kind == "failed"
     assert await store.history(A) == [history(1)]
-    assert await store.events(A, 0, 9) == EventPage([event(1), event(2)], 1, 2)
+    assert await store.events(A, 0, 9) == EventPage([event(1), event(2), event(3)], 1, 3)
     assert await store.items(A) == []
 
 

@@ -73,6 +73,18 @@ async def pages_of_events(store: Store) -> None:
     assert await store.events(A, 4, 9) == EventPage([], 1, 4)
 
 
+async def pages_of_events_that_were_written_together(store: Store) -> None:
+    """Some in calls of many, one with a frame over several lines: a page begins and ends anywhere."""
+    events = [event(number, frame=b'{"n": %d}' % number) for number in range(1, 13)]
+    events[6] = event(7, frame=b'{\n"n": 7\n}')
+    await keep(store, thread(), *events[:5])
+    await keep(store, *events[5:11])
+    await keep(store, events[11])
+    for after in range(14):
+        for limit in range(14):
+            assert await store.events(A, after, limit) == EventPage(events[after : after + limit], 1, 12)
+
+
 # --- lists of threads ------------------------------------------------------------------------------------------------
 
 

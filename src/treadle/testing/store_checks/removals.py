@@ -116,6 +116,24 @@ async def events_are_pruned_and_their_numbers_stay_used(store: Store) -> None:
     assert loaded.counters.seq == 8
 
 
+async def events_that_were_written_together_are_pruned_one_by_one(store: Store) -> None:
+    events = [event(number, frame=b"%d" % number) for number in range(1, 9)]
+    await keep(store, thread(), *events[:5])
+    await keep(store, *events[5:])
+    for last in (0, 2, 1, 4, 5, 7):
+        await keep(store, PruneEvents(A, last))
+        kept = events[max(last, 2 if last == 1 else 0) :]
+        assert await store.events(A, 0, 9) == EventPage(kept, kept[0].seq, 8)
+        assert await store.events(A, kept[0].seq, 1) == EventPage(kept[1:2], kept[0].seq, 8)
+    for used in (1, 5, 7, 8):
+        assert (await refusal(store, A, 0, event(used))).kind == "failed"
+    await keep(store, PruneEvents(A, 8))
+    assert (await refusal(store, A, 0, event(8))).kind == "failed"
+    assert await store.events(A, 0, 9) == EventPage([], 0, 0)
+    await keep(store, event(9))
+    assert await store.events(A, 0, 9) == EventPage([event(9)], 9, 9)
+
+
 async def a_thread_is_deleted_with_all_that_is_in_it(store: Store) -> None:
     await filled(store)
     await keep(store, thread(B), item(1, B, text="question other"), Compaction(A, 1, 5), DeleteThread(A))
@@ -127,3 +145,6 @@ async def a_thread_is_deleted_with_all_that_is_in_it(store: Store) -> None:
     await keep(store, thread(), history(1))
     assert await store.load(A) == Loaded(thread(), Counters(history=1), 0)
     assert [found.number for found in await store.history(A)] == [1]
+    await keep(store, event(1), event(2))
+    await keep(store, DeleteThread(A), thread(), event(1, frame=b'"anew"'))
+    assert await store.events(A, 0, 9) == EventPage([event(1, frame=b'"anew"')], 1, 1)

@@ -1,4 +1,4 @@
--- Threads and what belongs to them. Columns are named as the fields of the records in `model.py`.
+-- Threads and what belongs to them. Columns are named as the fields of the records in `contract.py`.
 
 CREATE TABLE threads (
     id TEXT NOT NULL PRIMARY KEY,
