@@ -162,7 +162,7 @@ def test_nothing_is_loaded_before_it_is_asked_for() -> None:
 import sys, treadle.protocol.app as app
 names = list(app.METHODS), "x" in app.METHODS, len(app.NOTIFICATIONS)
 print(*sorted(name for name in sys.modules if name.startswith("treadle.protocol.app")))
-app.METHODS["fs/copy"]
+app.METHODS["fs/copy"].params
 print("treadle.protocol.app.files" in sys.modules, "treadle.protocol.app.items" in sys.modules)
 """
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60).stdout
