@@ -176,9 +176,11 @@ class LocalProcess(Process):
             self._pause()
 
     def _take(self, fd: int, size: int) -> int:
-        """Read once into the log; the number of bytes, 0 when there is nothing now or nothing more."""
+        """Read into the log; the number of bytes, 0 when there is nothing now or nothing more."""
         try:
             chunk = os.read(fd, size)
+            if fd == self._terminal and chunk:
+                chunk = _with_more(fd, chunk, size)
         except BlockingIOError:
             return 0
         except OSError as error:
@@ -308,6 +310,23 @@ class LocalProcess(Process):
 
     def _set_size(self, rows: int, cols: int) -> None:
         fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
+
+
+def _with_more(terminal: int, chunk: bytes, size: int) -> bytes:
+    """The chunk and what else the terminal has right now. It gives 4 KiB at a time, however much waits, and an event
+    of its own for each costs several times what the read does."""
+    pieces = [chunk]
+    left = size - len(chunk)
+    while left > 0:
+        try:
+            piece = os.read(terminal, left)
+        except OSError:  # nothing now, or nobody has it open: the next read will tell
+            break
+        if not piece:
+            break
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
 
 
 def _nothing() -> None:
