@@ -16,7 +16,7 @@ from treadle.agent.state import Settings
 from treadle.errors import ExecError
 
 if TYPE_CHECKING:
-    from treadle.execution.files.pinned import Location
+    from treadle.execution.files.pinned_files import Location
     from treadle.execution.sandbox.policy import Policy
     from treadle.protocol.exec import Sandbox
     from treadle.tools.command.command_sessions import CommandSession

@@ -23,7 +23,7 @@ from treadle.transport.owner import LoopOwner, needs_loop
 logger: logging.Logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
-    from treadle.execution.files.base import Files
+    from treadle.execution.files.files_interface import Files
 
 RECOVERY_S = 25.0
 # Generous: a large folder may have to be copied.
@@ -276,7 +276,7 @@ async def _feed(process: Process, data: bytes) -> None:
 
 
 def _local(cls: type[Environment]) -> Environment:
-    from treadle.execution.files.local import LocalFiles
+    from treadle.execution.files.local_files import LocalFiles
     from treadle.execution.local import LocalBackend
     from treadle.execution.machine import machine_info
     from treadle.execution.warden import Warden
@@ -299,7 +299,7 @@ async def _remote(
     recovery_s: float,
     request_timeout: float | None,
 ) -> Environment:
-    from treadle.execution.files.remote import RemoteFiles
+    from treadle.execution.files.remote_files import RemoteFiles
     from treadle.execution.remote import RemoteBackend
     from treadle.transport.connect import connect
     from treadle.transport.stdio import spawn

@@ -31,7 +31,7 @@ from treadle.agent.state import Settings
 from treadle.agent.thread import Thread
 from treadle.agent.turn import Turn
 from treadle.errors import NOT_FOUND, ExecError
-from treadle.execution.files.pinned import Location, PinnedFiles
+from treadle.execution.files.pinned_files import Location, PinnedFiles
 from treadle.protocol.app.actions import (
     AddPatchChangeKind,
     DeletePatchChangeKind,

@@ -43,7 +43,7 @@ async def update_plan(turn: Turn, text: str) -> str:
 
 async def view_image(turn: Turn, call_id: str, text: str) -> Content:
     from treadle.agent.calls.patches import file_policy
-    from treadle.execution.files.local import LocalFiles
+    from treadle.execution.files.local_files import LocalFiles
     from treadle.tools.view_image import load_image
 
     arguments = parse(text, ViewImageArguments)

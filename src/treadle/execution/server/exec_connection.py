@@ -217,7 +217,7 @@ class Connection:
     def _load(self, name: str) -> HandlerOf:
         """Handlers that most connections need late or never, with their imports."""
         if name.startswith("fs/"):
-            from treadle.execution.files.handlers import FileMethods
+            from treadle.execution.files.fs_handlers import FileMethods
 
             files = FileMethods(asyncio.to_thread, self._link.notify)
             self._handlers.update(files.handlers)

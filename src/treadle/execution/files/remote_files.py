@@ -14,19 +14,21 @@ from msgspec import Struct
 
 from treadle.errors import TreadleError
 from treadle.execution.data import Data, as_bytes, blocks_of
-from treadle.execution.files.base import Files, Path, pieces
-from treadle.execution.files.file_values import (
+from treadle.execution.files.files_interface import (
     MAX_BLOCK,
     MAX_READ_BYTES,
     DirEntry,
+    Files,
     FileStat,
     OpenMode,
+    Path,
     WalkEntry,
     WalkFailure,
     WalkLimits,
     WalkOutcome,
+    pieces,
 )
-from treadle.execution.files.regular import too_large
+from treadle.execution.files.safe_open import too_large
 from treadle.execution.uris import native_path, path_from_uri, uri_from_path
 from treadle.protocol import exec as wire
 
