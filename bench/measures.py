@@ -38,8 +38,12 @@ class Scale:
     sleepers: int
 
 
-FULL: Final = Scale(starts=60, concurrent_starts=320, concurrency=32, echoes=40, output_mb=150, terminal_mb=20, sleepers=200)
-QUICK: Final = Scale(starts=20, concurrent_starts=96, concurrency=32, echoes=10, output_mb=100, terminal_mb=20, sleepers=200)
+FULL: Final = Scale(
+    starts=60, concurrent_starts=320, concurrency=32, echoes=40, output_mb=150, terminal_mb=20, sleepers=200
+)
+QUICK: Final = Scale(
+    starts=20, concurrent_starts=96, concurrency=32, echoes=10, output_mb=100, terminal_mb=20, sleepers=200
+)
 
 
 @dataclass(frozen=True, slots=True)

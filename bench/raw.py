@@ -128,9 +128,7 @@ class RawClient:
 
         return echo
 
-    async def _start(
-        self, argv: tuple[str, ...], *, pipe_stdin: bool = False, tty: bool = False
-    ) -> tuple[str, _Run]:
+    async def _start(self, argv: tuple[str, ...], *, pipe_stdin: bool = False, tty: bool = False) -> tuple[str, _Run]:
         self._processes += 1
         process_id = f"p{self._processes}"
         run = self._runs[process_id] = _Run()

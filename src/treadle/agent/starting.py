@@ -11,9 +11,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from treadle.agent import thread_goal
-from treadle.agent.pins import Pin
 from treadle.agent.thread import Thread
 from treadle.agent.turn import Kind, Said, Turn, Work
+from treadle.execution.sandbox.pinned_roots import Pin
 from treadle.store.contract import StoreError
 
 # A goal whose turns do nothing but talk is stopped after this many of them.

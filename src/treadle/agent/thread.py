@@ -19,10 +19,10 @@ from treadle.agent.authority import ENDED, Authority, same_authority
 from treadle.agent.ids import now_ms
 from treadle.agent.journal import Journal
 from treadle.agent.model_history import History, with_origin
-from treadle.agent.pins import Pin, Pins, pin
 from treadle.agent.services import Ask, Audience, Services
 from treadle.agent.state import Settings, State, read_state
 from treadle.errors import RpcError
+from treadle.execution.sandbox.pinned_roots import Pin, Pins, pin
 from treadle.protocol.app.notifications import ServerRequestResolvedNotification, WarningNotification
 from treadle.protocol.app.thread_notifications import (
     ThreadSettingsUpdatedNotification,

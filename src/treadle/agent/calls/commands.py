@@ -24,12 +24,12 @@ from treadle.agent.approval_policy import (
     warn_refused,
     warn_unreviewed,
 )
-from treadle.agent.authority import CHANGED, ENDED, Grant, rules_of
-from treadle.agent.confinement import UNPROTECTED, can_protect, thread_sandbox
+from treadle.agent.authority import CHANGED, ENDED, Grant, rules_of, thread_sandbox
 from treadle.agent.event import Growth
 from treadle.agent.open_items import OpenItem
 from treadle.agent.turn import Turn
 from treadle.errors import INVALID_REQUEST, ExecError, SandboxRefused
+from treadle.execution.sandbox.sandbox_modes import UNPROTECTED, can_protect
 from treadle.protocol.app.approvals import (
     CommandExecutionRequestApprovalParams,
     CommandExecutionRequestApprovalResponse,

@@ -25,8 +25,7 @@ from treadle.agent.approval_policy import (
     warn_refused,
     warn_unreviewed,
 )
-from treadle.agent.authority import file_rules
-from treadle.agent.confinement import thread_sandbox
+from treadle.agent.authority import file_rules, thread_sandbox
 from treadle.agent.state import Settings
 from treadle.agent.thread import Thread
 from treadle.agent.turn import Turn

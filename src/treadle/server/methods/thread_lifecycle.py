@@ -9,15 +9,15 @@ from msgspec import structs
 
 from treadle.agent.context import project_instructions, read_instructions
 from treadle.agent.event import Event
-from treadle.agent.git_info import read_git_info
 from treadle.agent.ids import new_id, now_ms
-from treadle.agent.pins import Pins, pin
 from treadle.agent.state import Settings, State, read_state, read_usage
 from treadle.agent.thread import Thread
 from treadle.agent.turn import Turn, usage_notification
 from treadle.config import Config, InstructionFile
 from treadle.errors import INVALID_REQUEST, RpcError
+from treadle.execution.git_info import read_git_info
 from treadle.execution.looking import look
+from treadle.execution.sandbox.pinned_roots import Pins, pin
 from treadle.protocol.app.thread_methods import (
     ThreadForkResponse,
     ThreadStartResponse,
