@@ -14,9 +14,10 @@ import pytest
 
 from system.test_sandbox import DEADLINE, Place, finish, prepare, shell, started, usable
 from treadle.errors import ExecError
-from treadle.execution.sandbox import Mechanism, Policy, Rule, policy_from_wire
+from treadle.execution.sandbox.confinement import Mechanism
 from treadle.execution.sandbox.mounts import Table
 from treadle.execution.sandbox.placeholders import Placeholders
+from treadle.execution.sandbox.policy import Policy, Rule, policy_from_wire
 from treadle.execution.uris import uri_from_path
 from treadle.protocol.exec import (
     FileSystemPermissions,

@@ -16,6 +16,7 @@ from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, ExecError, ExecTimeou
 from treadle.execution.data import Data, as_bytes
 from treadle.execution.process import Process
 from treadle.execution.process_values import CompletedRun, Evicted, ExecParams, Output, OutputStream, ProcessInfo
+from treadle.execution.uris import path_from_uri
 from treadle.protocol.exec import EnvironmentInfo, EnvPolicy, Sandbox
 from treadle.transport import Address, AddressError, Channel
 from treadle.transport.owner import LoopOwner, needs_loop
@@ -201,8 +202,6 @@ class Environment:
         return collected.result(process.exit_code)
 
     def _default_cwd(self) -> str:
-        from treadle.execution.uris import path_from_uri
-
         if self.info.cwd is None:
             raise ExecError("the exec-server does not tell its working directory: pass cwd", INVALID_PARAMS)
         return path_from_uri(self.info.cwd)
@@ -276,6 +275,7 @@ async def _feed(process: Process, data: bytes) -> None:
 
 
 def _local(cls: type[Environment]) -> Environment:
+    # Loaded when it is known where commands run: only one of the two back ends is needed.
     from treadle.execution.files.local_files import LocalFiles
     from treadle.execution.local import LocalBackend
     from treadle.execution.machine import machine_info
@@ -299,6 +299,7 @@ async def _remote(
     recovery_s: float,
     request_timeout: float | None,
 ) -> Environment:
+    # See `_local`.
     from treadle.execution.files.remote_files import RemoteFiles
     from treadle.execution.remote import RemoteBackend
     from treadle.transport.connect import connect

@@ -171,7 +171,7 @@ def _access(sandbox: wire.Sandbox | None) -> FileAccess:
     """Resolving a policy looks at the disk, so this belongs in the worker thread too."""
     if sandbox is None:
         return FileAccess()
-    from treadle.execution.sandbox.policy import policy_from_wire
+    from treadle.execution.sandbox.policy import policy_from_wire  # loaded at the first request with a sandbox
 
     return FileAccess(policy_from_wire(sandbox))
 

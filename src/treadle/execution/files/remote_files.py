@@ -6,6 +6,7 @@ Owns which requests an operation takes. Does not own the connection: `call` send
 from __future__ import annotations
 
 import asyncio
+import binascii
 import os
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable
 from typing import Final, TypeVar
@@ -61,8 +62,6 @@ class RemoteFiles(Files):
         if len(content) > _WHOLE:
             await self.write_blocks(path, [content])
             return
-        import binascii
-
         text = binascii.b2a_base64(content, newline=False).decode()
         params = wire.WriteFileParams(path=uri_from_path(path), data_base64=text, sandbox=self._sandbox)
         await self._ask("fs/writeFile", params, wire.Empty)

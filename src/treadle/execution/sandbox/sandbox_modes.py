@@ -180,6 +180,7 @@ async def can_protect() -> bool:
 
 
 def _has_bubblewrap() -> bool:
+    # Loaded at the first question about it.
     from treadle.execution.sandbox.bubblewrap import Installation
     from treadle.execution.sandbox.host import HOST
 
