@@ -15,7 +15,7 @@ import pytest
 from system.test_sandbox import DEADLINE, Place, finish, prepare, shell, started, usable
 from treadle.errors import ExecError
 from treadle.execution.sandbox.confinement import Mechanism
-from treadle.execution.sandbox.mounts import Table
+from treadle.execution.sandbox.mounts import MountTable
 from treadle.execution.sandbox.placeholders import Placeholders
 from treadle.execution.sandbox.policy import Policy, Rule, policy_from_wire
 from treadle.execution.uris import uri_from_path
@@ -144,11 +144,11 @@ def test_odd_names_are_mounted_all_the_same(mechanism: Mechanism, place: Place, 
 
 
 def test_the_table_knows_what_is_bound(place: Place) -> None:
-    line = Table.read().bound(str(place.work))
+    line = MountTable.read().bound(str(place.work))
     assert line.endswith(f" {place.work}")
     (place.root / "link").symlink_to(place.work)
     with pytest.raises(ExecError, match="replaced"):
-        Table.read().bound(str(place.root / "link"))
+        MountTable.read().bound(str(place.root / "link"))
 
 
 # --- roots below other writable paths ---

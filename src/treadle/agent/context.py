@@ -15,7 +15,7 @@ from treadle.agent.state import Settings
 from treadle.agent.thread import Thread
 from treadle.agent.turn import Turn, developer_message, facts_of
 from treadle.config import Config, InstructionFile
-from treadle.execution.looking import look
+from treadle.execution.bounded_reads import read_in_thread
 
 
 class Context:
@@ -88,7 +88,7 @@ async def _instructions_of(turn: Turn, config: Config) -> list[InstructionFile]:
 async def project_instructions(cwd: str, config: Config) -> list[InstructionFile] | None:
     """The AGENTS.md files that apply in `cwd`; None when its file system does not answer."""
     try:
-        return await look(lambda: read_instructions(cwd, config))
+        return await read_in_thread(lambda: read_instructions(cwd, config))
     except TimeoutError:
         return None
 

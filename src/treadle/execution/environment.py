@@ -279,15 +279,15 @@ def _local(cls: type[Environment]) -> Environment:
     from treadle.execution.files.local_files import LocalFiles
     from treadle.execution.local import LocalBackend
     from treadle.execution.machine import machine_info
-    from treadle.execution.warden import Warden
+    from treadle.execution.supervisor import Supervisor
 
-    warden = Warden()
-    warden.start()
-    backend = LocalBackend(warden)
+    supervisor = Supervisor()
+    supervisor.start()
+    backend = LocalBackend(supervisor)
 
     async def close() -> None:
         await backend.close()
-        await warden.close()
+        await supervisor.close()
 
     return cls(backend, LocalFiles(), machine_info(), close)
 

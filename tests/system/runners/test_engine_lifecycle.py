@@ -272,11 +272,11 @@ async def test_another_session_than_asked_for(tmp_path: Path) -> None:
 
 
 async def test_the_helper_is_killed(tmp_path: Path) -> None:
-    from treadle.runners.shared_warden import shared_warden
+    from treadle.runners.shared_supervisor import shared_supervisor
 
     run = runner(tmp_path, "start(); time.sleep(1000)").run("x")
     await anext(run)
-    process = (await shared_warden())._process
+    process = (await shared_supervisor())._process
     assert process is not None
     process.kill()
     completed = (await drain(run))[-1]

@@ -26,7 +26,7 @@ from treadle.execution.process_values import (
     argv_of,
 )
 from treadle.execution.stdin import Stdin
-from treadle.execution.warden import Child, Command, SpawnRefused, Warden, WardenLost
+from treadle.execution.supervisor import Child, Command, SpawnRefused, Supervisor, SupervisorLost
 from treadle.protocol.exec import Sandbox, SandboxType, SignalName
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class LocalProcess(Process):
 
     # --- starting ---
 
-    async def _start(self, warden: Warden, group: int) -> None:
+    async def _start(self, supervisor: Supervisor, group: int) -> None:
         params = self.params
         argv, arg0 = argv_of(params), params.arg0
         env = child_environment(params.env, params.env_policy, os.environ)
@@ -76,14 +76,16 @@ class LocalProcess(Process):
         try:
             command = _encoded(argv, arg0, cwd, env)
             fds, terminal = self._open_terminal() if params.tty else (self._open_pipes(params.pipe_stdin), None)
-            self._child = await warden.spawn(command, group=group, fds=fds, terminal=terminal, on_exit=self._on_exit)
+            self._child = await supervisor.spawn(
+                command, group=group, fds=fds, terminal=terminal, on_exit=self._on_exit
+            )
         except BaseException as error:
             self._release()
             if isinstance(error, SpawnRefused):
                 subject = cwd if error.what == "cwd" else argv[0]
                 text = f"{error} (os error {error.errno}): {error.what} {subject!r}"
                 raise ExecError(text, INTERNAL_ERROR, errno=error.errno) from None
-            if isinstance(error, WardenLost):
+            if isinstance(error, SupervisorLost):
                 raise ExecError(str(error), INTERNAL_ERROR) from None
             raise
         self._end_family()  # its exit may have been told together with its start

@@ -18,8 +18,7 @@ from treadle.execution.sandbox.command import Command, split_environment
 from treadle.execution.sandbox.host import HOST, Unusable
 from treadle.execution.sandbox.landlock import landlock_argv
 from treadle.execution.sandbox.placeholders import Placeholders
-from treadle.execution.sandbox.policy import Policy
-from treadle.execution.sandbox.refusal import refused
+from treadle.execution.sandbox.policy import Policy, refused
 from treadle.protocol.exec import SandboxType
 
 Mechanism = Literal["bubblewrap", "landlock"]

@@ -18,8 +18,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from treadle.execution.sandbox.command import Command
-from treadle.execution.sandbox.policy import Access, Policy, Rule, contains
-from treadle.execution.sandbox.refusal import refused
+from treadle.execution.sandbox.policy import Access, Policy, Rule, contains, refused
 from treadle.execution.sandbox.seccomp import filter_program
 
 LAUNCHER: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launcher.py")

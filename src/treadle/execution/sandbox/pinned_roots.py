@@ -12,8 +12,7 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
-from treadle.execution.sandbox.policy import contains, resolve_path
-from treadle.execution.sandbox.refusal import refused
+from treadle.execution.sandbox.policy import contains, refused, resolve_path
 from treadle.protocol.app.settings import SandboxPolicy, WorkspaceWriteSandboxPolicy
 
 Identity: TypeAlias = tuple[int, int]

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from treadle.execution.sandbox.refusal import refused
+from treadle.errors import INVALID_REQUEST, SandboxRefused
 from treadle.execution.uris import path_from_uri
 from treadle.protocol.exec import Sandbox, SandboxEntry, SandboxPathValue
 
@@ -46,6 +46,11 @@ MINIMAL_PATHS: Final = (
     "/dev/urandom",
     "/dev/zero",
 )
+
+
+def refused(reason: str) -> SandboxRefused:
+    """It cannot be confined as asked. Whoever raises this runs nothing."""
+    return SandboxRefused(f"sandbox: {reason}; the request was refused rather than run unconfined", INVALID_REQUEST)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from treadle.errors import ExecError
-from treadle.execution.sandbox.policy import contains
-from treadle.execution.sandbox.refusal import refused
+from treadle.execution.sandbox.policy import contains, refused
 from treadle.execution.user_files import read_regular
 
 PROTECTED: Final = (".git", ".codex", ".treadle", ".agents")

@@ -14,9 +14,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from treadle.execution.sandbox.pinned_roots import Pins, pin, pinned_paths
-from treadle.execution.sandbox.policy import contains, resolve_path
+from treadle.execution.sandbox.policy import contains, refused, resolve_path
 from treadle.execution.sandbox.protected_paths import protected_paths
-from treadle.execution.sandbox.refusal import refused
 from treadle.execution.uris import uri_from_path
 from treadle.protocol.app.settings import (
     DangerFullAccessSandboxPolicy,

@@ -15,8 +15,8 @@ from treadle.agent.thread import Thread
 from treadle.agent.turn import Turn, usage_notification
 from treadle.config import Config, InstructionFile
 from treadle.errors import INVALID_REQUEST, RpcError
+from treadle.execution.bounded_reads import read_in_thread
 from treadle.execution.git_info import read_git_info
-from treadle.execution.looking import look
 from treadle.execution.sandbox.pinned_roots import Pins, pin
 from treadle.protocol.app.thread_methods import (
     ThreadForkResponse,
@@ -100,7 +100,7 @@ async def _look_around(settings: Settings, config: Config) -> tuple[GitInfo | No
 
 async def _looked(cwd: str, function: Callable[[], T]) -> T:
     try:
-        return await look(function)
+        return await read_in_thread(function)
     except TimeoutError:
         raise RpcError(INVALID_REQUEST, f"the file system of {cwd} does not answer; choose another cwd") from None
 
