@@ -121,7 +121,7 @@ async def test_a_folder_whose_file_system_hangs(tmp_path: Path, monkeypatch: pyt
     async def never(function: object) -> bool:
         raise TimeoutError
 
-    monkeypatch.setattr("treadle.runners.engine_process.look", never)
+    monkeypatch.setattr("treadle.runners.engine_process.read_in_thread", never)
     (completed,) = await drain(runner(tmp_path, "start()", cwd=tmp_path).run("x"))
     assert "does not answer" in completed.error
 
