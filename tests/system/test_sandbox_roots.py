@@ -129,7 +129,9 @@ def test_a_mount_that_is_missing_is_noticed_inside(bubblewrap: Mechanism, place:
     (place.work / ".git").mkdir()
     confined = prepare(place.policy(Rule(f"{place.work}/.git", "read")), ["/bin/true"], bubblewrap, place.work)
     where = confined.argv.index("--ro-bind", confined.argv.index(f"{place.work}"))
-    cut = type(confined)((*confined.argv[:where], *confined.argv[where + 3 :]), None, confined.env, leaves_family=False)
+    cut = type(confined)(
+        (*confined.argv[:where], *confined.argv[where + 3 :]), None, confined.env, leaves_descendants=False
+    )
     assert finish(confined, place.work).returncode == 0
     assert finish(cut, place.work).returncode == 125
 

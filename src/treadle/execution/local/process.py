@@ -54,7 +54,7 @@ class LocalProcess(Process):
         self._stdin: Stdin | None = None
         self._terminal = -1
         self._reading = False
-        self._leaves_family = False
+        self._leaves_descendants = False
         self._unconfine: Callable[[], None] = _nothing
         self.log.on_progress = self._on_progress
 
@@ -88,7 +88,7 @@ class LocalProcess(Process):
             if isinstance(error, SupervisorLost):
                 raise ExecError(str(error), INTERNAL_ERROR) from None
             raise
-        self._end_family()  # its exit may have been told together with its start
+        self._end_descendants()  # its exit may have been told together with its start
         self._resume()
 
     async def _confine(
@@ -115,7 +115,7 @@ class LocalProcess(Process):
             raise
         self._unconfine = confined.release
         self.sandbox_type = confined.sandbox_type
-        self._leaves_family = confined.leaves_family
+        self._leaves_descendants = confined.leaves_descendants
         return confined.argv, confined.arg0, dict(confined.env)
 
     def _open_pipes(self, pipe_stdin: bool) -> list[int]:
@@ -225,14 +225,14 @@ class LocalProcess(Process):
         if self._stdin is not None:
             self._stdin.end()
         self._add_exit(code, self.sandbox_type != "none" and self._looks_denied(code))
-        self._end_family()
+        self._end_descendants()
         if self._reading and self._terminal >= 0:
             self._loop.add_reader(self._terminal, self._readable, self._terminal)
         self._close_if_done()
 
-    def _end_family(self) -> None:
+    def _end_descendants(self) -> None:
         """A confined command ends as a whole: where no pid namespace does it, what it left behind is killed."""
-        if self._leaves_family and self.exited and self._child is not None:
+        if self._leaves_descendants and self.exited and self._child is not None:
             self._child.end(0.0)
 
     def _drain(self, fd: int) -> None:

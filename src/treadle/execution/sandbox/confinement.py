@@ -31,14 +31,14 @@ _KILLED_BY_FILTER: Final = 128 + 31  # SIGSYS
 class Confined:
     """What to start instead of the command. `arg0` is always None: the command gets its own inside.
 
-    `leaves_family`: what the command left in the background outlives it, unless it is ended from here.
+    `leaves_descendants`: what the command left in the background outlives it, unless it is ended from here.
     `release` is to be called when the command has ended, or could not be started.
     """
 
     argv: tuple[str, ...]
     arg0: str | None
     env: Mapping[str, str]
-    leaves_family: bool
+    leaves_descendants: bool
     sandbox_type: SandboxType = "linuxSeccomp"
     release: Callable[[], None] = field(default=lambda: None, compare=False)
 
@@ -90,7 +90,7 @@ def _by_bubblewrap(policy: Policy, command: Command) -> Confined:
     except BaseException:
         placeholders.release()
         raise
-    return Confined(tuple(line), None, command.split.outer, leaves_family=False, release=placeholders.release)
+    return Confined(tuple(line), None, command.split.outer, leaves_descendants=False, release=placeholders.release)
 
 
 def _by_landlock(policy: Policy, command: Command) -> Confined:
@@ -101,7 +101,7 @@ def _by_landlock(policy: Policy, command: Command) -> Confined:
             "namespaces), or use a kernel with Landlock switched on"
         )
     line = landlock_argv(policy, command, version=version, launcher=HOST.launcher())
-    return Confined(tuple(line), None, command.split.outer, leaves_family=True)
+    return Confined(tuple(line), None, command.split.outer, leaves_descendants=True)
 
 
 def _configured() -> Mechanism | None:
