@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
-from treadle.execution.local.process import _with_more
+from treadle.execution.local.process import READ_SIZE, LocalProcess, _with_more
+from treadle.execution.process_values import ExecParams, Output, OutputStream
 
 # More than one read of a terminal gives, less than it holds.
 WRITTEN = bytes(range(256)) * 40
@@ -53,3 +54,15 @@ def test_the_end_is_left_for_the_next_read() -> None:
             os.read(ours, 1)
     finally:
         os.close(ours)
+
+
+@pytest.mark.anyio
+async def test_it_is_one_event_of_the_process(terminal: Terminal) -> None:
+    params = ExecParams(process_id="p", argv=["true"], cwd="/", tty=True)
+    process = LocalProcess(params, lambda _: None, 1 << 20)
+    process._terminal = terminal.ours
+    process._streams = {terminal.ours: OutputStream.PTY}
+    os.write(terminal.theirs, WRITTEN)
+    process._take(terminal.ours, READ_SIZE)
+    (only,) = process.log.retained()
+    assert only.event == Output(1, OutputStream.PTY, WRITTEN)
