@@ -124,7 +124,11 @@ async def _run(taking_part: Sequence[Server], measures: Sequence[Measure], round
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     samples = report.Samples()
     with TemporaryDirectory(prefix="treadle-bench-") as folder:
-        plan = Plan(scale, Load.write(Path(folder), scale.output_mb))
+        plan = Plan(
+            scale,
+            Load.write(Path(folder), scale.output_mb),
+            Load.write_lines(Path(folder), scale.terminal_mb),
+        )
         for server in taking_part:  # once before it counts: byte code is compiled, files are cached
             async with servers.running(server):
                 pass

@@ -30,8 +30,8 @@ class Heard:
 class Client(Protocol):
     """A session with a server."""
 
-    async def run(self, argv: tuple[str, ...]) -> Heard:
-        """Run a command to its close; it must exit with 0."""
+    async def run(self, argv: tuple[str, ...], *, tty: bool = False) -> Heard:
+        """Run a command to its close, on a terminal if so wished; it must exit with 0."""
 
     async def start(self, argv: tuple[str, ...]) -> None:
         """Start a command and leave it."""

@@ -34,11 +34,16 @@ class Scale:
     concurrency: int
     echoes: int
     output_mb: int
+    terminal_mb: int
     sleepers: int
 
 
-FULL: Final = Scale(starts=60, concurrent_starts=320, concurrency=32, echoes=40, output_mb=150, sleepers=200)
-QUICK: Final = Scale(starts=20, concurrent_starts=96, concurrency=32, echoes=10, output_mb=100, sleepers=200)
+FULL: Final = Scale(
+    starts=60, concurrent_starts=320, concurrency=32, echoes=40, output_mb=150, terminal_mb=20, sleepers=200
+)
+QUICK: Final = Scale(
+    starts=20, concurrent_starts=96, concurrency=32, echoes=10, output_mb=100, terminal_mb=20, sleepers=200
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +77,22 @@ class Load:
                 heard.checksum = crc32(block, heard.checksum)
         return cls(path, heard)
 
+    @classmethod
+    def write_lines(cls, folder: Path, megabytes: int) -> Load:
+        """Numbered lines of text, which a terminal shows with a carriage return each."""
+        path = folder / "lines"
+        lines = b"".join(b"%079d\n" % number for number in range(megabytes * 1_000_000 // 80))
+        path.write_bytes(lines)
+        shown = Heard()
+        shown.add(lines.replace(b"\n", b"\r\n"))
+        return cls(path, shown)
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     scale: Scale
     load: Load
+    lines: Load
 
 
 Values = Mapping[str, float]
@@ -152,6 +168,24 @@ async def _output(session: Session, running: Running, plan: Plan) -> Values:
     }
 
 
+async def _terminal(session: Session, running: Running, plan: Plan) -> Values:
+    """A terminal gives 4 KiB at a time: here it is the cost of a read and of a message that counts."""
+    async with session(running.url) as client:
+        await client.run(TRUE, tty=True)
+        server_cpu, client_cpu, began = family.cpu_seconds(running.pid), time.process_time(), time.perf_counter()
+        heard = await client.run(("/bin/cat", str(plan.lines.path)), tty=True)
+        seconds = time.perf_counter() - began
+        client_cpu = time.process_time() - client_cpu
+        server_cpu = family.cpu_seconds(running.pid) - server_cpu
+    if heard != plan.lines.expected:
+        raise BenchError(f"the output was damaged: {heard} instead of {plan.lines.expected}")
+    return {
+        "terminal": heard.size / 1e6 / seconds,
+        "terminal-server-cpu": server_cpu * 1e9 / heard.size,
+        "terminal-client-busy": client_cpu / seconds * 100,
+    }
+
+
 async def _memory(running: Running, plan: Plan) -> Values:
     """Idle means: a client is there and one command has run, so that whatever is made lazily has been made."""
     async with raw_session(running.url) as client:
@@ -205,6 +239,16 @@ def _driven(suffix: str, client: str, session: Session) -> tuple[Measure, ...]:
                 Row("output-client-busy", "pushed output, CPU use of the client", "%", "less"),
             ),
             partial(_output, session),
+        ),
+        Measure(
+            f"terminal{suffix}",
+            _rows(
+                client,
+                Row("terminal", "pushed output of a terminal", "MB/s", "more", 1),
+                Row("terminal-server-cpu", "pushed output of a terminal, CPU time of the server", "s/GB", "less"),
+                Row("terminal-client-busy", "pushed output of a terminal, CPU use of the client", "%", "less"),
+            ),
+            partial(_terminal, session),
         ),
     )
 

@@ -18,8 +18,8 @@ class PublicClient:
         self._environment = environment
         self._processes = 0
 
-    async def run(self, argv: tuple[str, ...]) -> Heard:
-        process = await self._start(argv)
+    async def run(self, argv: tuple[str, ...], *, tty: bool = False) -> Heard:
+        process = await self._start(argv, tty=tty)
         heard = Heard()
         async for event in process.events():
             if isinstance(event, Output):
@@ -47,11 +47,11 @@ class PublicClient:
 
         return echo
 
-    async def _start(self, argv: tuple[str, ...], *, pipe_stdin: bool = False) -> Process:
+    async def _start(self, argv: tuple[str, ...], *, pipe_stdin: bool = False, tty: bool = False) -> Process:
         self._processes += 1
         process_id = f"p{self._processes}"
         return await self._environment.start(
-            ExecParams(process_id=process_id, argv=argv, cwd="/", env={}, pipe_stdin=pipe_stdin)
+            ExecParams(process_id=process_id, argv=argv, cwd="/", env={}, tty=tty, pipe_stdin=pipe_stdin)
         )
 
 

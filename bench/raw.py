@@ -108,8 +108,8 @@ class RawClient:
         await self._link.call("initialize", InitializeParams(client_name="treadle-bench"), InitializeResult)
         self._link.notify("initialized")
 
-    async def run(self, argv: tuple[str, ...]) -> Heard:
-        process_id, run = await self._start(argv)
+    async def run(self, argv: tuple[str, ...], *, tty: bool = False) -> Heard:
+        process_id, run = await self._start(argv, tty=tty)
         await run.closed
         del self._runs[process_id]
         check_exit(argv, run.exit_code)
@@ -128,11 +128,11 @@ class RawClient:
 
         return echo
 
-    async def _start(self, argv: tuple[str, ...], *, pipe_stdin: bool = False) -> tuple[str, _Run]:
+    async def _start(self, argv: tuple[str, ...], *, pipe_stdin: bool = False, tty: bool = False) -> tuple[str, _Run]:
         self._processes += 1
         process_id = f"p{self._processes}"
         run = self._runs[process_id] = _Run()
-        params = StartParams(process_id=process_id, argv=argv, cwd="file:///", env={}, tty=False, pipe_stdin=pipe_stdin)
+        params = StartParams(process_id=process_id, argv=argv, cwd="file:///", env={}, tty=tty, pipe_stdin=pipe_stdin)
         await self._link.call("process/start", params, StartResult)
         return process_id, run
 

@@ -13,8 +13,8 @@ import pytest
 
 from system.app_methods_client import ROADS, AppClient, InProcess, opened
 from treadle.errors import INVALID_PARAMS, INVALID_REQUEST, OVERLOADED, RpcError
+from treadle.execution.file_search.search_walk import Found
 from treadle.protocol.app.search import FuzzyFileSearchParams
-from treadle.server.file_search.search_walk import Found
 from treadle.server.methods.fuzzy_file_search import MAX_SEARCHES, Search
 from unit.protocol.app_traffic import DATA
 

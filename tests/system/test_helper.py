@@ -17,7 +17,7 @@ import pytest
 from system.server_process import processes_left, processes_with
 from treadle.execution import Environment, ExecError, ExecParams
 from treadle.execution.local import LocalBackend
-from treadle.execution.warden import warden_client as client
+from treadle.execution.supervisor import supervisor_client as client
 
 pytestmark = pytest.mark.anyio
 
@@ -71,7 +71,7 @@ async def test_a_helper_that_hangs_does_not_keep_an_environment_open(
     env = await Environment.connect(None)
     params = ExecParams(process_id="p", argv=["sleep", f"1000.{marker}"], cwd=tmp_path, env=PATH)
     await env.start(params)
-    helper = env._backend._warden._process  # type: ignore[attr-defined]
+    helper = env._backend._supervisor._process  # type: ignore[attr-defined]
     os.kill(helper.pid, signal.SIGSTOP)
     await env.close()
     assert await asyncio.to_thread(processes_left, f"1000.{marker}") == []
@@ -79,8 +79,8 @@ async def test_a_helper_that_hangs_does_not_keep_an_environment_open(
 
 
 async def test_what_is_remembered_of_closed_processes_is_bounded(tmp_path: Path) -> None:
-    warden = client.Warden()
-    backend = LocalBackend(warden, rereadable=True)
+    supervisor = client.Supervisor()
+    backend = LocalBackend(supervisor, rereadable=True)
     for number in range(70):
         params = ExecParams(process_id=str(number), argv=["head", "-c", "1000000", "/dev/zero"], cwd=tmp_path, env=PATH)
         await (await backend.start(params)).wait()
@@ -88,22 +88,22 @@ async def test_what_is_remembered_of_closed_processes_is_bounded(tmp_path: Path)
     assert known[-1] == "69"
     assert 60 <= len(known) <= 67
     await backend.close()
-    await warden.close()
+    await supervisor.close()
 
 
 async def test_groups_are_used_again_only_after_their_owner_has_closed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(client, "_GROUP_BITS", 3)
-    warden = client.Warden()
-    kept = LocalBackend(warden)
+    supervisor = client.Supervisor()
+    kept = LocalBackend(supervisor)
     params = ExecParams(process_id="p", argv=["sleep", "1000"], cwd=tmp_path, env=PATH)
     process = await kept.start(params)
     for _ in range(20):  # more than there are groups
-        await LocalBackend(warden).close()
+        await LocalBackend(supervisor).close()
     assert not process.exited
     await kept.close(0)
-    await warden.close()
+    await supervisor.close()
 
 
 async def test_a_helper_that_cannot_be_started_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ async def test_a_killed_helper_ends_its_processes_leaves_nothing_and_is_replaced
     async with await Environment.connect(None) as env:
         await start_family(env, marker, tmp_path)
         process = await env.start(ExecParams(process_id="p", argv=["sleep", "1000"], cwd=tmp_path, env=PATH))
-        helper = env._backend._warden._process  # type: ignore[attr-defined]
+        helper = env._backend._supervisor._process  # type: ignore[attr-defined]
         os.kill(helper.pid, signal.SIGKILL)
         events = [event async for event in process.events()]
         assert events == [Exited(1, -1), Closed(2)]  # nobody can tell how it would have ended

@@ -17,9 +17,11 @@ from pathlib import Path
 import pytest
 
 from treadle.errors import INVALID_REQUEST, ExecError
-from treadle.execution.sandbox import Confined, Mechanism, Policy, Rule, confine, host, landlock
+from treadle.execution.sandbox import confinement, host, landlock
+from treadle.execution.sandbox.confinement import Confined, Mechanism, confine
 from treadle.execution.sandbox.host import HOST, Host, Unusable
 from treadle.execution.sandbox.landlock import LAUNCHER
+from treadle.execution.sandbox.policy import Policy, Rule
 
 DEADLINE = 60.0
 PYTHON = os.path.realpath(sys.executable)
@@ -262,7 +264,7 @@ def test_a_launcher_that_a_command_changed_is_not_used(place: Place, monkeypatch
     shutil.copy(LAUNCHER, launcher)
     monkeypatch.setattr(host, "LAUNCHER", str(launcher))
     monkeypatch.setattr(landlock, "LAUNCHER", str(launcher))
-    monkeypatch.setattr(host, "HOST", Host())
+    monkeypatch.setattr(confinement, "HOST", Host())
     script = f"""echo 'open("{place.root}/victim", "w")' > launcher.py"""
     assert shell(place.policy(), script, "landlock", place.work).returncode == 0
     assert "victim" in launcher.read_text()

@@ -14,9 +14,10 @@ import pytest
 
 from system.test_sandbox import DEADLINE, Place, finish, prepare, shell, started, usable
 from treadle.errors import ExecError
-from treadle.execution.sandbox import Mechanism, Policy, Rule, policy_from_wire
-from treadle.execution.sandbox.mounts import Table
+from treadle.execution.sandbox.confinement import Mechanism
+from treadle.execution.sandbox.mounts import MountTable
 from treadle.execution.sandbox.placeholders import Placeholders
+from treadle.execution.sandbox.policy import Policy, Rule, policy_from_wire
 from treadle.execution.uris import uri_from_path
 from treadle.protocol.exec import (
     FileSystemPermissions,
@@ -128,7 +129,9 @@ def test_a_mount_that_is_missing_is_noticed_inside(bubblewrap: Mechanism, place:
     (place.work / ".git").mkdir()
     confined = prepare(place.policy(Rule(f"{place.work}/.git", "read")), ["/bin/true"], bubblewrap, place.work)
     where = confined.argv.index("--ro-bind", confined.argv.index(f"{place.work}"))
-    cut = type(confined)((*confined.argv[:where], *confined.argv[where + 3 :]), None, confined.env, leaves_family=False)
+    cut = type(confined)(
+        (*confined.argv[:where], *confined.argv[where + 3 :]), None, confined.env, leaves_descendants=False
+    )
     assert finish(confined, place.work).returncode == 0
     assert finish(cut, place.work).returncode == 125
 
@@ -143,11 +146,11 @@ def test_odd_names_are_mounted_all_the_same(mechanism: Mechanism, place: Place, 
 
 
 def test_the_table_knows_what_is_bound(place: Place) -> None:
-    line = Table.read().bound(str(place.work))
+    line = MountTable.read().bound(str(place.work))
     assert line.endswith(f" {place.work}")
     (place.root / "link").symlink_to(place.work)
     with pytest.raises(ExecError, match="replaced"):
-        Table.read().bound(str(place.root / "link"))
+        MountTable.read().bound(str(place.root / "link"))
 
 
 # --- roots below other writable paths ---

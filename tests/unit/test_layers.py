@@ -104,6 +104,7 @@ LATER = {
     "treadle.execution.http",
     "treadle.execution.remote",
     "treadle.execution.sandbox.bubblewrap",
+    "treadle.execution.sandbox.confinement",
     "treadle.execution.sandbox.landlock",
     "treadle.execution.sandbox.launcher",
     "treadle.execution.sandbox.seccomp",

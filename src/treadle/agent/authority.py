@@ -7,6 +7,7 @@ their meaning (`epoch`), and commands that may do more than the new settings all
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
@@ -14,11 +15,14 @@ from msgspec import Struct, structs
 
 from treadle.agent.state import Settings
 from treadle.errors import ExecError
+from treadle.execution.sandbox.pinned_roots import pin
+from treadle.execution.sandbox.policy import Policy, policy_from_wire
+from treadle.execution.sandbox.sandbox_modes import is_unconfined, pinned_sandbox, sandbox_for
+from treadle.protocol.exec import Sandbox
 
 if TYPE_CHECKING:
-    from treadle.execution.files.pinned import Location
-    from treadle.execution.sandbox.policy import Policy
-    from treadle.protocol.exec import Sandbox
+    from treadle.agent.thread import Thread
+    from treadle.execution.files.pinned_files import Location
     from treadle.tools.command.command_sessions import CommandSession
 
 ENDED: Final = "ended: the settings of the thread changed, and this command could do more than they allow now"
@@ -104,15 +108,22 @@ def _authority(settings: Settings) -> tuple[object, ...]:
 
 def confined_to(settings: Settings) -> Sandbox | None:
     """The sandbox that the settings mean, whatever this machine can enforce."""
-    from treadle.agent.confinement import sandbox_for
-
     return sandbox_for(settings.sandbox, settings.cwd)
+
+
+async def thread_sandbox(thread: Thread, *, protect: bool = True) -> Sandbox | None:
+    """The sandbox of a thread; None for full access. Raises `ExecError` when one of its roots was replaced."""
+    settings = thread.settings
+    if is_unconfined(settings.sandbox):
+        return None
+    if not thread.pins.covers(settings.sandbox, settings.cwd):
+        # TMPDIR is another one than in the last server.
+        thread.pin(await asyncio.to_thread(pin, settings.sandbox, settings.cwd))
+    return await pinned_sandbox(settings.sandbox, settings.cwd, thread.pins, thread.services.home, protect=protect)
 
 
 def file_rules(sandbox: Sandbox | None) -> Policy | None:
     """What a sandbox says about files, for what this process does itself. Blocking. Raises `ExecError`."""
-    from treadle.execution.sandbox import policy_from_wire
-
     if sandbox is None or sandbox.permissions.file_system is None:
         return policy_from_wire(sandbox)
     # What is protected may not be made either where it is missing: nothing has to be mounted for that.

@@ -26,7 +26,7 @@ from treadle.config import (
     instructions_text,
     permissions_text,
 )
-from treadle.execution.looking import look
+from treadle.execution.bounded_reads import read_in_thread
 from treadle.protocol.app.threads import ThreadGoal
 from treadle.tools.command.command_shell import default_shell
 
@@ -110,7 +110,7 @@ async def _instructions_of(turn: Turn, config: Config) -> list[InstructionFile]:
 async def project_instructions(cwd: str, config: Config) -> list[InstructionFile] | None:
     """The AGENTS.md files that apply in `cwd`; None when its file system does not answer."""
     try:
-        return await look(lambda: read_instructions(cwd, config))
+        return await read_in_thread(lambda: read_instructions(cwd, config))
     except TimeoutError:
         return None
 

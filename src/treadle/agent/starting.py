@@ -14,11 +14,11 @@ from treadle.agent import thread_goal
 from treadle.agent.compaction import compact_turn
 from treadle.agent.context import look_ahead
 from treadle.agent.pending_input import Input
-from treadle.agent.pins import Pin
 from treadle.agent.shell_command import run_shell_command, shell_work
 from treadle.agent.thread import Thread
 from treadle.agent.turn import Turn, Work
 from treadle.agent.turn_state import Kind
+from treadle.execution.sandbox.pinned_roots import Pin
 from treadle.store.contract import StoreError
 
 # A goal whose turns do nothing but talk is stopped after this many of them.

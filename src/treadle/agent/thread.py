@@ -21,10 +21,10 @@ from treadle.agent.client_requests import ClientRequests
 from treadle.agent.ids import now_ms
 from treadle.agent.journal import Journal
 from treadle.agent.model_history import History, with_origin
-from treadle.agent.pins import Pin, Pins, pin
 from treadle.agent.services import Services, Subscribers
 from treadle.agent.state import Settings, State, read_state
 from treadle.config import model_facts
+from treadle.execution.sandbox.pinned_roots import Pin, Pins, pin
 from treadle.protocol.app.notifications import WarningNotification
 from treadle.protocol.app.thread_notifications import (
     ThreadSettingsUpdatedNotification,

@@ -10,9 +10,7 @@ from msgspec import structs
 from treadle.agent import thread_refusals
 from treadle.agent.context import project_instructions, read_instructions
 from treadle.agent.copying import copied_rows
-from treadle.agent.git_info import read_git_info
 from treadle.agent.ids import new_id, now_ms
-from treadle.agent.pins import Pins, pin
 from treadle.agent.services import Services, Subscribers
 from treadle.agent.state import Settings, State, Usage, read_state, read_usage
 from treadle.agent.stored_thread import StoredThread
@@ -21,7 +19,9 @@ from treadle.agent.thread_handle import ThreadHandle
 from treadle.agent.thread_settings import new_settings, overridden_settings
 from treadle.config import Config, InstructionFile
 from treadle.errors import INVALID_REQUEST, RpcError
-from treadle.execution.looking import look
+from treadle.execution.bounded_reads import read_in_thread
+from treadle.execution.git_info import read_git_info
+from treadle.execution.sandbox.pinned_roots import Pins, pin
 from treadle.protocol.app.settings import AskForApproval, SandboxPolicy
 from treadle.protocol.app.thread_methods import ThreadForkParams, ThreadResumeParams, ThreadStartParams
 from treadle.protocol.app.threads import GitInfo
@@ -223,6 +223,6 @@ async def _pins_for(state: State, settings: Settings) -> Pins:
 async def _look_at(cwd: str, function: Callable[[], T]) -> T:
     """Refuses a directory whose file system does not answer."""
     try:
-        return await look(function)
+        return await read_in_thread(function)
     except TimeoutError:
         raise RpcError(INVALID_REQUEST, f"the file system of {cwd} does not answer; choose another cwd") from None

@@ -81,7 +81,8 @@ def _settings(overrides: Sequence[str]) -> Iterator[Check]:
 
 
 def _sandbox() -> Check:
-    from treadle.execution.sandbox import Policy, Rule, confine
+    from treadle.execution.sandbox.confinement import confine
+    from treadle.execution.sandbox.policy import Policy, Rule
 
     try:
         confined = confine(

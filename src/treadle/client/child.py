@@ -184,10 +184,10 @@ def _widen(descriptor: int) -> None:
 
 
 class _Family:
-    """A server and all its descendants, however they daemonise: they carry a tag (see `execution.warden.program`)."""
+    """A server and all its descendants, however they daemonise: they carry a tag (see `supervisor_program`)."""
 
     def __init__(self, leader: int) -> None:
-        from treadle.execution.warden.warden_program import RLIMIT_LOCKS
+        from treadle.execution.supervisor.supervisor_program import RLIMIT_LOCKS
 
         self._leader = leader
         self._tag = int.from_bytes(os.urandom(7), "big") | 1
@@ -199,7 +199,7 @@ class _Family:
 
     def end(self) -> None:
         """Kill who is left."""
-        from treadle.execution.warden.warden_program import family, scan, send_signal, signal_group
+        from treadle.execution.supervisor.supervisor_program import family, scan, send_signal, signal_group
 
         try:
             table = scan()

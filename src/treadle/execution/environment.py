@@ -16,6 +16,7 @@ from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, ExecError, ExecTimeou
 from treadle.execution.data import Data, as_bytes
 from treadle.execution.process import Process
 from treadle.execution.process_values import CompletedRun, Evicted, ExecParams, Output, OutputStream, ProcessInfo
+from treadle.execution.uris import path_from_uri
 from treadle.protocol.exec import EnvironmentInfo, EnvPolicy, Sandbox
 from treadle.transport import Address, AddressError, Channel
 from treadle.transport.owner import LoopOwner, needs_loop
@@ -23,7 +24,7 @@ from treadle.transport.owner import LoopOwner, needs_loop
 logger: logging.Logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
-    from treadle.execution.files.base import Files
+    from treadle.execution.files.files_interface import Files
 
 RECOVERY_S = 25.0
 # Generous: a large folder may have to be copied.
@@ -201,8 +202,6 @@ class Environment:
         return collected.result(process.exit_code)
 
     def _default_cwd(self) -> str:
-        from treadle.execution.uris import path_from_uri
-
         if self.info.cwd is None:
             raise ExecError("the exec-server does not tell its working directory: pass cwd", INVALID_PARAMS)
         return path_from_uri(self.info.cwd)
@@ -276,18 +275,19 @@ async def _feed(process: Process, data: bytes) -> None:
 
 
 def _local(cls: type[Environment]) -> Environment:
-    from treadle.execution.files.local import LocalFiles
+    # Loaded when it is known where commands run: only one of the two back ends is needed.
+    from treadle.execution.files.local_files import LocalFiles
     from treadle.execution.local import LocalBackend
     from treadle.execution.machine import machine_info
-    from treadle.execution.warden import Warden
+    from treadle.execution.supervisor import Supervisor
 
-    warden = Warden()
-    warden.start()
-    backend = LocalBackend(warden)
+    supervisor = Supervisor()
+    supervisor.start()
+    backend = LocalBackend(supervisor)
 
     async def close() -> None:
         await backend.close()
-        await warden.close()
+        await supervisor.close()
 
     return cls(backend, LocalFiles(), machine_info(), close)
 
@@ -299,7 +299,8 @@ async def _remote(
     recovery_s: float,
     request_timeout: float | None,
 ) -> Environment:
-    from treadle.execution.files.remote import RemoteFiles
+    # See `_local`.
+    from treadle.execution.files.remote_files import RemoteFiles
     from treadle.execution.remote import RemoteBackend
     from treadle.transport.connect import connect
     from treadle.transport.stdio import spawn

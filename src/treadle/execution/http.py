@@ -228,7 +228,7 @@ def _header(header: HttpHeader) -> tuple[str, str]:
 
 
 def _make_client() -> httpx2.AsyncClient:
-    from http.cookiejar import CookieJar, DefaultCookiePolicy
+    from http.cookiejar import CookieJar, DefaultCookiePolicy  # loaded at the first request, as the client is
 
     import httpx2
 
@@ -240,7 +240,7 @@ def _make_client() -> httpx2.AsyncClient:
 
 
 def _build(call: _Call) -> httpx2.Request:
-    import httpx2
+    import httpx2  # loaded at the first request
 
     # Built directly, not by the client, which would add a user-agent and offer content codings that we would then
     # have to undo: the caller gets the bytes as they are on the wire.
@@ -277,7 +277,7 @@ def _delta(
 
 def _failure(error: Exception, call: _Call) -> str:
     """By type only: the texts of the HTTP library quote header values."""
-    import httpx2
+    import httpx2  # loaded at the first request
 
     match error:
         case TimeoutError():

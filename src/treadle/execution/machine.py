@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import sys
 from collections.abc import Callable
 
@@ -50,8 +51,6 @@ def _folder(find: Callable[[], str]) -> str | None:
 
 def _shell() -> str:
     """The user's login shell, or the first usual one that exists."""
-    import pwd
-
     candidates = [os.environ.get("SHELL", "")]
     with contextlib.suppress(KeyError):  # a user id without an account, as in many containers
         candidates.append(pwd.getpwuid(os.getuid()).pw_shell)

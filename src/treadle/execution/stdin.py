@@ -16,7 +16,7 @@ MAX_WRITE_IDS = 4096
 
 
 class Stdin:
-    """Bytes for a file descriptor. The owner closes the descriptor after `on_finished`."""
+    """Bytes for a file descriptor, which it closes at the end when it `owns_fd`; a terminal is also read from."""
 
     def __init__(self, fd: int, *, owns_fd: bool) -> None:
         self._fd = fd

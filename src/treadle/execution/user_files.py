@@ -1,7 +1,7 @@
 """Reading a file of a user's directory without trusting it: a regular file only, bounded in size.
 
 A repository may come from anywhere. Its files may be pipes, endless, or links out of it, and the file system that they
-are on may hang: callers on an event loop come through `looking`. Standard library only: a search runs without the rest.
+are on may hang: callers on an event loop use `bounded_reads`. Standard library only: a search runs without the rest.
 """
 
 from __future__ import annotations

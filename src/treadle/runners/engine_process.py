@@ -17,8 +17,8 @@ from contextlib import aclosing
 from typing import Any, Final, Literal, TypeAlias
 
 from treadle.errors import ExecError
+from treadle.execution.bounded_reads import read_in_thread
 from treadle.execution.local import LocalBackend, LocalProcess
-from treadle.execution.looking import look
 from treadle.execution.process_values import Evicted, ExecParams, Exited, Failed, Output, OutputStream, ProcessEvent
 from treadle.runners.engine import (
     ApprovalAnswer,
@@ -36,7 +36,7 @@ from treadle.runners.engine import (
 from treadle.runners.reading import Reading
 from treadle.runners.run_events import Event
 from treadle.runners.session_lock import SessionRecord, birth_of
-from treadle.runners.shared_warden import shared_warden
+from treadle.runners.shared_supervisor import shared_supervisor
 
 logger: Final = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ class EngineProcess:
             yield self._reading.failed(problem)
             return
         try:
-            backend = LocalBackend(await shared_warden())
+            backend = LocalBackend(await shared_supervisor())
         except ExecError as error:
             yield self._reading.failed(f"{self._engine.name} could not be started: {error.message}")
             return
@@ -149,7 +149,7 @@ class EngineProcess:
         if self._request.options.approve is not None and self._engine.answer is None:
             return f"{name} cannot ask for approval when it runs headless: leave `approve` out"
         try:
-            is_there = await look(lambda: os.path.isdir(self._request.cwd))
+            is_there = await read_in_thread(lambda: os.path.isdir(self._request.cwd))
         except TimeoutError:
             return f"{name} cannot work in {self._request.cwd}: its file system does not answer"
         if not is_there:

@@ -18,8 +18,7 @@ from typing import Final
 
 from treadle.agent.event import Event
 from treadle.agent.ids import now_ms
-from treadle.execution.files.inotify import OVERFLOW, Inotify
-from treadle.execution.files.watch import lookups
+from treadle.execution.files.file_watching import OVERFLOW, Inotify, lookups
 from treadle.protocol.app.files import FsChangedNotification
 
 # Long enough to tell the steps of one save together, short enough to seem immediate.

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from treadle.errors import NOT_FOUND, ExecError
-from treadle.execution.files.file_values import FileStat
+from treadle.execution.files.files_interface import FileStat
 from treadle.tools.tool_errors import ToolInputError
 
 MAX_IMAGE_BYTES: Final = 20 * 1000 * 1000

@@ -10,8 +10,8 @@ import pytest
 
 from system.agent.order import check_thread
 from system.agent.scene import Json, Scene, patch, scene, shell
-from treadle.agent.confinement import UNPROTECTED, can_protect
 from treadle.errors import RpcError
+from treadle.execution.sandbox.sandbox_modes import UNPROTECTED, can_protect
 from treadle.testing import ToolCall
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_wire]

@@ -13,7 +13,7 @@ from system.agent.order import check_thread
 from system.agent.scene import Json, Scene, patch, scene, shell
 from treadle.agent.thread import Thread
 from treadle.agent.tools import file_policy, patch_call
-from treadle.execution.files.pinned import PinnedFiles
+from treadle.execution.files.pinned_files import PinnedFiles
 from treadle.execution.sandbox.policy import Policy, Rule
 from treadle.testing import ToolCall
 

@@ -10,8 +10,8 @@ import pytest
 
 from system.agent.scene import Json, Scene, patch, scene, shell
 from system.test_sandbox import usable
-from treadle.agent.confinement import UNPROTECTED
-from treadle.execution.sandbox import Mechanism
+from treadle.execution.sandbox.confinement import Mechanism
+from treadle.execution.sandbox.sandbox_modes import UNPROTECTED
 from treadle.testing import ToolCall
 
 pytestmark = pytest.mark.anyio

@@ -23,9 +23,9 @@ import pytest
 from system.escapes import escape_program
 from system.escapes.escape_ground import Planted
 from system.escapes.escape_table import TABLE, Attempt, Mechanism, Setting
-from treadle.execution.sandbox import Policy, Rule, confine
+from treadle.execution.sandbox.confinement import confine
 from treadle.execution.sandbox.host import HOST, Unusable
-from treadle.execution.sandbox.policy import MINIMAL_PATHS
+from treadle.execution.sandbox.policy import MINIMAL_PATHS, Policy, Rule
 
 escape_program.rows()
 

@@ -13,7 +13,7 @@ import pytest
 
 from backends import output_of, story, wait_for_text
 from treadle.execution import Environment, ExecParams, Process
-from treadle.execution.sandbox import Mechanism
+from treadle.execution.sandbox.confinement import Mechanism
 from treadle.execution.sandbox.host import HOST, Unusable
 from treadle.execution.uris import uri_from_path
 from treadle.protocol.exec import (

@@ -121,7 +121,7 @@ async def test_a_folder_whose_file_system_hangs(tmp_path: Path, monkeypatch: pyt
     async def never(function: object) -> bool:
         raise TimeoutError
 
-    monkeypatch.setattr("treadle.runners.engine_process.look", never)
+    monkeypatch.setattr("treadle.runners.engine_process.read_in_thread", never)
     (completed,) = await drain(runner(tmp_path, "start()", cwd=tmp_path).run("x"))
     assert "does not answer" in completed.error
 
@@ -272,11 +272,11 @@ async def test_another_session_than_asked_for(tmp_path: Path) -> None:
 
 
 async def test_the_helper_is_killed(tmp_path: Path) -> None:
-    from treadle.runners.shared_warden import shared_warden
+    from treadle.runners.shared_supervisor import shared_supervisor
 
     run = runner(tmp_path, "start(); time.sleep(1000)").run("x")
     await anext(run)
-    process = (await shared_warden())._process
+    process = (await shared_supervisor())._process
     assert process is not None
     process.kill()
     completed = (await drain(run))[-1]

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from treadle.agent.authority import file_rules
-from treadle.agent.confinement import sandbox_for
-from treadle.agent.protected import PROTECTED
 from treadle.errors import ExecError
+from treadle.execution.sandbox.protected_paths import PROTECTED
+from treadle.execution.sandbox.sandbox_modes import sandbox_for
 from treadle.protocol.app.settings import (
     DangerFullAccessSandboxPolicy,
     ReadOnlySandboxPolicy,

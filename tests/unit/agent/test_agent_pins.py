@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from treadle.agent.pins import Pins, pin, pinned_paths
 from treadle.agent.state import State, read_state
 from treadle.errors import ExecError
+from treadle.execution.sandbox.pinned_roots import Pins, pin, pinned_paths
 from treadle.protocol.app.settings import ReadOnlySandboxPolicy, WorkspaceWriteSandboxPolicy
 from unit.agent.bare_thread import bare_thread, settings
 

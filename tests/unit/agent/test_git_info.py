@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.agent.git_info import origin_url, read_git_info
+from treadle.execution.git_info import origin_url, read_git_info
 
 WHO = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from treadle.errors import INTERNAL_ERROR, INVALID_REQUEST, NOT_FOUND, ExecError
-from treadle.execution.files import directory, remove, walk
-from treadle.execution.files.access import FileAccess
-from treadle.execution.files.file_values import WalkLimits
+from treadle.execution.files import directories, tree_changes
+from treadle.execution.files.files_interface import WalkLimits
+from treadle.execution.files.local_files import FileAccess
 
 
 @pytest.fixture
@@ -188,7 +188,7 @@ def test_list_follows_links_and_skips_dangling_ones(files: FileAccess, root: Pat
 
 
 def test_a_directory_over_the_limit_is_refused(files: FileAccess, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory, "MAX_ENTRIES", 2)
+    monkeypatch.setattr(directories, "MAX_ENTRIES", 2)
     assert len(files.list(f"{root}/d")) == 2
     (root / "d" / "third").touch()
     assert code_of(lambda: files.list(f"{root}/d")) == INVALID_REQUEST
@@ -263,15 +263,15 @@ def test_walk_of_other_things(files: FileAccess, root: Path) -> None:
 
 
 def test_walk_reports_a_directory_that_vanished(files: FileAccess, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scan = walk._Walk._scan
+    scan = directories._Walk._scan
 
-    def scan_and_lose(self: walk._Walk, descriptor: int) -> object:
+    def scan_and_lose(self: directories._Walk, descriptor: int) -> object:
         found = scan(self, descriptor)
         if (root / ".hid").exists():
             (root / ".hid").rename(root / "elsewhere")
         return found
 
-    monkeypatch.setattr(walk._Walk, "_scan", scan_and_lose)
+    monkeypatch.setattr(directories._Walk, "_scan", scan_and_lose)
     outcome = files.walk(str(root), WalkLimits())
     assert [(error.path, error.message) for error in outcome.errors] == [
         (f"{root}/.hid", "No such file or directory (os error 2)")
@@ -280,7 +280,7 @@ def test_walk_reports_a_directory_that_vanished(files: FileAccess, root: Path, m
 
 
 def test_walk_answers_stay_below_the_size_limit(files: FileAccess, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walk, "MAX_RESPONSE_BYTES", 2 * (len(f"file://{root}/a.txt") + 40))
+    monkeypatch.setattr(directories, "MAX_RESPONSE_BYTES", 2 * (len(f"file://{root}/a.txt") + 40))
     outcome = files.walk(str(root), WalkLimits())
     assert (len(outcome.entries), outcome.truncated) == (2, True)
 
@@ -290,7 +290,7 @@ def test_walk_stops_scanning_names_it_does_not_list(
 ) -> None:
     for number in range(20):
         (root / "d" / f"link{number}").symlink_to("nowhere")
-    monkeypatch.setattr(walk, "MAX_SCANNED", 12)
+    monkeypatch.setattr(directories, "MAX_SCANNED", 12)
     assert files.walk(str(root), WalkLimits()).truncated
 
 
@@ -311,7 +311,7 @@ def test_remove_takes_the_link_and_leaves_the_target(files: FileAccess, root: Pa
 def test_remove_of_a_large_directory_goes_on_after_a_batch(
     files: FileAccess, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remove, "_BATCH", 3)
+    monkeypatch.setattr(tree_changes, "_BATCH", 3)
     for number in range(10):
         (root / "d" / f"f{number}").touch()
     files.remove(f"{root}/d")
@@ -334,7 +334,7 @@ def test_remove_refusals(files: FileAccess, root: Path) -> None:
 def test_remove_gives_up_on_a_tree_that_is_too_deep(
     files: FileAccess, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remove, "MAX_DEPTH", 3)
+    monkeypatch.setattr(tree_changes, "MAX_REMOVE_DEPTH", 3)
     (root / "d" / "sub" / "3" / "4").mkdir(parents=True)
     assert code_of(lambda: files.remove(f"{root}/d")) == INVALID_REQUEST
     files.remove(f"{root}/d/sub")

@@ -12,16 +12,11 @@ import pytest
 from msgspec import Struct
 
 from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, NOT_FOUND, ExecError
-from treadle.execution.files import remote
-from treadle.execution.files.api import (
-    DirEntry,
-    Files,
-    LocalFiles,
-    RemoteFiles,
-    WalkEntry,
-    WalkOutcome,
-)
-from treadle.execution.files.handlers import FileMethods
+from treadle.execution.files import remote_files
+from treadle.execution.files.files_interface import DirEntry, Files, WalkEntry, WalkOutcome
+from treadle.execution.files.fs_handlers import FileMethods
+from treadle.execution.files.local_files import LocalFiles
+from treadle.execution.files.remote_files import RemoteFiles
 from treadle.execution.uris import uri_from_path
 from treadle.protocol.exec import METHODS, Sandbox
 
@@ -103,7 +98,7 @@ async def test_read_and_write(files: Files, base: Path) -> None:
 async def test_large_files_go_in_blocks(
     files: Files, base: Path, wired: Wired, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote, "_WHOLE", 1000)
+    monkeypatch.setattr(remote_files, "_WHOLE", 1000)
     data = os.urandom(2_500_000)
     await files.write(base / "large", data)
     assert await files.read(base / "large") == data

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from treadle.errors import INTERNAL_ERROR, INVALID_REQUEST, NOT_FOUND, ExecError
-from treadle.execution.files.access import FileAccess
-from treadle.execution.files.file_values import MAX_BLOCK, OpenMode
-from treadle.execution.files.handles import MAX_HANDLES, FileHandles
+from treadle.execution.files.files_interface import MAX_BLOCK, OpenMode
+from treadle.execution.files.local_files import MAX_HANDLES, FileAccess, FileHandles
 
 DEADLINE = 60
 

@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from treadle.errors import NOT_FOUND, ExecError
-from treadle.execution.files.pinned import PinnedFiles
+from treadle.execution.files.pinned_files import PinnedFiles
 from treadle.execution.sandbox.policy import Policy, Rule
 from treadle.tools.patch import PatchError, apply, parse, plan
 from unit.execution.exchange import exchange, exchanging

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from treadle.errors import INTERNAL_ERROR, INVALID_REQUEST, NOT_FOUND, ExecError
-from treadle.execution.files import place
-from treadle.execution.files.access import FileAccess
-from treadle.execution.files.file_values import WalkLimits
-from treadle.execution.files.place import Place
-from treadle.execution.files.rights import Rights
+from treadle.execution.files import safe_open
+from treadle.execution.files.files_interface import WalkLimits
+from treadle.execution.files.local_files import FileAccess
+from treadle.execution.files.safe_open import FilePermissions, PathAt
 from treadle.execution.sandbox.policy import Access, Policy, Rule
 
 DENIED_READ = INVALID_REQUEST
@@ -23,8 +22,8 @@ DENIED_WRITE = INTERNAL_ERROR
 @pytest.fixture(autouse=True, params=["openat2", "components"])
 def opener(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "components":
-        monkeypatch.setattr(place, "_kernel_opener", lambda: None)
-    elif place._kernel_opener() is None:
+        monkeypatch.setattr(safe_open, "_kernel_opener", lambda: None)
+    elif safe_open._kernel_opener() is None:
         pytest.skip("this kernel has no openat2, or a filter forbids it")
 
 
@@ -186,7 +185,7 @@ def test_a_protected_directory_that_appears_during_a_removal_is_kept(
 ) -> None:
     files = FileAccess(policy(base, {"work/src/kept": "read"}))
     (base / "work" / "src" / "kept").mkdir()
-    monkeypatch.setattr(Rights, "unwritable_below", lambda _self, _path: [])
+    monkeypatch.setattr(FilePermissions, "unwritable_below", lambda _self, _path: [])
     assert refusal(lambda: files.remove(f"{base}/work/src")).code == DENIED_WRITE
     assert (base / "work" / "src" / "kept").is_dir()
 
@@ -235,16 +234,16 @@ def test_missing_below_what_may_be_read_is_missing(files: FileAccess, base: Path
 @pytest.fixture
 def swapped(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once it is known where a path in `work/src` leads, `src` becomes a link that leads out of the sandbox."""
-    real, source = Rights.location, base / "work" / "src"
+    real, source = FilePermissions.location, base / "work" / "src"
 
-    def swap_after(self: Rights, path: str, *, link: bool = False) -> str:
+    def swap_after(self: FilePermissions, path: str, *, link: bool = False) -> str:
         location = real(self, path, link=link)
         if path.startswith(f"{source}/") and not source.is_symlink():
             source.rename(base / "work" / "moved")
             source.symlink_to(base / "out")
         return location
 
-    monkeypatch.setattr(Rights, "location", swap_after)
+    monkeypatch.setattr(FilePermissions, "location", swap_after)
 
 
 @pytest.mark.usefixtures("swapped")
@@ -274,15 +273,15 @@ def test_a_swapped_parent_makes_the_operation_fail(files: FileAccess, base: Path
 def test_a_swapped_last_component_makes_the_operation_fail(
     files: FileAccess, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real_open = Place.open
+    real_open = PathAt.open
 
-    def swap_first(self: Place, flags: int, mode: int = 0) -> int:
+    def swap_first(self: PathAt, flags: int, mode: int = 0) -> int:
         if self.name == "a.txt" and not (base / "work" / "a.txt").is_symlink():
             (base / "work" / "a.txt").unlink()
             (base / "work" / "a.txt").symlink_to(base / "out" / "o.txt")
         return real_open(self, flags, mode)
 
-    monkeypatch.setattr(Place, "open", swap_first)
+    monkeypatch.setattr(PathAt, "open", swap_first)
     assert "symbolic links" in refusal(lambda: files.read(f"{base}/work/a.txt")).message
     (base / "work" / "a.txt").unlink()
     (base / "work" / "a.txt").touch()

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from treadle.execution.files import watch
-from treadle.execution.files.failures import os_error
-from treadle.execution.files.inotify import OVERFLOW, Change, Inotify
-from treadle.execution.files.watch import MissingWatches, lookups
+from treadle.execution.files import file_watching
+from treadle.execution.files.file_errors import os_error
+from treadle.execution.files.file_watching import OVERFLOW, Change, Inotify, MissingWatches, lookups
 
 pytestmark = pytest.mark.anyio
 
@@ -56,9 +55,9 @@ def information(inotify: Inotify) -> str:
 @pytest.fixture(params=["inotify", "no instance", "no watches"])
 def mechanism(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "no instance":
-        monkeypatch.setattr(watch, "Inotify", no_inotify)
+        monkeypatch.setattr(file_watching, "Inotify", no_inotify)
     if request.param == "no watches":
-        monkeypatch.setattr(watch, "Inotify", FullInotify)
+        monkeypatch.setattr(file_watching, "Inotify", FullInotify)
     return str(request.param)
 
 
@@ -164,8 +163,8 @@ async def test_when_nothing_is_watched(watches: MissingWatches, base: Path, monk
     assert not watches.add(1, [f"{base}/a"])
     assert not watches.add(1, [f"{base}/m", f"{base}/a"])
     assert not watches.add(1, [f"{base}/m"], f"{base}/nothere")
-    assert not watches.add(1, [f"{base}/m{number}" for number in range(watch.MAX_PATHS + 1)])
-    monkeypatch.setattr(watch, "MAX_WATCHES", 1)
+    assert not watches.add(1, [f"{base}/m{number}" for number in range(file_watching.MAX_PATHS + 1)])
+    monkeypatch.setattr(file_watching, "MAX_WATCHES", 1)
     assert watches.add(1, [f"{base}/m"])
     assert not watches.add(2, [f"{base}/m"])
 
@@ -178,7 +177,7 @@ async def test_ids_are_used_up(
     (base / "m").touch()
     await seen.wait_for(1)
     assert not watches.add(1, [f"{base}/n"])
-    monkeypatch.setattr(watch, "MAX_IDS", 1)
+    monkeypatch.setattr(file_watching, "MAX_IDS", 1)
     assert not watches.add(2, [f"{base}/n"])
 
 
@@ -219,7 +218,7 @@ async def test_lost_records_make_every_watch_look(seen: Seen, base: Path, monkey
             super().read()
             return [Change(OVERFLOW, "", ended=False)]
 
-    monkeypatch.setattr(watch, "Inotify", Forgetful)
+    monkeypatch.setattr(file_watching, "Inotify", Forgetful)
     table = MissingWatches(seen, poll_seconds=10_000)
     assert table.add(1, [f"{base}/m"])
     (base / "m").touch()

@@ -12,7 +12,7 @@ from channel_pair import Recorder
 from treadle.errors import ExecTimeout
 from treadle.execution import ExecParams
 from treadle.execution.environment import Environment
-from treadle.execution.files.remote import RemoteFiles
+from treadle.execution.files.remote_files import RemoteFiles
 from treadle.execution.remote import RemoteBackend
 from treadle.protocol.exec import EnvironmentInfo, NoParams, Shell
 from treadle.transport import Channel, memory_pair

@@ -8,8 +8,8 @@ import pytest
 from msgspec import Struct
 
 from treadle.execution.process_values import Closed, ExecParams, Exited, LogEvent, Output, OutputStream
-from treadle.execution.remote.order import MAX_HELD_EVENTS
 from treadle.execution.remote.process import ACK_EVERY, RemoteProcess
+from treadle.execution.remote.reorder_buffer import MAX_HELD_EVENTS
 from treadle.protocol.exec import AckParams
 
 if TYPE_CHECKING:

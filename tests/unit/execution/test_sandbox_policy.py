@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.errors import INVALID_REQUEST, ExecError
-from treadle.execution.sandbox import Policy, Rule, looks_denied, policy_from_wire
 from treadle.execution.sandbox.bubblewrap import Installation, bubblewrap_argv
 from treadle.execution.sandbox.command import Command, split_environment
+from treadle.execution.sandbox.confinement import looks_denied
 from treadle.execution.sandbox.landlock import landlock_argv
-from treadle.execution.sandbox.policy import MAX_RULES, Access
+from treadle.execution.sandbox.policy import MAX_RULES, Access, Policy, Rule, policy_from_wire
 from treadle.execution.sandbox.seccomp import filter_program
 from treadle.execution.uris import uri_from_path
 from treadle.protocol.exec import Sandbox

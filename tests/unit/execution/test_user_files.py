@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from treadle.execution import looking
-from treadle.execution.looking import look
+from treadle.execution import bounded_reads
+from treadle.execution.bounded_reads import read_in_thread
 from treadle.execution.user_files import read_regular
 
 pytestmark = pytest.mark.anyio
@@ -47,19 +47,19 @@ def test_a_link_must_stay_below(tmp_path: Path) -> None:
 
 
 async def test_a_look_answers_or_fails_as_its_function_does() -> None:
-    assert await look(lambda: threading.current_thread() is not threading.main_thread())
+    assert await read_in_thread(lambda: threading.current_thread() is not threading.main_thread())
     with pytest.raises(ZeroDivisionError):
-        await look(lambda: 1 // 0)
+        await read_in_thread(lambda: 1 // 0)
 
 
 async def test_a_look_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = threading.Event()
-    monkeypatch.setattr(looking, "_looks", threading.BoundedSemaphore(2))
+    monkeypatch.setattr(bounded_reads, "_slots", threading.BoundedSemaphore(2))
     try:
         for _ in range(2):
             with pytest.raises(TimeoutError):
-                await look(answers.wait, 0.01)
+                await read_in_thread(answers.wait, 0.01)
         with pytest.raises(TimeoutError, match="does not answer"):  # at once: those that hang are not joined
-            await asyncio.wait_for(look(lambda: None, 1000.0), 60)
+            await asyncio.wait_for(read_in_thread(lambda: None, 1000.0), 60)
     finally:
         answers.set()

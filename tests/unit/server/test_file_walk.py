@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from treadle.server.file_search import search_walk as walk
-from treadle.server.file_search.search_walk import find
+from treadle.execution.file_search import search_walk as walk
+from treadle.execution.file_search.search_walk import find
 
 
 def paths(root: Path, query: str = "f") -> list[str]:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from treadle.errors import NOT_FOUND, ExecError
-from treadle.execution.files.file_values import FileStat
-from treadle.execution.files.local import LocalFiles
+from treadle.execution.files.files_interface import FileStat
+from treadle.execution.files.local_files import LocalFiles
 from treadle.tools.tool_errors import ToolInputError
 from treadle.tools.view_image import MAX_IMAGE_BYTES, Image, load_image
 

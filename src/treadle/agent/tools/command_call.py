@@ -14,14 +14,14 @@ import msgspec
 from msgspec import UNSET, structs
 
 from treadle.agent.approval_policy import Risk
-from treadle.agent.authority import CHANGED, ENDED, Grant, rules_of
-from treadle.agent.confinement import UNPROTECTED, can_protect, thread_sandbox
+from treadle.agent.authority import CHANGED, ENDED, Grant, rules_of, thread_sandbox
 from treadle.agent.event import DeltaStream
 from treadle.agent.tools.approval import Approval, Outcome, Request, is_yes
 from treadle.agent.tools.command_tool import ExecCommandArguments, WriteStdinArguments
 from treadle.agent.turn import Turn
 from treadle.agent.turn_items import OpenItem
 from treadle.errors import INVALID_REQUEST, ExecError, SandboxRefused
+from treadle.execution.sandbox.sandbox_modes import UNPROTECTED, can_protect
 from treadle.protocol.app.approvals import (
     CommandExecutionRequestApprovalParams,
     CommandExecutionRequestApprovalResponse,

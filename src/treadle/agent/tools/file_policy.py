@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from treadle.agent.authority import file_rules
-from treadle.agent.confinement import thread_sandbox
+from treadle.agent.authority import file_rules, thread_sandbox
 
 if TYPE_CHECKING:
     from treadle.agent.thread import Thread

@@ -32,7 +32,7 @@ class ViewImage(Tool):
     async def run(self, call: ToolCall) -> Output:
         # Late: few turns look at images.
         from treadle.agent.tools.file_policy import file_policy
-        from treadle.execution.files.local import LocalFiles
+        from treadle.execution.files.local_files import LocalFiles
         from treadle.protocol.app.items import ImageViewThreadItem
         from treadle.tools.view_image import load_image
 

@@ -16,7 +16,7 @@ from treadle.agent.tools.approval import Approval, Outcome, Request, is_yes
 from treadle.agent.tools.file_policy import file_policy
 from treadle.agent.turn import Turn
 from treadle.errors import NOT_FOUND, ExecError
-from treadle.execution.files.pinned import Location, PinnedFiles
+from treadle.execution.files.pinned_files import Location, PinnedFiles
 from treadle.protocol.app.actions import (
     AddPatchChangeKind,
     DeletePatchChangeKind,

@@ -12,7 +12,7 @@ from treadle.errors import INVALID_REQUEST, ExecError
 from treadle.execution.local.process import LocalProcess
 from treadle.execution.process import RETAINED_BYTES, TERMINATE_GRACE_S
 from treadle.execution.process_values import ExecParams, ProcessInfo, argv_of
-from treadle.execution.warden import Warden, WardenLost
+from treadle.execution.supervisor import Supervisor, SupervisorLost
 
 # A closed process is listed, and its id is taken, for this long, or until there are too many of them.
 REMEMBER_CLOSED_S = 30.0
@@ -37,9 +37,11 @@ class LocalBackend:
     process can read it, and nobody else.
     """
 
-    def __init__(self, warden: Warden, *, retained_bytes: int = RETAINED_BYTES, rereadable: bool = False) -> None:
-        self._warden = warden
-        self._group = warden.new_group()
+    def __init__(
+        self, supervisor: Supervisor, *, retained_bytes: int = RETAINED_BYTES, rereadable: bool = False
+    ) -> None:
+        self._supervisor = supervisor
+        self._group = supervisor.new_group()
         self._retained_bytes = retained_bytes
         self._processes: dict[str, LocalProcess] = {}
         self._starting: dict[str, asyncio.Task[object] | None] = {}
@@ -60,7 +62,7 @@ class LocalBackend:
         process = LocalProcess(params, self._process_closed, self._retained_bytes)
         self._starting[name] = asyncio.current_task()
         try:
-            await process._start(self._warden, self._group)
+            await process._start(self._supervisor, self._group)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if self._starting.get(name, task) is not None or task is None:
@@ -88,7 +90,7 @@ class LocalBackend:
         closed = self._remembered.get(process_id)
         return self._processes.get(process_id) if closed is None else closed.process
 
-    def open_ones(self) -> tuple[LocalProcess, ...]:
+    def open_processes(self) -> tuple[LocalProcess, ...]:
         return tuple(self._processes.values())
 
     def is_starting(self, process_id: str) -> bool:
@@ -102,23 +104,23 @@ class LocalBackend:
         self._closed = True
         for name in tuple(self._starting):
             self.cancel_start(name)
-        with contextlib.suppress(WardenLost):  # then everything has been killed already
-            await self._warden.end_group(self._group, grace_s)
-        open_ones = self.open_ones()
+        with contextlib.suppress(SupervisorLost):  # then everything has been killed already
+            await self._supervisor.end_group(self._group, grace_s)
+        open_processes = self.open_processes()
         try:
             async with asyncio.timeout(CLOSE_PATIENCE_S):
-                for process in open_ones:
+                for process in open_processes:
                     while not process.exited:
                         await process.log.wait(process.log.last_seq)
         except TimeoutError:
             pass
-        for process in open_ones:
+        for process in open_processes:
             process._abandon("the environment was closed")
         for closed in self._remembered.values():
             closed.timer.cancel()
         self._remembered.clear()
         self._processes.clear()
-        self._warden.release_group(self._group)
+        self._supervisor.release_group(self._group)
 
     def _process_closed(self, process: LocalProcess) -> None:
         if self._processes.get(process.process_id) is process:

@@ -26,11 +26,11 @@ from treadle.execution.process_values import (
     argv_of,
 )
 from treadle.execution.stdin import Stdin
-from treadle.execution.warden import Child, Command, SpawnRefused, Warden, WardenLost
+from treadle.execution.supervisor import Child, Command, SpawnRefused, Supervisor, SupervisorLost
 from treadle.protocol.exec import Sandbox, SandboxType, SignalName
 
 if TYPE_CHECKING:
-    from treadle.execution.sandbox import Confined
+    from treadle.execution.sandbox.confinement import Confined
 
 # What a pipe holds by default on Linux: one read empties it.
 READ_SIZE = 64 << 10
@@ -54,7 +54,7 @@ class LocalProcess(Process):
         self._stdin: Stdin | None = None
         self._terminal = -1
         self._reading = False
-        self._leaves_family = False
+        self._leaves_descendants = False
         self._unconfine: Callable[[], None] = _nothing
         self.log.on_progress = self._on_progress
 
@@ -65,7 +65,7 @@ class LocalProcess(Process):
 
     # --- starting ---
 
-    async def _start(self, warden: Warden, group: int) -> None:
+    async def _start(self, supervisor: Supervisor, group: int) -> None:
         params = self.params
         argv, arg0 = argv_of(params), params.arg0
         env = child_environment(params.env, params.env_policy, os.environ)
@@ -76,24 +76,28 @@ class LocalProcess(Process):
         try:
             command = _encoded(argv, arg0, cwd, env)
             fds, terminal = self._open_terminal() if params.tty else (self._open_pipes(params.pipe_stdin), None)
-            self._child = await warden.spawn(command, group=group, fds=fds, terminal=terminal, on_exit=self._on_exit)
+            self._child = await supervisor.spawn(
+                command, group=group, fds=fds, terminal=terminal, on_exit=self._on_exit
+            )
         except BaseException as error:
             self._release()
             if isinstance(error, SpawnRefused):
                 subject = cwd if error.what == "cwd" else argv[0]
                 text = f"{error} (os error {error.errno}): {error.what} {subject!r}"
                 raise ExecError(text, INTERNAL_ERROR, errno=error.errno) from None
-            if isinstance(error, WardenLost):
+            if isinstance(error, SupervisorLost):
                 raise ExecError(str(error), INTERNAL_ERROR) from None
             raise
-        self._end_family()  # its exit may have been told together with its start
+        self._end_descendants()  # its exit may have been told together with its start
         self._resume()
 
     async def _confine(
         self, sandbox: Sandbox, argv: tuple[str, ...], env: dict[str, str]
     ) -> tuple[tuple[str, ...], str | None, dict[str, str]]:
-        """What to run instead, under the sandbox. Imported here: many servers never confine anything."""
-        from treadle.execution.sandbox import confine, policy_from_wire
+        """What to run instead, under the sandbox."""
+        # Loaded at the first confined command: many servers never confine anything.
+        from treadle.execution.sandbox.confinement import confine
+        from treadle.execution.sandbox.policy import policy_from_wire
 
         arg0 = self.params.arg0
         policy = policy_from_wire(sandbox)
@@ -111,7 +115,7 @@ class LocalProcess(Process):
             raise
         self._unconfine = confined.release
         self.sandbox_type = confined.sandbox_type
-        self._leaves_family = confined.leaves_family
+        self._leaves_descendants = confined.leaves_descendants
         return confined.argv, confined.arg0, dict(confined.env)
 
     def _open_pipes(self, pipe_stdin: bool) -> list[int]:
@@ -176,9 +180,11 @@ class LocalProcess(Process):
             self._pause()
 
     def _take(self, fd: int, size: int) -> int:
-        """Read once into the log; the number of bytes, 0 when there is nothing now or nothing more."""
+        """Read into the log; the number of bytes, 0 when there is nothing now or nothing more."""
         try:
             chunk = os.read(fd, size)
+            if fd == self._terminal and chunk:
+                chunk = _with_more(fd, chunk, size)
         except BlockingIOError:
             return 0
         except OSError as error:
@@ -219,14 +225,14 @@ class LocalProcess(Process):
         if self._stdin is not None:
             self._stdin.end()
         self._add_exit(code, self.sandbox_type != "none" and self._looks_denied(code))
-        self._end_family()
+        self._end_descendants()
         if self._reading and self._terminal >= 0:
             self._loop.add_reader(self._terminal, self._readable, self._terminal)
         self._close_if_done()
 
-    def _end_family(self) -> None:
+    def _end_descendants(self) -> None:
         """A confined command ends as a whole: where no pid namespace does it, what it left behind is killed."""
-        if self._leaves_family and self.exited and self._child is not None:
+        if self._leaves_descendants and self.exited and self._child is not None:
             self._child.end(0.0)
 
     def _drain(self, fd: int) -> None:
@@ -241,7 +247,7 @@ class LocalProcess(Process):
             left -= taken
 
     def _looks_denied(self, code: int) -> bool:
-        from treadle.execution.sandbox import looks_denied
+        from treadle.execution.sandbox.confinement import looks_denied  # has been loaded to confine it
 
         chunks = [item.event.chunk for item in self.log.retained() if isinstance(item.event, Output)]
         return looks_denied(code, b"".join(chunks)[-DENIED_TAIL:])
@@ -308,6 +314,23 @@ class LocalProcess(Process):
 
     def _set_size(self, rows: int, cols: int) -> None:
         fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
+
+
+def _with_more(terminal: int, chunk: bytes, size: int) -> bytes:
+    """The chunk and what else the terminal has right now. It gives 4 KiB at a time, however much waits, and an event
+    of its own for each costs several times what the read does."""
+    pieces = [chunk]
+    left = size - len(chunk)
+    while left > 0:
+        try:
+            piece = os.read(terminal, left)
+        except OSError:  # nothing now, or nobody has it open: the next read will tell
+            break
+        if not piece:
+            break
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
 
 
 def _nothing() -> None:

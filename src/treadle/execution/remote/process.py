@@ -23,7 +23,7 @@ from treadle.execution.process_values import (
     WriteResult,
     WriteStatus,
 )
-from treadle.execution.remote.order import Reorder, TooFarAhead
+from treadle.execution.remote.reorder_buffer import ReorderBuffer, TooFarAhead
 from treadle.protocol.exec import (
     AckParams,
     CloseStdinParams,
@@ -53,7 +53,7 @@ class RemoteProcess(Process):
         super().__init__(params.process_id)
         self.params = params
         self._backend = backend
-        self._order: Reorder[LogEvent] = Reorder()
+        self._order: ReorderBuffer[LogEvent] = ReorderBuffer()
         self._write_lock = asyncio.Lock()
         self._writes = 0
         self._acked = 0

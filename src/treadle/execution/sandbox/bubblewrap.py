@@ -22,8 +22,7 @@ from typing import Final, Literal
 from treadle.execution.sandbox.command import Command
 from treadle.execution.sandbox.landlock import LAUNCHER, interpreter, launcher_argv
 from treadle.execution.sandbox.mounts import Kind, checked_argv
-from treadle.execution.sandbox.policy import Access, Policy, contains
-from treadle.execution.sandbox.refusal import refused
+from treadle.execution.sandbox.policy import Access, Policy, contains, refused
 
 SHELL: Final = "/bin/sh"
 ENV: Final = "/usr/bin/env"

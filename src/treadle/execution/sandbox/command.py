@@ -29,7 +29,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # a shell drops variables
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class SplitEnvironment:
     """`outer` goes along; at the end `unset` is taken away and `restore` is added."""
 
     outer: dict[str, str]
@@ -45,10 +45,10 @@ class Command:
     arg0: str | None
     cwd: str
     tty: bool
-    split: Split
+    split: SplitEnvironment
 
 
-def split_environment(env: Mapping[str, str]) -> Split:
+def split_environment(env: Mapping[str, str]) -> SplitEnvironment:
     outer: dict[str, str] = {}
     restore: list[tuple[str, str]] = []
     for name, value in env.items():
@@ -60,7 +60,7 @@ def split_environment(env: Mapping[str, str]) -> Split:
             restore.append((name, value))
         else:
             outer[name] = value
-    return Split(outer, tuple(sorted(_TOUCHED - env.keys())), tuple(restore))
+    return SplitEnvironment(outer, tuple(sorted(_TOUCHED - env.keys())), tuple(restore))
 
 
 def _is_held(name: str) -> bool:

@@ -5,7 +5,9 @@ Owns the trial runs and the memory of their outcome. Does not know policies beyo
 
 from __future__ import annotations
 
+import fcntl
 import os
+import subprocess
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -73,7 +75,7 @@ HOST: Final = Host()
 
 def _try_bubblewrap() -> tuple[Installation | Unusable, bool]:
     """The answer, and whether it is worth remembering."""
-    import shutil
+    import shutil  # loaded at the first look for bwrap: it takes 5 ms
 
     path = _SYSTEM_BWRAP if os.access(_SYSTEM_BWRAP, os.X_OK) else shutil.which("bwrap")
     if path is None or not os.path.isabs(path):
@@ -97,8 +99,6 @@ def _try_bubblewrap() -> tuple[Installation | Unusable, bool]:
 
 def _trial(command: Sequence[str]) -> str | None:
     """Run a command that should do nothing: "" when it did, else what it complained about; None when it hung."""
-    import subprocess
-
     try:
         done = subprocess.run(
             command,
@@ -122,8 +122,6 @@ def _trial(command: Sequence[str]) -> str | None:
 
 def _open_sealed(name: str, content: bytes) -> int:
     """A file in memory that nobody changes: what is started opens it again through /proc."""
-    import fcntl
-
     descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.write(descriptor, content)
     seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE

@@ -18,8 +18,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from treadle.execution.sandbox.command import Command
-from treadle.execution.sandbox.policy import Access, Policy, Rule, contains
-from treadle.execution.sandbox.refusal import refused
+from treadle.execution.sandbox.policy import Access, Policy, Rule, contains, refused
 from treadle.execution.sandbox.seccomp import filter_program
 
 LAUNCHER: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launcher.py")
@@ -47,7 +46,7 @@ _MAX_AROUND: Final = 8192  # names beside a hidden directory: far above real one
 
 def interface_version() -> int:
     """The version of Landlock in this kernel; 0 when there is none or it is switched off."""
-    import ctypes
+    import ctypes  # loaded at the first use: it takes 4 ms
 
     libc = ctypes.CDLL(None, use_errno=True)
     version = libc.syscall(ctypes.c_long(_CREATE_RULESET), None, ctypes.c_size_t(0), ctypes.c_uint(_VERSION_FLAG))

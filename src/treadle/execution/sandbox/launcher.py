@@ -11,6 +11,7 @@ A command that cannot be started gives 127 (not found) or 126, as `env` does.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import stat
@@ -40,9 +41,6 @@ class Kernel:
     """System calls by number. An error becomes a `Failure` that names the step."""
 
     def __init__(self) -> None:
-        import ctypes
-
-        self._ctypes = ctypes
         self._libc = ctypes.CDLL(None, use_errno=True)
 
     def call(self, step: str, number: int, *arguments: int | bytes | None) -> int:
@@ -57,18 +55,18 @@ class Kernel:
 
     def address(self, data: bytes) -> tuple[object, int]:
         """A buffer with the data, to be kept alive, and where it is."""
-        buffer = self._ctypes.create_string_buffer(data, len(data))
-        return buffer, self._ctypes.addressof(buffer)
+        buffer = ctypes.create_string_buffer(data, len(data))
+        return buffer, ctypes.addressof(buffer)
 
     def _long(self, value: int) -> object:
-        return self._ctypes.c_long(value)
+        return ctypes.c_long(value)
 
     def _plain(self, value: int | bytes | None) -> object:
-        return self._ctypes.c_ulong(value) if isinstance(value, int) else value
+        return ctypes.c_ulong(value) if isinstance(value, int) else value
 
     def _checked(self, step: str, result: int) -> int:
         if result < 0:
-            raise Failure(f"{step}: {os.strerror(self._ctypes.get_errno())}")
+            raise Failure(f"{step}: {os.strerror(ctypes.get_errno())}")
         return result
 
 

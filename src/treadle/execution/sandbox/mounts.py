@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from treadle.errors import ExecError
-from treadle.execution.sandbox.refusal import refused
+from treadle.execution.sandbox.policy import refused
 
 Kind = Literal["read", "write", "hidden", "masked"]
 
@@ -51,7 +51,7 @@ exec "$@"
 
 
 @dataclass(frozen=True, slots=True)
-class Mounted:
+class MountEntry:
     """A line of the table: `device` and `root` say what is mounted, `point` says where."""
 
     number: int
@@ -64,18 +64,18 @@ class Mounted:
         return f"{self.device} {_escaped(self.root)} {_escaped(self.point)}"
 
 
-class Table:
+class MountTable:
     """The mounts of this process."""
 
     def __init__(self, text: str) -> None:
-        self._mounts: dict[int, Mounted] = {}
+        self._mounts: dict[int, MountEntry] = {}
         for line in text.splitlines():
             number, _, device, root, point, *_ = line.split(" ")
-            self._mounts[int(number)] = Mounted(int(number), device, _plain(root), _plain(point))
+            self._mounts[int(number)] = MountEntry(int(number), device, _plain(root), _plain(point))
         self._covered = [mount for mount in self._mounts.values() if not _visible(mount)]
 
     @classmethod
-    def read(cls) -> Table:
+    def read(cls) -> MountTable:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
             return cls(file.read())
 
@@ -86,7 +86,7 @@ class Table:
             raise refused(f"{path!a} is on a mount that is not in the table of this process")
         below = path[len(mount.point.rstrip("/")) :]
         root = (mount.root.rstrip("/") + below) or "/"
-        return Mounted(0, mount.device, root, at or path).line
+        return MountEntry(0, mount.device, root, at or path).line
 
     def leftovers(self, writable: Iterable[str]) -> list[str]:
         """What else is writable in a copy of this table: mounts below writable paths, and those nobody can reach."""
@@ -102,7 +102,7 @@ class Table:
 
 def checked_argv(shell: str, mounts: Mapping[str, Kind], *, all_writable: bool) -> list[str]:
     """What to put before a command so that it runs only when everything is mounted where it should be."""
-    table = Table.read()
+    table = MountTable.read()
     required: list[str] = []
     writable: list[str] = []
     for path, kind in mounts.items():
@@ -138,7 +138,7 @@ def _mount_number(path: str) -> int:
         os.close(descriptor)
 
 
-def _visible(mount: Mounted) -> bool:
+def _visible(mount: MountEntry) -> bool:
     """Whether the mount is what one finds at its place; it can be covered by a later one."""
     try:
         return _mount_number(mount.point) == mount.number

@@ -18,8 +18,7 @@ import threading
 import time
 from typing import Final, Literal
 
-from treadle.execution.sandbox.policy import Policy, Rule
-from treadle.execution.sandbox.refusal import refused
+from treadle.execution.sandbox.policy import Policy, Rule, refused
 
 _MARK_NS: Final = 987_654_320 * 10**9  # whole and even, since some file systems count in steps of two seconds
 _ROUNDS: Final = 50  # another server may remove it between our looking and our locking, again and again

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from treadle.execution.sandbox.refusal import refused
+from treadle.errors import INVALID_REQUEST, SandboxRefused
 from treadle.execution.uris import path_from_uri
 from treadle.protocol.exec import Sandbox, SandboxEntry, SandboxPathValue
 
@@ -46,6 +46,11 @@ MINIMAL_PATHS: Final = (
     "/dev/urandom",
     "/dev/zero",
 )
+
+
+def refused(reason: str) -> SandboxRefused:
+    """It cannot be confined as asked. Whoever raises this runs nothing."""
+    return SandboxRefused(f"sandbox: {reason}; the request was refused rather than run unconfined", INVALID_REQUEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,39 +97,39 @@ def policy_from_wire(sandbox: Sandbox | None) -> Policy | None:
 
 def _restricted(sandbox: Sandbox, entries: tuple[SandboxEntry, ...], network: bool) -> Policy:
     chosen: dict[str, Access] = {}
-    ways: list[tuple[str, Way]] = []
+    resolved: list[tuple[str, ResolvedPath]] = []
     for number, entry in enumerate(entries):
         label = f"entry {number}"
         access = _ACCESS.get(entry.access)
         if access is None:
             raise refused(f"{label} has the unknown access {_shown(entry.access)}; known are {', '.join(_ACCESS)}")
         for path in _named_paths(sandbox, entry, label):
-            way = _way(path, sandbox, entry, label)
-            if _says_nothing(way.end, access, entry):
+            found = _resolve(path, sandbox, entry, label)
+            if _says_nothing(found.canonical, access, entry):
                 continue
-            if chosen.get(way.end) != "none":  # a denial is final; else the later entry wins
-                chosen[way.end] = access
-            ways.append((label, way))
-            if len(ways) > MAX_RULES:
+            if chosen.get(found.canonical) != "none":  # a denial is final; else the later entry wins
+                chosen[found.canonical] = access
+            resolved.append((label, found))
+            if len(resolved) > MAX_RULES:
                 raise refused(f"it has more than {MAX_RULES} paths")
     policy = Policy(tuple(Rule(path, chosen[path]) for path in sorted(chosen)), network)
-    _refuse_movable(policy, ways)
+    _refuse_movable(policy, resolved)
     return policy
 
 
-def _way(path: str, sandbox: Sandbox, entry: SandboxEntry, label: str) -> Way:
+def _resolve(path: str, sandbox: Sandbox, entry: SandboxEntry, label: str) -> ResolvedPath:
     if entry.missing_path_behavior not in (None, "skip"):
         raise refused(f"{label} has the unknown missing_path_behavior {_shown(entry.missing_path_behavior)}")
     try:
-        way = follow(path)
+        found = resolve_path(path)
     except (OSError, ValueError) as error:
         raise refused(f"{label}: {_shown(path)} cannot be resolved: {error}") from error
-    if sandbox.canonical_paths is True and entry.path.type == "path" and way.links:
+    if sandbox.canonical_paths is True and entry.path.type == "path" and found.links:
         raise refused(
-            f"{_shown(path)} was a path without symbolic links when it was chosen, and now {_shown(way.links[0])} is "
+            f"{_shown(path)} was a path without symbolic links when it was chosen, and now {_shown(found.links[0])} is "
             "one: it was replaced since"
         )
-    return way
+    return found
 
 
 def _says_nothing(path: str, access: Access, entry: SandboxEntry) -> bool:
@@ -186,33 +191,33 @@ def _temporary_directories(sandbox: Sandbox, label: str) -> Iterable[str]:
     return (directory,) if directory else ()
 
 
-def _refuse_movable(policy: Policy, ways: list[tuple[str, Way]]) -> None:
+def _refuse_movable(policy: Policy, resolved: list[tuple[str, ResolvedPath]]) -> None:
     """Refuse a path that runs through a symbolic link which the confined process itself could replace.
 
     Such a link decides what the rule means: one command could point it at any place, and the next request would then
     grant that place, or no longer protect the right one.
     """
-    for label, way in ways:
-        for link in way.links:
+    for label, found in resolved:
+        for link in found.links:
             if policy.access(os.path.dirname(link)) == "write":
                 raise refused(
-                    f"{label}: {_shown(way.start)} goes through the symbolic link {_shown(link)}, which the sandboxed "
+                    f"{label}: {_shown(found.path)} goes through the symbolic link {_shown(link)}, which the sandboxed "
                     "process could replace; send the path that it points to"
                 )
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """How a path was resolved: `end` is canonical, `links` are the symbolic links that were met, canonical but for
-    their last name."""
+class ResolvedPath:
+    """What a path leads to: `canonical` has no symbolic link in it, `links` are those that were met on the way there,
+    canonical but for their last name."""
 
-    start: str
-    end: str
+    path: str
+    canonical: str
     links: tuple[str, ...]
 
 
-def follow(path: str) -> Way:
-    """Resolve a path as the kernel does, once: its end and the links on it belong together, whatever changes meanwhile.
+def resolve_path(path: str) -> ResolvedPath:
+    """Resolve a path as the kernel does, in one pass: so the links and where they led belong together.
 
     What does not exist counts as no link. Raises `OSError` for a circle of links.
     """
@@ -233,7 +238,7 @@ def follow(path: str) -> Way:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
         here = "/" if target.startswith("/") else here
         ahead.extend(target.split("/")[::-1])
-    return Way(path, here, tuple(links))
+    return ResolvedPath(path, here, tuple(links))
 
 
 def _link_target(path: str) -> str | None:

@@ -18,7 +18,7 @@ import os
 import struct
 from typing import Final
 
-from treadle.execution.sandbox.refusal import refused
+from treadle.execution.sandbox.policy import refused
 
 _LOAD: Final = 0x20  # BPF_LD | BPF_W | BPF_ABS
 _AND: Final = 0x54  # BPF_ALU | BPF_AND | BPF_K
@@ -51,7 +51,7 @@ _O_TRUNC: Final = 0o1000
 _O_WRONLY_OR_RDWR: Final = 0o3
 _TIOCSTI: Final = 0x5412
 _TIOCLINUX: Final = 0x541C
-_RLIMIT_LOCKS: Final = 10  # carries the tag of the family: see `warden.program`
+_RLIMIT_LOCKS: Final = 10  # carries the tag of the family: see `supervisor.program`
 _X32_BIT: Final = 0x40000000  # the same machine with another numbering
 
 Instruction = tuple[int, int, int, int]

@@ -215,9 +215,9 @@ class Connection:
             await self._room.wait()
 
     def _load(self, name: str) -> HandlerOf:
-        """Handlers that most connections need late or never, with their imports."""
+        """Handlers that most connections need late or never; their modules are loaded at the first such request."""
         if name.startswith("fs/"):
-            from treadle.execution.files.handlers import FileMethods
+            from treadle.execution.files.fs_handlers import FileMethods
 
             files = FileMethods(asyncio.to_thread, self._link.notify)
             self._handlers.update(files.handlers)

@@ -11,7 +11,7 @@ from treadle.errors import INVALID_REQUEST, SESSION_ATTACHED, ExecError
 from treadle.events import Cursor
 from treadle.execution.local import LocalBackend, LocalProcess
 from treadle.execution.process_values import LogEvent
-from treadle.execution.warden import Warden
+from treadle.execution.supervisor import Supervisor
 
 DETACHED_S = 30.0
 # A client that comes back while the server still believes in its old connection makes the server probe that one; it is
@@ -64,12 +64,12 @@ class Sessions:
 
     def __init__(
         self,
-        warden: Warden,
+        supervisor: Supervisor,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         *,
         detached_s: float = DETACHED_S,
     ) -> None:
-        self._warden = warden
+        self._supervisor = supervisor
         self._spawn = spawn
         self._detached_s = detached_s
         self._sessions: dict[str, Session] = {}
@@ -79,7 +79,7 @@ class Sessions:
         if resume_id is None:
             if len(self._sessions) >= MAX_SESSIONS and not self._drop_an_idle_one():
                 raise ExecError(f"{MAX_SESSIONS} sessions are open: try again later", INVALID_REQUEST)
-            session = Session(LocalBackend(self._warden, rereadable=True))
+            session = Session(LocalBackend(self._supervisor, rereadable=True))
             self._sessions[session.id] = session
         else:
             session = self._resumable(resume_id)
@@ -89,7 +89,7 @@ class Sessions:
     def _drop_an_idle_one(self) -> bool:
         """Make room: the oldest detached session in which nothing runs goes before its time."""
         for session in self._sessions.values():
-            if session.attached is None and session.expiry is not None and not session.backend.open_ones():
+            if session.attached is None and session.expiry is not None and not session.backend.open_processes():
                 session.expiry.cancel()
                 self._expire(session)
                 return True

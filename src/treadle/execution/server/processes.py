@@ -59,7 +59,7 @@ class ProcessMethods:
 
     def resume_pushes(self) -> None:
         """After an attach: events from now on; the client fetches by `process/read` what it missed."""
-        for process in self._session.backend.open_ones():
+        for process in self._session.backend.open_processes():
             self._push.add(process, process.log.last_seq)
 
     def started(self, params: StartParams) -> None:

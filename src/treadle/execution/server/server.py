@@ -9,7 +9,7 @@ from typing import Any
 
 from treadle.execution.server.exec_connection import Connection
 from treadle.execution.server.exec_sessions import DETACHED_S, Sessions
-from treadle.execution.warden import Warden
+from treadle.execution.supervisor import Supervisor
 from treadle.transport import Channel
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -21,11 +21,11 @@ class ExecServer:
     """Serves any number of channels. Use it as an async context manager."""
 
     def __init__(self, *, detached_s: float = DETACHED_S) -> None:
-        self._warden = Warden()
+        self._supervisor = Supervisor()
         self._tasks: set[asyncio.Task[None]] = set()
         self._connections: set[Channel] = set()
         self._closing = False
-        self.sessions: Sessions = Sessions(self._warden, self._spawn, detached_s=detached_s)
+        self.sessions: Sessions = Sessions(self._supervisor, self._spawn, detached_s=detached_s)
 
     async def __aenter__(self) -> ExecServer:
         return self
@@ -35,7 +35,7 @@ class ExecServer:
 
     def prepare(self) -> None:
         """Have the helper process ready before the first command asks for it."""
-        self._warden.start()
+        self._supervisor.start()
 
     def accept(self, channel: Channel) -> None:
         """Serve a channel from now on."""
@@ -66,7 +66,7 @@ class ExecServer:
         while self._tasks:
             await asyncio.wait(self._tasks)
         await self.sessions.close()
-        await self._warden.close()
+        await self._supervisor.close()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

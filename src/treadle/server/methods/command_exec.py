@@ -17,12 +17,12 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from treadle.agent.confinement import UNPROTECTED, can_protect, request_sandbox
 from treadle.agent.event import Event
 from treadle.agent.ids import new_id, now_ms
 from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, ExecError, RpcError
 from treadle.execution.process import EventStream, Process
 from treadle.execution.process_values import ExecParams, Exited, Failed, Output, OutputStream, ProcessEvent, WriteStatus
+from treadle.execution.sandbox.sandbox_modes import UNPROTECTED, can_protect, request_sandbox
 from treadle.protocol.app.base import Empty
 from treadle.protocol.app.commands import (
     CommandExecOutputDeltaNotification,

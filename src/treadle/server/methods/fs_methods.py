@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from typing import Final
 
 from treadle.errors import INTERNAL_ERROR, INVALID_REQUEST, ExecError, RpcError
-from treadle.execution.files.failures import os_text
-from treadle.execution.files.local import LocalFiles
+from treadle.execution.files.file_errors import os_text
+from treadle.execution.files.local_files import LocalFiles
 from treadle.execution.uris import native_path
 from treadle.protocol.app.base import Empty
 from treadle.protocol.app.files import (

@@ -1,7 +1,7 @@
 """`fuzzyFileSearch`: files by some letters of their path, one answer per request.
 
 It owns which searches of a client go on: a newer one with the same token takes the place of the older, which is
-answered with nothing, and all of them end with the client. The search itself is `treadle.server.file_search`.
+answered with nothing, and all of them end with the client. The search itself is `treadle.execution.file_search`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Final
 
 from treadle.agent.ids import new_id
 from treadle.errors import INTERNAL_ERROR, OVERLOAD_DATA, OVERLOADED, ExecError, RpcError
+from treadle.execution.file_search.search_process import search
+from treadle.execution.file_search.search_walk import Found
 from treadle.protocol.app.search import FuzzyFileSearchParams, FuzzyFileSearchResponse, FuzzyFileSearchResult
 from treadle.server.app import AppServer
 from treadle.server.client_base import Call
-from treadle.server.file_search.search_process import search
-from treadle.server.file_search.search_walk import Found
 
 # Searches of one client at a time.
 MAX_SEARCHES: Final = 4

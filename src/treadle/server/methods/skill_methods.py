@@ -15,7 +15,7 @@ from msgspec import UNSET
 
 from treadle.config import read_document
 from treadle.errors import INVALID_PARAMS, INVALID_REQUEST, RpcError
-from treadle.execution.looking import look
+from treadle.execution.bounded_reads import read_in_thread
 from treadle.protocol.app.config import ConfigEdit
 from treadle.protocol.app.hooks import HooksListEntry, HooksListParams, HooksListResponse
 from treadle.protocol.app.mcp import ListMcpServerStatusParams, ListMcpServerStatusResponse, McpServerStatus
@@ -58,7 +58,7 @@ async def list_skills(call: Call[SkillsListParams]) -> SkillsListResponse:
 
 async def _looked_at(server: AppServer, cwd: str, rules: Sequence[Mapping[str, Any]]) -> SkillsListEntry:
     try:
-        return await look(partial(_entry, server, cwd, rules))
+        return await read_in_thread(partial(_entry, server, cwd, rules))
     except TimeoutError:
         error = SkillErrorInfo(path=cwd, message="its file system does not answer")
         return SkillsListEntry(cwd=cwd, skills=(), errors=(error,))

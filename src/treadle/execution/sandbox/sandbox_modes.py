@@ -1,8 +1,8 @@
-"""The sandbox of a thread or a request, as the execution layer takes it.
+"""What the sandbox modes of the app-server mean, as the sandbox object that the execution layer takes.
 
-It owns what the three modes mean: read-only may read everything, workspace-write may also write below its roots, and
-full access is no sandbox. Whatever the mode, the home in use is out of reach, but for the instructions in it that
-models read. What git and we take orders from stays as it is below a writable root, where this machine can enforce that.
+Read-only may read everything, workspace-write may also write below its roots, and full access is no sandbox. Whatever
+the mode, the home in use is out of reach, but for the instructions in it that models read. What git and we take orders
+from stays as it is below a writable root, where this machine can enforce that.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from treadle.agent.pins import Pins, pin, pinned_paths
-from treadle.agent.protected import protected_paths, within
-from treadle.execution.sandbox.refusal import refused
+from treadle.execution.sandbox.pinned_roots import Pins, pin, pinned_paths
+from treadle.execution.sandbox.policy import contains, refused, resolve_path
+from treadle.execution.sandbox.protected_paths import protected_paths
 from treadle.execution.uris import uri_from_path
 from treadle.protocol.app.settings import (
     DangerFullAccessSandboxPolicy,
@@ -33,9 +33,6 @@ from treadle.protocol.exec import (
     SandboxPathValue,
 )
 
-if TYPE_CHECKING:
-    from treadle.agent.thread import Thread
-
 # What models are meant to read in the home. It carries authority, so it is never writable.
 INSTRUCTIONS: Final = ("skills", "prompts", "AGENTS.md", "AGENTS.override.md")
 # For as long as the machine has only Landlock. Told once per thread, and once per client for commands without one.
@@ -48,35 +45,31 @@ UNPROTECTED: Final = (
 )
 
 
-async def thread_sandbox(thread: Thread, *, protect: bool = True) -> Sandbox | None:
-    """The sandbox of a thread; None for full access. Raises `ExecError` when one of its roots was replaced.
+async def pinned_sandbox(
+    policy: SandboxPolicy, cwd: str, pins: Pins, home: str, *, protect: bool = True
+) -> Sandbox | None:
+    """The sandbox of a thread, whose roots are known by `pins`. Raises `ExecError` when one of them was replaced.
 
     `protect` is False only for commands on a machine that cannot keep something read-only below a writable path.
     """
-    settings = thread.settings
-    if _is_open(settings.sandbox):
+    if is_unconfined(policy):
         return None
-    if not thread.pins.covers(settings.sandbox, settings.cwd):
-        # TMPDIR is another one than in the last server.
-        thread.pin(await asyncio.to_thread(pin, settings.sandbox, settings.cwd))
-    return await asyncio.to_thread(
-        _checked, settings.sandbox, settings.cwd, thread.pins, thread.services.home, protect=protect
-    )
+    return await asyncio.to_thread(_checked, policy, cwd, pins, home, protect=protect)
 
 
 async def request_sandbox(policy: SandboxPolicy, cwd: str, home: str, *, protect: bool) -> Sandbox | None:
     """The sandbox of a command outside of any thread."""
-    if _is_open(policy):
+    if is_unconfined(policy):
         return None
     return await asyncio.to_thread(_resolved, policy, cwd, home, protect=protect)
 
 
 def sandbox_for(policy: SandboxPolicy, cwd: str, *, home: str | None = None, protect: bool = True) -> Sandbox | None:
     """The same, blocking; None when the policy asks for no confinement by us."""
-    return None if _is_open(policy) else _resolved(policy, cwd, home, protect=protect)
+    return None if is_unconfined(policy) else _resolved(policy, cwd, home, protect=protect)
 
 
-def _is_open(policy: SandboxPolicy) -> bool:
+def is_unconfined(policy: SandboxPolicy) -> bool:
     return isinstance(policy, DangerFullAccessSandboxPolicy | ExternalSandboxSandboxPolicy)
 
 
@@ -132,18 +125,16 @@ class _Home:
     """The home in use. It is made when it is missing, so that there is something to cover."""
 
     def __init__(self, home: str) -> None:
-        from treadle.execution.sandbox.policy import follow
-
         with contextlib.suppress(OSError):  # where we cannot make it, no command can
             os.makedirs(home, mode=0o700, exist_ok=True)
-        way = follow(os.path.abspath(home))
-        self._path, self._links = way.end, way.links
+        found = resolve_path(os.path.abspath(home))
+        self._path, self._links = found.canonical, found.links
 
     def has(self, path: str) -> bool:
-        return within(self._path, path)
+        return contains(self._path, path)
 
     def is_in(self, root: str) -> bool:
-        return within(root, self._path)
+        return contains(root, self._path)
 
     def reserves(self, root: str) -> bool:
         """Whether the root is the home itself, or is in a part of it that nobody may write."""
@@ -153,7 +144,7 @@ class _Home:
     def check_links(self, writable: Iterable[str]) -> None:
         """A link that a command could replace would decide what the next server takes for its home."""
         for link in self._links:
-            if any(within(root, os.path.dirname(link)) for root in writable):
+            if any(contains(root, os.path.dirname(link)) for root in writable):
                 raise refused(
                     f"the home of Treadle is found through the symbolic link {link!a}, which a command could "
                     f"replace; set TREADLE_HOME to {self._path!a}"
@@ -188,6 +179,7 @@ async def can_protect() -> bool:
 
 
 def _has_bubblewrap() -> bool:
+    # Loaded at the first question about it.
     from treadle.execution.sandbox.bubblewrap import Installation
     from treadle.execution.sandbox.host import HOST
 

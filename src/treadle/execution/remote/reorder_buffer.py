@@ -20,7 +20,7 @@ class TooFarAhead(TreadleError):
     """More is held than can be waiting for honest reasons: the missing event will not come."""
 
 
-class Reorder(Generic[E]):
+class ReorderBuffer(Generic[E]):
     """`offer` events in any order; get them back in order."""
 
     def __init__(self, next_seq: int = 1) -> None:

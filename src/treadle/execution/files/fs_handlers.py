@@ -13,11 +13,9 @@ from typing import Any
 from msgspec import Struct
 
 from treadle.errors import INVALID_REQUEST, ExecError
-from treadle.execution.files.access import FileAccess
-from treadle.execution.files.file_values import WalkLimits, WalkOutcome
-from treadle.execution.files.handles import FileHandles
-from treadle.execution.files.watch import MissingWatches
-from treadle.execution.files.worker import Run
+from treadle.execution.files.file_watching import MissingWatches
+from treadle.execution.files.files_interface import ThreadRunner, WalkLimits, WalkOutcome
+from treadle.execution.files.local_files import FileAccess, FileHandles
 from treadle.execution.uris import path_from_uri, uri_from_path
 from treadle.protocol import exec as wire
 
@@ -28,7 +26,7 @@ Handler = Callable[[Any], Awaitable[Struct]]
 class FileMethods:
     """The file side of one connection."""
 
-    def __init__(self, run: Run, notify: Callable[[str, Struct], None]) -> None:
+    def __init__(self, run: ThreadRunner, notify: Callable[[str, Struct], None]) -> None:
         self._run = run
         self._notify = notify
         self._handles = FileHandles()
@@ -173,7 +171,7 @@ def _access(sandbox: wire.Sandbox | None) -> FileAccess:
     """Resolving a policy looks at the disk, so this belongs in the worker thread too."""
     if sandbox is None:
         return FileAccess()
-    from treadle.execution.sandbox.policy import policy_from_wire
+    from treadle.execution.sandbox.policy import policy_from_wire  # loaded at the first request with a sandbox
 
     return FileAccess(policy_from_wire(sandbox))
 

@@ -6,6 +6,7 @@ Owns which requests an operation takes. Does not own the connection: `call` send
 from __future__ import annotations
 
 import asyncio
+import binascii
 import os
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable
 from typing import Final, TypeVar
@@ -14,19 +15,21 @@ from msgspec import Struct
 
 from treadle.errors import TreadleError
 from treadle.execution.data import Data, as_bytes, blocks_of
-from treadle.execution.files.base import Files, Path, pieces
-from treadle.execution.files.file_values import (
+from treadle.execution.files.files_interface import (
     MAX_BLOCK,
     MAX_READ_BYTES,
     DirEntry,
+    Files,
     FileStat,
     OpenMode,
+    Path,
     WalkEntry,
     WalkFailure,
     WalkLimits,
     WalkOutcome,
+    pieces,
 )
-from treadle.execution.files.regular import too_large
+from treadle.execution.files.safe_open import too_large
 from treadle.execution.uris import native_path, path_from_uri, uri_from_path
 from treadle.protocol import exec as wire
 
@@ -59,8 +62,6 @@ class RemoteFiles(Files):
         if len(content) > _WHOLE:
             await self.write_blocks(path, [content])
             return
-        import binascii
-
         text = binascii.b2a_base64(content, newline=False).decode()
         params = wire.WriteFileParams(path=uri_from_path(path), data_base64=text, sandbox=self._sandbox)
         await self._ask("fs/writeFile", params, wire.Empty)

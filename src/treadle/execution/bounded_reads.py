@@ -1,6 +1,6 @@
-"""Looking at a user's files from an event loop: off the loop, and not for ever.
+"""Reading a user's files from an event loop: in a thread, and not for ever.
 
-Owns the threads in which that is done, and the limits. What is read is the caller's business.
+Owns the threads in which that is done, and the limits. What is read is up to the caller.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
-# A look at a directory takes milliseconds. What is not there after this long is on a file system that hangs.
-LOOK_S: Final = 10.0
+# Reading a directory takes milliseconds. What is not there after this long is on a file system that hangs.
+READ_S: Final = 10.0
 # Threads that hang with their file system cannot be ended; more of them than this are not begun.
-MAX_LOOKS: Final = 32
+MAX_READS: Final = 32
 
-_looks = threading.BoundedSemaphore(MAX_LOOKS)
+_slots = threading.BoundedSemaphore(MAX_READS)
 
 
-async def look(function: Callable[[], T], seconds: float = LOOK_S) -> T:
+async def read_in_thread(function: Callable[[], T], seconds: float = READ_S) -> T:
     """Run blocking reads in a thread of their own. Raises `TimeoutError` when they take longer than `seconds`.
 
     The thread then goes on by itself, so `function` must not write. It is not one of the loop's worker threads: those
     are few, and a directory that hangs must not take them from everybody else.
     """
-    running = _looks
-    if not running.acquire(blocking=False):
-        raise TimeoutError(f"{MAX_LOOKS} reads are waiting for a file system that does not answer")
+    slots = _slots
+    if not slots.acquire(blocking=False):
+        raise TimeoutError(f"{MAX_READS} reads are waiting for a file system that does not answer")
     outcome: Future[T] = Future()
     outcome.set_running_or_notify_cancel()  # nobody can take it back from the thread
 
@@ -39,8 +39,8 @@ async def look(function: Callable[[], T], seconds: float = LOOK_S) -> T:
         except BaseException as error:
             outcome.set_exception(error)
         finally:
-            running.release()
+            slots.release()
 
-    threading.Thread(target=work, name="look", daemon=True).start()
+    threading.Thread(target=work, name="bounded-read", daemon=True).start()
     async with asyncio.timeout(seconds):
         return await asyncio.wrap_future(outcome)

@@ -3,7 +3,7 @@
 A path is only a name: a command that may write the directory above it can put a link to another place there, and the
 next command would be let in at that place. So a thread remembers where each of its paths led (in its record, for a
 later server too) and, while it is in memory, which directory that was. What leads elsewhere now is refused.
-Owns the resolving and the comparison. What is done with the directories is `confinement`'s.
+Owns the resolving and the comparison. What commands may do there is said in `sandbox_modes`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
-from treadle.execution.sandbox.refusal import refused
+from treadle.execution.sandbox.policy import contains, refused, resolve_path
 from treadle.protocol.app.settings import SandboxPolicy, WorkspaceWriteSandboxPolicy
 
 Identity: TypeAlias = tuple[int, int]
@@ -58,12 +58,10 @@ class Pins:
 
     def check(self, policy: SandboxPolicy, cwd: str) -> None:
         """Blocking. Raises `ExecError` when a path leads elsewhere than it did."""
-        from treadle.execution.sandbox.policy import contains
-
         paths = pinned_paths(policy, cwd)
         ends = [self[path] for path in paths]
         for path in paths:
-            found, links = _look(path)
+            found, links = _find(path)
             self._compare(path, found)
             for link in links:
                 if any(contains(end, os.path.dirname(link)) for end in ends):
@@ -111,14 +109,12 @@ def pin(policy: SandboxPolicy, cwd: str) -> dict[str, Pin]:
     return {path: _found(os.path.realpath(path)) for path in pinned_paths(policy, cwd)}
 
 
-def _look(path: str) -> tuple[Pin, tuple[str, ...]]:
-    from treadle.execution.sandbox.policy import follow
-
+def _find(path: str) -> tuple[Pin, tuple[str, ...]]:
     try:
-        way = follow(path)
+        resolved = resolve_path(path)
     except (OSError, ValueError) as error:
         raise refused(f"{path!a} cannot be resolved: {error}") from None
-    return _found(way.end), way.links
+    return _found(resolved.canonical), resolved.links
 
 
 def _found(canonical: str) -> Pin:

@@ -7,7 +7,7 @@ import json
 import signal
 import sys
 
-from treadle.server.file_search.search_walk import WALK_S, find
+from treadle.execution.file_search.search_walk import WALK_S, find
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The owner's side of the warden: asyncio, no threads."""
+"""The owner's side of the supervisor: asyncio, no threads."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from treadle.errors import ExecError, TreadleError
-from treadle.execution.warden import warden_program
+from treadle.execution.supervisor import supervisor_program
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
-_BOOT = "import sys; sys.path.insert(0, sys.argv.pop(1)); import warden_program; warden_program.main()"
+_BOOT = "import sys; sys.path.insert(0, sys.argv.pop(1)); import supervisor_program; supervisor_program.main()"
 
 # What the helper may take for an answer beyond the time that ending a family may take.
 PATIENCE_S = 10.0
 
-# A tag is [30 random bits of the warden][11 bits of the group][22 bits of the process]: 63 bits, so that it is never
-# taken for "unlimited". Two wardens with the same number would end each other's commands, hence most of the bits.
+# A tag is [30 random bits of the supervisor][11 bits of the group][22 bits of the process]: 63 bits, so it is never
+# taken for "unlimited". Two supervisors with the same number would end each other's commands, hence most of the bits.
 _RANDOM_BITS = 30
 _GROUP_BITS = 11
 _PROCESS_BITS = 22
@@ -41,8 +41,8 @@ class SpawnRefused(TreadleError):
         self.what = what
 
 
-class WardenLost(TreadleError):
-    """The warden died; what it had started has been killed."""
+class SupervisorLost(TreadleError):
+    """The supervisor died; what it had started has been killed."""
 
 
 class Command(NamedTuple):
@@ -55,12 +55,12 @@ class Command(NamedTuple):
 
 
 class Child:
-    """A started command, as the warden's owner sees it."""
+    """A started command, as the supervisor's owner sees it."""
 
-    __slots__ = ("_warden", "number", "on_exit", "pid", "tag")
+    __slots__ = ("_supervisor", "number", "on_exit", "pid", "tag")
 
-    def __init__(self, warden: Warden, number: int, tag: int, on_exit: Callable[[int | None], None]) -> None:
-        self._warden = warden
+    def __init__(self, supervisor: Supervisor, number: int, tag: int, on_exit: Callable[[int | None], None]) -> None:
+        self._supervisor = supervisor
         self.number: int = number
         self.tag: int = tag
         self.pid: int = 0
@@ -68,15 +68,15 @@ class Child:
 
     def signal(self, number: signal.Signals) -> None:
         """To the process group, while the leader lives."""
-        self._warden._send(("signal", self.number, int(number)))
+        self._supervisor._send(("signal", self.number, int(number)))
 
     def end(self, grace_s: float) -> None:
         """TERM now, KILL after `grace_s`, for the command and all its descendants."""
-        self._warden._send(("end", 0, self.tag, self.tag, float(grace_s)))
+        self._supervisor._send(("end", 0, self.tag, self.tag, float(grace_s)))
 
 
-class Warden:
-    """One warden process. Started at the first use; groups tell whose commands are whose."""
+class Supervisor:
+    """One supervisor process. Started at the first use; groups tell whose commands are whose."""
 
     def __init__(self) -> None:
         self._random = _random_number()
@@ -147,9 +147,9 @@ class Warden:
         on_exit: Callable[[int | None], None],
     ) -> Child:
         """Start a command. `fds` are its stdin, stdout and stderr, or keep its terminal open until it has opened it by
-        name; they belong to the warden from here on.
+        name; they belong to the supervisor from here on.
 
-        `on_exit` is called once with the exit code, or with None when the warden is lost.
+        `on_exit` is called once with the exit code, or with None when the supervisor is lost.
         """
         try:
             self.start()
@@ -179,17 +179,19 @@ class Warden:
         await self._end(*self._range(group), grace_s)
 
     async def close(self, grace_s: float = 0.0) -> None:
-        """End everything, and the warden."""
+        """End everything, and the supervisor."""
         if self._sock is None:
             return
-        with contextlib.suppress(WardenLost):
+        with contextlib.suppress(SupervisorLost):
             await self._end(*self._range(), grace_s)
         self._disconnect()
         process, self._process = self._process, None
         if process is not None:
             try:
                 await asyncio.get_running_loop().run_in_executor(None, process.wait)
-            except RuntimeError:  # the interpreter is about to end and gives no more threads; the warden ends now, too
+            except (
+                RuntimeError
+            ):  # the interpreter is about to end and gives no more threads; the supervisor ends now, too
                 process.wait()
 
     # --- inside ---
@@ -210,14 +212,14 @@ class Warden:
         self._endings[token] = done
         self._send(("end", token, first, last, float(grace_s)))
         try:
-            async with asyncio.timeout(grace_s + warden_program.KILL_PATIENCE_S + PATIENCE_S):
+            async with asyncio.timeout(grace_s + supervisor_program.KILL_PATIENCE_S + PATIENCE_S):
                 await done
         except TimeoutError:
             # It hangs (somebody may have stopped it): it is killed, and its duty is done here.
             if self._process is not None:
                 self._process.kill()
             self._lost()
-            raise WardenLost("the helper process that runs commands did not answer and was killed") from None
+            raise SupervisorLost("the helper process that runs commands did not answer and was killed") from None
         finally:
             self._endings.pop(token, None)
 
@@ -311,12 +313,12 @@ class Warden:
         self._buffer.clear()
 
     def _lost(self) -> None:
-        """The warden was killed: do its last duty here, then tell everyone. The next command starts a new one."""
+        """The supervisor was killed: do its last duty here, then tell everyone. The next command starts a new one."""
         self._disconnect()
         process, self._process = self._process, None
         loop = asyncio.get_running_loop()
         loop.run_in_executor(None, _clean_up, process, *self._range())
-        error = WardenLost("the helper process that runs commands was killed")
+        error = SupervisorLost("the helper process that runs commands was killed")
         for answer, _ in self._spawning.values():
             if not answer.done():
                 answer.set_exception(error)
@@ -339,8 +341,8 @@ def _close_all(fds: Sequence[int]) -> None:
 
 
 def _clean_up(process: subprocess.Popen[bytes] | None, first: int, last: int) -> None:
-    ending = warden_program.Ending(0, first, last, 0)
-    while not ending.step(warden_program.scan(), {}):
-        time.sleep(warden_program.ENDING_TICK_S)
+    ending = supervisor_program.Ending(0, first, last, 0)
+    while not ending.step(supervisor_program.scan(), {}):
+        time.sleep(supervisor_program.ENDING_TICK_S)
     if process is not None:
         process.wait()

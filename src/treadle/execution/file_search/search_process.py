@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from treadle.errors import ExecError
-from treadle.server.file_search.fuzzy import Match
-from treadle.server.file_search.search_walk import WALK_S, Found
+from treadle.execution.file_search.fuzzy import Match
+from treadle.execution.file_search.search_walk import WALK_S, Found
 
 if TYPE_CHECKING:
     from treadle.execution import Environment
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 SEARCH_S: Final = 4 * WALK_S
 
 _BOOT: Final = (
-    "import sys; sys.path.insert(0, sys.argv.pop(1)); import treadle.server.file_search.search_program as it; it.main()"
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); "
+    "from treadle.execution.file_search.search_program import main; main()"
 )
 _PACKAGES: Final = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 

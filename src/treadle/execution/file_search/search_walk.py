@@ -12,9 +12,9 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from treadle.execution.file_search.fuzzy import Match, match, split_query
+from treadle.execution.file_search.ignore import IgnoreRules
 from treadle.execution.user_files import read_regular
-from treadle.server.file_search.fuzzy import Match, match, split_query
-from treadle.server.file_search.ignore import IgnoreRules
 
 MAX_RESULTS: Final = 50
 MAX_ENTRIES: Final = 200_000

@@ -1,29 +1,89 @@
-"""`Files`: the interface of `env.files`, and what its implementations share.
+"""`Files`: what `env.files` offers, and the values that it answers with.
 
-`local` and `remote` implement it, with the same results and the same error codes. Paths are absolute and are resolved
-by text first (`/a/../b` is `/b`), as the protocol does.
+`local_files` and `remote_files` implement it, with the same results and the same error codes. Paths are absolute, and
+`..` is resolved by text first (`/a/../b` is `/b`), as the protocol does.
 """
 
 from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol, TypeVar
 
 from treadle.errors import INVALID_PARAMS, NOT_FOUND, ExecError
 from treadle.execution.data import Data, as_bytes
-from treadle.execution.files.file_values import (
-    MAX_BLOCK,
-    MAX_ENTRIES,
-    MAX_WALK_DEPTH,
-    MAX_WALK_DIRECTORIES,
-    DirEntry,
-    FileStat,
-    WalkLimits,
-    WalkOutcome,
-)
 
+MAX_READ_BYTES: Final = 512 * 1024 * 1024
+MAX_ENTRIES: Final = 50_000
+MAX_WALK_DEPTH: Final = 64
+MAX_WALK_DIRECTORIES: Final = 10_000
+MAX_BLOCK: Final = 1024 * 1024
+
+OpenMode = Literal["read", "replace"]
+EntryKind = Literal["directory", "file"]
 Path = str | os.PathLike[str]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class FileStat:
+    """A path, described by what it leads to; only `is_symlink` is about the path itself.
+
+    `created_at_ms` is 0 where the creation time is not known.
+    """
+
+    is_directory: bool
+    is_file: bool
+    is_symlink: bool
+    size: int
+    created_at_ms: int
+    modified_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DirEntry:
+    """A name in a directory, described by what it leads to. Bytes that are no UTF-8 show as U+FFFD in `name`."""
+
+    name: str
+    is_directory: bool
+    is_file: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WalkEntry:
+    path: str
+    kind: EntryKind
+
+
+@dataclass(frozen=True, slots=True)
+class WalkFailure:
+    """A directory that could not be read."""
+
+    path: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class WalkOutcome:
+    """Breadth first, each directory sorted by name. `truncated` means that a limit left something out."""
+
+    entries: tuple[WalkEntry, ...]
+    errors: tuple[WalkFailure, ...]
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WalkLimits:
+    """How far a walk goes. With `max_depth` 0 only the names in the root itself are listed."""
+
+    max_depth: int = MAX_WALK_DEPTH
+    max_directories: int = MAX_WALK_DIRECTORIES
+    max_entries: int = MAX_ENTRIES
+    follow_directory_symlinks: bool = False
+    prune_hidden_directories: bool = False
 
 
 class Files(ABC):
@@ -128,3 +188,9 @@ async def pieces(blocks: AsyncIterable[Data] | Iterable[Data]) -> AsyncIterator[
 def _cut(block: Data) -> Iterator[bytes]:
     data = as_bytes(block, "a block")
     return (data[start : start + MAX_BLOCK] for start in range(0, len(data), MAX_BLOCK))
+
+
+class ThreadRunner(Protocol):
+    """Runs a blocking function in a worker thread. `asyncio.to_thread` is one."""
+
+    def __call__(self, function: Callable[[], T], /) -> Awaitable[T]: ...

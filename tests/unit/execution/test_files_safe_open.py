@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from treadle.execution.files import place
-from treadle.execution.files.place import at, open_by_component, open_plain
+from treadle.execution.files import safe_open
+from treadle.execution.files.safe_open import open_by_component, open_no_symlinks, path_at
 
 Open = Callable[[str, int, int], int]
 
@@ -18,12 +18,12 @@ Open = Callable[[str, int, int], int]
 @pytest.fixture(params=["openat2", "components"])
 def opener(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Open:
     if request.param == "openat2":
-        kernel = place._kernel_opener()
+        kernel = safe_open._kernel_opener()
         if kernel is None:
             pytest.skip("this kernel has no openat2, or a filter forbids it")
         return kernel
-    monkeypatch.setattr(place, "_kernel_opener", lambda: None)
-    return open_plain
+    monkeypatch.setattr(safe_open, "_kernel_opener", lambda: None)
+    return open_no_symlinks
 
 
 def number_of(function: Callable[[], int]) -> int:
@@ -75,8 +75,8 @@ def test_no_descriptor_is_left_open(opener: Open, tree: str) -> None:
 
 
 def test_the_place_of_the_root_is_the_root() -> None:
-    for plain in (True, False):
-        with at("/", plain=plain) as found:
+    for no_symlinks in (True, False):
+        with path_at("/", no_symlinks=no_symlinks) as found:
             assert os.path.samestat(found.stat(), os.stat("/"))
 
 

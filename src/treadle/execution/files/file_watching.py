@@ -1,9 +1,9 @@
 """Watching for paths that do not exist yet: one notice when one appears, or when a path that exists goes away.
 
-Owns the watches of one connection. A path is watched by every lookup that the kernel makes to resolve it: a directory
-and a name in it. Nothing can change the answer without changing one of those, so ancestors that are moved away, links
-that are re-pointed and trees that appear step by step are all noticed. Where inotify is missing or used up, the paths
-are looked at once a second instead.
+`Inotify` is the kernel's interface, through ctypes. `MissingWatches` are the watches of one connection. A path is
+watched by every lookup that the kernel makes to resolve it: a directory and a name in it. Nothing can change the answer
+without changing one of those, so ancestors that are moved away, links that are re-pointed and trees that appear step by
+step are all noticed. Where inotify is missing or used up, the paths are looked at once a second instead.
 
 Runs on the event loop, without threads. Does not know the protocol.
 """
@@ -11,13 +11,16 @@ Runs on the event loop, without threads. Does not know the protocol.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from functools import cache
+from typing import Final, NamedTuple
 
-from treadle.execution.files.inotify import OVERFLOW, Inotify
+from treadle.execution.files.file_errors import os_error
 
 MAX_WATCHES: Final = 1024
 MAX_PATHS: Final = 64  # per watch; clients send a handful
@@ -26,6 +29,89 @@ POLL_SECONDS: Final = 1.0
 _POLLED_AT_ONCE: Final = 64
 _MAX_LINKS: Final = 40  # the kernel's own limit
 _ATTEMPTS: Final = 8
+
+OVERFLOW: Final = -1
+"""The watch number of a record that says: records were lost."""
+
+_IN_MOVED_FROM: Final = 0x40
+_IN_MOVED_TO: Final = 0x80
+_IN_CREATE: Final = 0x100
+_IN_DELETE: Final = 0x200
+_IN_DELETE_SELF: Final = 0x400
+_IN_MOVE_SELF: Final = 0x800
+_IN_IGNORED: Final = 0x8000
+_IN_ONLYDIR: Final = 0x01000000
+_MASK: Final = _IN_MOVED_FROM | _IN_MOVED_TO | _IN_CREATE | _IN_DELETE | _IN_DELETE_SELF | _IN_MOVE_SELF | _IN_ONLYDIR
+_RECORD: Final = struct.Struct("iIII")
+_BUFFER: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    watch: int
+    name: str
+    """Empty when the directory itself is meant."""
+    ended: bool
+    """The directory is no longer watched: it went away, or the watch was removed."""
+
+
+class _Calls(NamedTuple):
+    init: Callable[[int], int]
+    add: Callable[[int, bytes, int], int]
+    remove: Callable[[int, int], int]
+    errno: Callable[[], int]
+
+
+class Inotify:
+    """One inotify instance; `OSError` where the system has none left."""
+
+    def __init__(self) -> None:
+        self._calls = _calls()
+        self.descriptor: int = self._checked(self._calls.init(os.O_NONBLOCK | os.O_CLOEXEC))
+
+    def add(self, directory: str) -> int:
+        """Watch a directory; the same directory has the same number."""
+        return self._checked(self._calls.add(self.descriptor, os.fsencode(directory), _MASK))
+
+    def remove(self, watch: int) -> None:
+        # It fails only for a watch that ended by itself, and that is what was wanted.
+        self._calls.remove(self.descriptor, watch)
+
+    def read(self) -> list[Change]:
+        """What happened since the last read, at most one buffer of it."""
+        try:
+            return list(parse(os.read(self.descriptor, _BUFFER)))
+        except BlockingIOError:
+            return []
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+    def _checked(self, result: int) -> int:
+        if result < 0:
+            raise os_error(self._calls.errno())
+        return result
+
+
+def parse(data: bytes) -> Iterator[Change]:
+    offset = 0
+    while offset + _RECORD.size <= len(data):
+        watch, mask, _, length = _RECORD.unpack_from(data, offset)
+        offset += _RECORD.size
+        name = data[offset : offset + length].rstrip(b"\0")
+        offset += length
+        yield Change(watch, os.fsdecode(name), bool(mask & _IN_IGNORED))
+
+
+@cache
+def _calls() -> _Calls:
+    import ctypes  # loaded at the first use: it takes 4 ms
+
+    library = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(library, "inotify_init1"):
+        raise os_error(errno.ENOSYS)
+    return _Calls(library.inotify_init1, library.inotify_add_watch, library.inotify_rm_watch, ctypes.get_errno)
+
 
 Lookup = tuple[str, str]
 

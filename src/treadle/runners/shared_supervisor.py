@@ -10,27 +10,27 @@ import asyncio
 import weakref
 from collections.abc import AsyncGenerator
 
-from treadle.execution.warden import Warden
+from treadle.execution.supervisor import Supervisor
 
-_keepers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Warden, AsyncGenerator[Warden, None]]] = (
+_keepers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Supervisor, AsyncGenerator[Supervisor, None]]] = (
     weakref.WeakKeyDictionary()
 )
 
 
-async def shared_warden() -> Warden:
+async def shared_supervisor() -> Supervisor:
     """The helper of the running loop, started when it is first asked for."""
     loop = asyncio.get_running_loop()
     if loop not in _keepers:
-        warden = Warden()
-        keeper = _kept(warden)
-        _keepers[loop] = (warden, keeper)
+        supervisor = Supervisor()
+        keeper = _kept(supervisor)
+        _keepers[loop] = (supervisor, keeper)
         await keeper.__anext__()
     return _keepers[loop][0]
 
 
-async def _kept(warden: Warden) -> AsyncGenerator[Warden, None]:
+async def _kept(supervisor: Supervisor) -> AsyncGenerator[Supervisor, None]:
     try:
-        yield warden
+        yield supervisor
     finally:
         _keepers.pop(asyncio.get_running_loop(), None)
-        await warden.close()
+        await supervisor.close()

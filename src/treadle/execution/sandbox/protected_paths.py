@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from treadle.errors import ExecError
-from treadle.execution.sandbox.refusal import refused
+from treadle.execution.sandbox.policy import contains, refused
 from treadle.execution.user_files import read_regular
 
 PROTECTED: Final = (".git", ".codex", ".treadle", ".agents")
@@ -29,13 +29,9 @@ def protected_paths(roots: Sequence[str], writable: Sequence[str]) -> list[str]:
                 raise _refused(path)
             found[path] = None
         for directory in _git_directories(os.path.join(root, ".git")):
-            if any(within(place, directory) for place in writable) and not any(within(directory, r) for r in roots):
+            if any(contains(path, directory) for path in writable) and not any(contains(directory, r) for r in roots):
                 found[directory] = None
     return list(found)
-
-
-def within(directory: str, path: str) -> bool:
-    return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
 def _git_directories(path: str) -> Iterator[str]:

@@ -1,9 +1,9 @@
-"""The warden: a small process that starts, signals and reaps commands for its owner, and outlives it by a moment.
+"""The supervisor: a small process that starts, signals and reaps commands for its owner, and outlives it by a moment.
 
 It runs as a program of its own (`python -I -S`, standard library only, few imports), connected to its owner by one
 socket. Why it exists:
 
-- when the owner dies, by SIGKILL too, the socket ends and the warden kills everything that was started;
+- when the owner dies, by SIGKILL too, the socket ends and the supervisor kills everything that was started;
 - starting a program blocks until its exec; here that does not block the owner's event loop;
 - the owner may be anybody's Python program: its signal handlers, children and threads are left alone.
 
@@ -11,11 +11,11 @@ Every command and all its descendants carry a *tag*: the soft limit RLIMIT_LOCKS
 but still inherits through fork, exec and setsid and shows in /proc/PID/limits. So a family can be found however it
 daemonised.
 
-Messages are marshalled tuples behind a 4-byte length. Owner to warden:
+Messages are marshalled tuples behind a 4-byte length. Owner to supervisor:
     ("spawn", id, tag, count, argv, arg0 or None, cwd, env, terminal or None)  with so many descriptors
     ("signal", id, signal number)
     ("end", token, first tag, last tag, grace seconds)    TERM, then KILL for a range of tags
-Warden to owner:
+Supervisor to owner:
     ("spawned", id, pid)   ("refused", id, errno, "cwd" or "program")   ("exited", id, exit code)   ("ended", token)
 """
 
@@ -92,7 +92,7 @@ def look_at(pid: int) -> Member | None:
 
 
 def family(table: Table, first: int, last: int, sessions: dict[int, int]) -> list[int]:
-    """Those whose tag is in the range, and their descendants, which may carry the tags of a nested warden.
+    """Those whose tag is in the range, and their descendants, which may carry the tags of a nested supervisor.
 
     `sessions` has, by tag, the sessions of commands that could not be given one.
     """
@@ -203,7 +203,7 @@ def start(
 # --- the loop ---
 
 
-class Warden:
+class Supervisor:
     def __init__(self, sock: _socket.socket) -> None:
         self.sock = sock
         self.buffer: bytearray = bytearray()
@@ -350,10 +350,10 @@ def main() -> None:
     os.set_inheritable(fd, False)
     sock = _socket.socket(fileno=fd)
     sock.setblocking(True)
-    warden = Warden(sock)
+    supervisor = Supervisor(sock)
     try:
-        warden.run()
+        supervisor.run()
     finally:
         last = Ending(0, first_tag, last_tag, 0)
-        while not last.step(scan(), warden.sessions):
+        while not last.step(scan(), supervisor.sessions):
             time.sleep(ENDING_TICK_S)

@@ -3,7 +3,7 @@
 Owns the promise that a decision is about a file and not about a name. Between the look and the write somebody may swap
 a directory, or put a link in its place: then the operation fails, and never goes elsewhere. A location is a path
 without links and the identity of the directory that it lies in; every operation opens that path without following links
-and compares the directory, by descriptor. What may be read and written is the business of `Rights`.
+and compares the directory, by descriptor. What may be read and written is decided by `FilePermissions`.
 """
 
 from __future__ import annotations
@@ -15,20 +15,27 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from treadle.errors import INVALID_REQUEST, NOT_FOUND, ExecError
-from treadle.execution.files.failures import not_a_file, os_error, reported, shown
-from treadle.execution.files.place import Place, at, open_plain
-from treadle.execution.files.regular import open_for_reading, open_for_writing, read_all, write_all
-from treadle.execution.files.rights import Rights
-from treadle.execution.files.worker import Run
+from treadle.execution.files.file_errors import not_a_file, os_error, reported, shown
+from treadle.execution.files.files_interface import ThreadRunner
+from treadle.execution.files.safe_open import (
+    SEARCH,
+    FilePermissions,
+    PathAt,
+    open_for_reading,
+    open_for_writing,
+    open_no_symlinks,
+    path_at,
+    read_all,
+    write_all,
+)
 from treadle.execution.uris import native_path
 
 if TYPE_CHECKING:
     from treadle.execution.sandbox.policy import Policy
 
-_SEARCH: Final = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 Identity = tuple[int, int]
 
@@ -56,9 +63,9 @@ class Target:
 class PinnedFiles:
     """The files that `names` led to when this was made by `resolve`. By path of a location; any other is refused."""
 
-    def __init__(self, targets: Iterable[Target], policy: Policy | None, run: Run) -> None:
+    def __init__(self, targets: Iterable[Target], policy: Policy | None, run: ThreadRunner) -> None:
         self.targets: dict[str, Target] = {target.name: target for target in targets}
-        self._rights = Rights(policy)
+        self._permissions = FilePermissions(policy)
         self._lifted = False
         self._run = run
         self._found: dict[str, Target] = {}
@@ -69,7 +76,9 @@ class PinnedFiles:
                 self._add(target, location)
 
     @classmethod
-    async def resolve(cls, names: Iterable[str], policy: Policy | None, *, run: Run = asyncio.to_thread) -> PinnedFiles:
+    async def resolve(
+        cls, names: Iterable[str], policy: Policy | None, *, run: ThreadRunner = asyncio.to_thread
+    ) -> PinnedFiles:
         natives = [native_path(name) for name in names]
         return await run(lambda: cls(map(_resolve, natives), policy, run))
 
@@ -81,17 +90,17 @@ class PinnedFiles:
             )
         self._directories.setdefault(location.directory, location.identity)
 
-    # --- rights ---
+    # --- permissions ---
 
     def lift(self) -> None:
         """These files may be written whatever the policy says: somebody who may decide that has seen them."""
         self._lifted = True
 
     def may_write(self, location: Location) -> bool:
-        return self._rights.may_write(location.path)
+        return self._permissions.may_write(location.path)
 
     def may_remove(self, location: Location) -> bool:
-        return self.may_write(location) and self._rights.may_write(os.path.dirname(location.path))
+        return self.may_write(location) and self._permissions.may_write(os.path.dirname(location.path))
 
     def current(self, location: Location) -> Location:
         """The same path with the directory that it lies in by now: what was missing above it may have been made."""
@@ -131,9 +140,9 @@ class PinnedFiles:
 
     def _read(self, path: str) -> bytes:
         file = self._target(path).file.path
-        self._rights.require_read(file)
-        with self._place(file) as place:
-            descriptor = open_for_reading(place)
+        self._permissions.require_read(file)
+        with self._path_at(file) as at:
+            descriptor = open_for_reading(at)
             try:
                 return read_all(descriptor, file)
             finally:
@@ -142,11 +151,11 @@ class PinnedFiles:
     def _write(self, path: str, data: bytes) -> None:
         target = self._target(path)
         self._require_write(path)
-        with self._place(path) as place:
+        with self._path_at(path) as at:
             if target.link is not None and path == target.entry.path:
-                os.symlink(target.link, place.name, dir_fd=place.directory)
+                os.symlink(target.link, at.name, dir_fd=at.directory)
                 return
-            descriptor = open_for_writing(place)
+            descriptor = open_for_writing(at)
             try:
                 os.ftruncate(descriptor, 0)
                 write_all(descriptor, data)
@@ -156,17 +165,17 @@ class PinnedFiles:
     def _remove(self, path: str) -> None:
         self._require_write(path)
         self._require_write(os.path.dirname(path))
-        with self._place(path) as place:
+        with self._path_at(path) as at:
             if path in self._made:
-                self._remove_directory(path, place)
+                self._remove_directory(path, at)
                 return
-            _require_unchanged(self._target(path), path, place)
-            os.unlink(place.name, dir_fd=place.directory)
+            _require_unchanged(self._target(path), path, at)
+            os.unlink(at.name, dir_fd=at.directory)
 
-    def _remove_directory(self, path: str, place: Place) -> None:
-        if _identity(place.lstat()) != self._directories[path]:
+    def _remove_directory(self, path: str, at: PathAt) -> None:
+        if _identity(at.lstat()) != self._directories[path]:
             raise _moved(path)
-        os.rmdir(place.name, dir_fd=place.directory)
+        os.rmdir(at.name, dir_fd=at.directory)
         self._made.discard(path)
         del self._directories[path]
 
@@ -175,10 +184,10 @@ class PinnedFiles:
         with reported(path):
             if path in self._directories:
                 raise os_error(errno.EEXIST)
-        with self._place(path) as place:
-            os.mkdir(place.name, dir_fd=place.directory)
+        with self._path_at(path) as at:
+            os.mkdir(at.name, dir_fd=at.directory)
             self._made.add(path)
-            self._directories[path] = _identity(place.lstat())
+            self._directories[path] = _identity(at.lstat())
 
     # --- the check ---
 
@@ -190,28 +199,28 @@ class PinnedFiles:
 
     def _require_write(self, path: str) -> None:
         if not self._lifted:
-            self._rights.require_write(path)
+            self._permissions.require_write(path)
 
     @contextmanager
-    def _place(self, path: str) -> Iterator[Place]:
+    def _path_at(self, path: str) -> Iterator[PathAt]:
         """Open the directory of a location, and make sure that it is the one that was seen."""
         with reported(path):
             try:
-                with at(path, plain=True) as place:
-                    if _identity(os.fstat(place.directory)) != self._directories.get(os.path.dirname(path)):
+                with path_at(path, no_symlinks=True) as at:
+                    if _identity(os.fstat(at.directory)) != self._directories.get(os.path.dirname(path)):
                         raise _moved(path)
-                    yield place
+                    yield at
             except OSError as error:
                 if error.errno == errno.ELOOP:
                     raise _moved(path) from error
                 raise
 
 
-def _require_unchanged(target: Target, path: str, place: Place) -> None:
+def _require_unchanged(target: Target, path: str, at: PathAt) -> None:
     """A removal is of a regular file, or of the very link that was seen."""
-    mode = place.lstat().st_mode
+    mode = at.lstat().st_mode
     if path == target.entry.path and target.link is not None:
-        if not stat.S_ISLNK(mode) or os.readlink(place.name, dir_fd=place.directory) != target.link:
+        if not stat.S_ISLNK(mode) or os.readlink(at.name, dir_fd=at.directory) != target.link:
             raise _moved(path)
     elif stat.S_ISLNK(mode):
         raise _moved(path)
@@ -235,7 +244,7 @@ def _locate(path: str) -> Location:
     directory = os.path.dirname(path)
     while True:
         try:
-            descriptor = open_plain(directory, _SEARCH)
+            descriptor = open_no_symlinks(directory, SEARCH)
         except (FileNotFoundError, NotADirectoryError):
             directory = os.path.dirname(directory)
             continue
