@@ -1,7 +1,7 @@
-"""Which proxy the environment wants for a target: `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`.
+"""Which proxy to use for a target, from `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`.
 
-The rules are those of httpx2, which other Python programs of the same user follow: what is most specific wins,
-`NO_PROXY` takes names, addresses, networks and whole URLs, and loopback is nothing special. It connects to nothing.
+The rules are httpx2's, so that we behave like other Python programs on the machine: the most specific rule wins,
+`NO_PROXY` accepts names, addresses, networks and whole URLs, and loopback is not special. Nothing is connected here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _RULE: Final = re.compile(
 
 
 class Rule(Struct, frozen=True):
-    """For targets that match, `proxy` is used; none when it is None. Empty fields match everything."""
+    """Matching targets use `proxy`, or connect directly if it is None. Empty fields match everything."""
 
     scheme: str
     host: str

@@ -1,7 +1,7 @@
-"""Where a URL points: what to connect to, and what to ask for there.
+"""`Target`: what a URL means for a request: where to connect, and which path to request.
 
-URLs that need no second look are read here; all others by httpx2, which knows about dots in paths, letters to be
-escaped and names in other scripts, and costs a tenth of a second to load.
+Simple URLs are parsed here. httpx2 handles the rest (dot segments, escaping, internationalised names), but takes a
+tenth of a second to import.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _PLAIN: Final = re.compile(
 
 
 class BadUrl(Exception):
-    """A URL that cannot be used. It may hold secrets, so it is not in the text."""
+    """A URL that cannot be used. It may contain secrets, so the message does not quote it."""
 
 
 class Target(Struct, frozen=True):
-    """`host` is in ASCII and without brackets; `port` is None when it is the one of the scheme."""
+    """`host` is ASCII, without brackets; `port` is None for the scheme's default."""
 
     scheme: str
     host: str

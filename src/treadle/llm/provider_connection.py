@@ -13,11 +13,10 @@ from typing import Final, TypeAlias
 
 from treadle.http.decoding import BadCoding, Decoder, UnknownCoding, decoder_for
 from treadle.http.http1 import ResponseHead
-from treadle.http.http_errors import HttpUnusable, NotHttp
-from treadle.http.lane import Lane, Request
-from treadle.http.lanes import Lanes, LaneStats
+from treadle.http.http_connection import HttpConnection, Request
+from treadle.http.http_errors import ConnectionLost, HttpUnusable, IdleTimeout, NotHttp
+from treadle.http.http_pool import HttpPool, PoolStats
 from treadle.http.target import Target, read_url
-from treadle.http.wire import HungUp, Silence
 from treadle.llm import backoff
 from treadle.llm.failure import cut, redirected, retry_after, unreadable
 from treadle.llm.limits.admission import Admission, Asker, OnWait
@@ -59,7 +58,7 @@ class Connection:
         self._config = config
         self._failure = failure
         self._pause = pause
-        self._lanes = Lanes(config.stream_idle_timeout_ms / 1000)
+        self._pool = HttpPool(config.stream_idle_timeout_ms / 1000)
         self._admission = Admission(config.id, _limits(config))
         self._target: tuple[str, Target] | None = None  # of the last URL, which is mostly that of the next
 
@@ -98,22 +97,22 @@ class Connection:
     async def warm_up(self) -> None:
         """Load what TLS needs, before it is needed."""
         if self._config.base_url[:6].lower() == "https:":
-            await self._lanes.warm_up()
+            await self._pool.warm_up()
 
-    def stats(self) -> LaneStats:
-        return self._lanes.stats()
+    def stats(self) -> PoolStats:
+        return self._pool.stats()
 
     def queue_stats(self) -> GateStats:
         return self._admission.stats()
 
     async def close(self) -> None:
         self._admission.close()
-        await self._lanes.close()
+        await self._pool.close()
 
     async def _send_once(self, endpoint: Endpoint, body: bytes | None, asker: Asker) -> Exchange:
         place = await self._admission.enter(asker, len(body or b""))
         try:
-            lane, head, decoder = await self._exchange(endpoint, body)
+            connection, head, decoder = await self._exchange(endpoint, body)
         except _Refused as refused:
             self._refuse(asker, place, refused.error)
             raise
@@ -121,7 +120,7 @@ class Connection:
             self._admission.leave(place)
             raise
         self._admission.accepted(place, head.headers)
-        return Exchange(self._lanes, lane, decoder, self._config, self._admission, place)
+        return Exchange(self._pool, connection, decoder, self._config, self._admission, place)
 
     def _refuse(self, asker: Asker, place: Place, error: ModelError) -> None:
         asked_s = error.retry_after_s
@@ -129,21 +128,25 @@ class Connection:
         headers = {} if error.answer is None else error.answer.headers
         self._admission.refused(asker, place, headers, wait or 0.0, error.http_status or 429)
 
-    async def _exchange(self, endpoint: Endpoint, body: bytes | None) -> tuple[Lane, ResponseHead, Decoder | None]:
+    async def _exchange(
+        self, endpoint: Endpoint, body: bytes | None
+    ) -> tuple[HttpConnection, ResponseHead, Decoder | None]:
         try:
-            lane = await self._lanes.acquire()
+            connection = await self._pool.acquire()
         except HttpUnusable as error:
             raise ModelError(str(error)) from None
         try:
-            return lane, *await self._ask(lane, endpoint, body)
+            return connection, *await self._ask(connection, endpoint, body)
         except BaseException:
-            self._lanes.release(lane, reuse=False)
+            self._pool.release(connection, reuse=False)
             raise
 
-    async def _ask(self, lane: Lane, endpoint: Endpoint, body: bytes | None) -> tuple[ResponseHead, Decoder | None]:
+    async def _ask(
+        self, connection: HttpConnection, endpoint: Endpoint, body: bytes | None
+    ) -> tuple[ResponseHead, Decoder | None]:
         """The head of the response, and what decodes its body, if that is needed."""
         try:
-            head = await lane.ask(self._build(endpoint, body))
+            head = await connection.send(self._build(endpoint, body))
         except Exception as error:
             failure = no_response(error, endpoint, self._config)
             raise (_Again(failure) if failure.kind in ("absent", "unreachable") else failure) from None
@@ -157,7 +160,7 @@ class Connection:
             raise self._failed(head, endpoint, b"no text, its content coding is not read here") from None
         if head.status == 200:
             return head, decoder
-        raise self._failed(head, endpoint, await _error_body(lane, decoder))
+        raise self._failed(head, endpoint, await _error_body(connection, decoder))
 
     def _failed(self, head: ResponseHead, endpoint: Endpoint, body: bytes) -> Exception:
         said = endpoint.redact(body.decode("utf-8", "replace")).encode()
@@ -184,15 +187,15 @@ class Exchange:
 
     def __init__(
         self,
-        lanes: Lanes,
-        lane: Lane,
+        pool: HttpPool,
+        connection: HttpConnection,
         decoder: Decoder | None,
         config: ProviderConfig,
         admission: Admission,
         place: Place,
     ) -> None:
-        self._lanes = lanes
-        self._lane = lane
+        self._pool = pool
+        self._connection = connection
         self._decoder = decoder
         self._config = config
         self._admission = admission
@@ -201,10 +204,10 @@ class Exchange:
 
     async def read(self) -> bytes:
         """The next bytes; none at the end."""
-        if self._closed:  # the lane may be another's by now
+        if self._closed:  # the connection may be another's by now
             raise cut("it was closed")
         try:
-            return await _read(self._lane, self._decoder)
+            return await _read(self._connection, self._decoder)
         except Exception as error:
             raise _broken(error, self._config) from None
 
@@ -223,7 +226,7 @@ class Exchange:
 
     def give_back(self) -> bool:
         """When the whole body has come, read or not, the connection is free for the next; otherwise nothing happens."""
-        if self._closed or not self._lane.is_reusable:
+        if self._closed or not self._connection.is_reusable:
             return self._closed
         self._release(reuse=True)
         return True
@@ -239,7 +242,7 @@ class Exchange:
 
     def _release(self, *, reuse: bool) -> None:
         self._closed = True
-        self._lanes.release(self._lane, reuse=reuse)
+        self._pool.release(self._connection, reuse=reuse)
         self._admission.leave(self._place)
 
 
@@ -263,12 +266,12 @@ def _limits(config: ProviderConfig) -> Limits:
     return Limits(config.max_concurrent_requests, config.requests_per_minute, config.tokens_per_minute)
 
 
-async def _read(lane: Lane, decoder: Decoder | None) -> bytes:
+async def _read(connection: HttpConnection, decoder: Decoder | None) -> bytes:
     """The next bytes of a body; none at the end."""
     if decoder is None:
-        return await lane.read()
+        return await connection.read()
     while not (piece := decoder.take()):
-        coded = await lane.read()
+        coded = await connection.read()
         if not coded:
             decoder.end()
             return b""
@@ -288,14 +291,14 @@ def _place(head: ResponseHead, endpoint: Endpoint) -> str:
     return endpoint.redact(place)[:MAX_PLACE] if "location" in head.headers else ""
 
 
-async def _error_body(lane: Lane, decoder: Decoder | None) -> bytes:
+async def _error_body(connection: HttpConnection, decoder: Decoder | None) -> bytes:
     """As much as comes of it: what is missing does not change that the request failed."""
     body = bytearray()
     try:
         async with asyncio.timeout(ERROR_BODY_S):
-            while len(body) < MAX_ERROR_BODY and (piece := await _read(lane, decoder)):
+            while len(body) < MAX_ERROR_BODY and (piece := await _read(connection, decoder)):
                 body += piece
-    except (BadCoding, HungUp, NotHttp, Silence, TimeoutError) as error:
+    except (BadCoding, ConnectionLost, NotHttp, IdleTimeout, TimeoutError) as error:
         body = body or bytearray(f"no text, {type(error).__name__}".encode())
     return bytes(body[:MAX_ERROR_BODY])
 
@@ -303,9 +306,9 @@ async def _error_body(lane: Lane, decoder: Decoder | None) -> bytes:
 def _broken(error: Exception, config: ProviderConfig) -> ModelError:
     """A response broke off while it was read."""
     match error:
-        case Silence():
+        case IdleTimeout():
             return cut(f"no data from the model server for {config.stream_idle_timeout_ms} ms")
-        case HungUp() | NotHttp():
+        case ConnectionLost() | NotHttp():
             return cut()
         case BadCoding():
             return cut(str(error))

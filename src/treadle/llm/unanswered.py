@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from treadle.http.http_errors import HttpUnusable, NotHttp
-from treadle.http.lane import CONNECT_S, NoConnection, ProxyRefused
-from treadle.http.no_way import Reason
+from treadle.http.connect_failure import FailureReason
+from treadle.http.http_connection import CONNECT_S
+from treadle.http.http_errors import ConnectFailed, ConnectionLost, HttpUnusable, IdleTimeout, NotHttp, ProxyRefused
 from treadle.http.target import BadUrl, Target
-from treadle.http.wire import HungUp, Silence
 from treadle.llm.failure import absent, cut, unreachable, untrusted
 from treadle.llm.model import ModelError
 from treadle.llm.provider import Endpoint, ProviderConfig
 
-_SERVER: Final[dict[Reason, str]] = {
+_SERVER: Final[dict[FailureReason, str]] = {
     "refused": "the model server refuses connections: nothing listens there; start it, or correct base_url",
     "unknown_name": "the host name of the model server is not known; correct base_url, or this machine's DNS",
     "no_lookup": "the host name of the model server cannot be looked up now; is this machine online?",
@@ -29,14 +28,14 @@ _SERVER: Final[dict[Reason, str]] = {
     "hung_up": "the model server hung up before a connection was made; is base_url right?",
     "other": "cannot connect to the model server; is its base_url right?",
 }
-_PROXY: Final[dict[Reason, str]] = {
+_PROXY: Final[dict[FailureReason, str]] = {
     "refused": "refuses connections: nothing listens there",
     "unknown_name": "has a host name that is not known",
     "no_lookup": "has a host name that cannot be looked up now",
     "no_network": "cannot be reached from this machine",
     "timed_out": f"made no connection within {CONNECT_S:.0f} s",
 }
-_ABSENT: Final[frozenset[Reason]] = frozenset({"refused", "unknown_name", "no_lookup", "no_network"})
+_ABSENT: Final[frozenset[FailureReason]] = frozenset({"refused", "unknown_name", "no_lookup", "no_network"})
 
 
 def no_response(error: Exception, endpoint: Endpoint, config: ProviderConfig) -> ModelError:
@@ -46,15 +45,15 @@ def no_response(error: Exception, endpoint: Endpoint, config: ProviderConfig) ->
             return error
         case HttpUnusable():
             return ModelError(str(error))
-        case NoConnection():
+        case ConnectFailed():
             return _no_connection(error, endpoint)
         case ProxyRefused():
             why = f"the proxy refuses the way to the model server (HTTP {error.status})"
             return unreachable(why, endpoint.shown)
-        case Silence():
+        case IdleTimeout():
             # Not silently again: whoever waited this long should hear of it.
             return cut(f"no answer from the model server for {config.stream_idle_timeout_ms} ms")
-        case HungUp():
+        case ConnectionLost():
             return unreachable("the model server hung up before it answered", endpoint.shown)
         case NotHttp():
             why = f"what the model server answers is no HTTP ({error}); is its base_url right?"
@@ -64,9 +63,9 @@ def no_response(error: Exception, endpoint: Endpoint, config: ProviderConfig) ->
     return ModelError(f"the request to provider `{config.id}` could not be sent ({type(error).__name__})")
 
 
-def _no_connection(error: NoConnection, endpoint: Endpoint) -> ModelError:
-    if error.distrust is not None:
-        return untrusted(error.distrust, endpoint.shown)
+def _no_connection(error: ConnectFailed, endpoint: Endpoint) -> ModelError:
+    if error.tls_problem is not None:
+        return untrusted(error.tls_problem, endpoint.shown)
     why = _SERVER[error.reason]
     if error.proxy is not None and error.reason in _PROXY:
         why = (

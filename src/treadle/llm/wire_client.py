@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Final, Self
 
-from treadle.http.lanes import LaneStats
+from treadle.http.http_pool import PoolStats
 from treadle.llm.body_reader import BodyReader
 from treadle.llm.failure import cut
 from treadle.llm.limits.gate import GateStats
@@ -61,7 +61,7 @@ class ProviderModel:
         """Load the HTTP client before the first request needs it."""
         await self._connection.warm_up()
 
-    def stats(self) -> LaneStats:
+    def stats(self) -> PoolStats:
         """How many connections are in use, and how many wait for the next request."""
         return self._connection.stats()
 

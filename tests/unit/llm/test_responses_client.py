@@ -22,7 +22,7 @@ from model_server import (
     status,
     text_events,
 )
-from treadle.http.lanes import LaneStats
+from treadle.http.http_pool import PoolStats
 from treadle.llm.model import (
     Completed,
     Created,
@@ -372,13 +372,13 @@ async def test_a_connection_is_used_again_only_after_a_whole_response(server: Mo
     model = model_at(server)
     async with model.stream(REQUEST) as stream:
         await anext(stream)
-        assert model.stats() == LaneStats(busy=1, idle=0)
-    assert model.stats() == LaneStats(busy=0, idle=0)
+        assert model.stats() == PoolStats(busy=1, idle=0)
+    assert model.stats() == PoolStats(busy=0, idle=0)
     await server.gone.wait()
     for _ in range(2):
         await collect(model)
         await asyncio.gather(*model._endings)
-        assert model.stats() == LaneStats(busy=0, idle=1)
+        assert model.stats() == PoolStats(busy=0, idle=1)
     assert [asked.connection for asked in server.asked] == [1, 2, 2]
     await model.close()
 

@@ -1,7 +1,7 @@
-"""One connection to a server, which carries one response after another: bytes out, a response in.
+"""`HttpProtocol`: one open socket as an asyncio protocol: request bytes out, one response after another in.
 
-It owns the transport, the waiting for bytes, and its limits: silence, and how much lies unread. It does not connect and
-does not know why it is asked.
+It owns the transport, waiting for bytes, the idle timeout, and the limit on unread data. Opening the socket and
+deciding what to send is `http_connection`'s job.
 """
 
 from __future__ import annotations
@@ -11,28 +11,16 @@ from contextlib import suppress
 from typing import Final, cast
 
 from treadle.http.http1 import ResponseHead, ResponseReader
-from treadle.http.http_errors import NotHttp
+from treadle.http.http_errors import ConnectionLost, IdleTimeout, NotHttp
 
-# A reader that is slow slows down the server, not our memory.
+# Above this reading pauses: a slow consumer slows the server down instead of filling memory.
 MAX_UNREAD: Final = 1024 * 1024
-# The event loop does it in its next round, except in the middle of a TLS handshake.
-GIVE_BACK_S: Final = 1.0
+# Closing takes one round of the event loop, but can take longer in the middle of a TLS handshake.
+RELEASE_S: Final = 1.0
 
 
-class HungUp(Exception):
-    """The connection ended, and the response with it. `began`: after at least a byte of it had come."""
-
-    def __init__(self, *, began: bool) -> None:
-        super().__init__("the connection ended")
-        self.began = began
-
-
-class Silence(Exception):
-    """Nothing came, or nothing could be sent, for as long as one may wait."""
-
-
-class Wire(asyncio.Protocol):
-    """`send`, then `read_head`, then `read` until it gives nothing. One task at a time; `close` may come from any."""
+class HttpProtocol(asyncio.Protocol):
+    """Call `send`, `read_head`, then `read` until it returns nothing. For one task at a time; any task may `close`."""
 
     def __init__(self, idle_timeout_s: float) -> None:
         self._idle_timeout_s = idle_timeout_s
@@ -40,13 +28,13 @@ class Wire(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._response: ResponseReader | None = None
         self._failure: NotHttp | None = None
-        self._lost = False  # no more bytes will come
+        self._lost = False  # no more bytes will arrive
         self._waiter: asyncio.Future[bool] | None = None
         self._gone = self._loop.create_future()
         self._reading_paused = False
         self._writing_paused = False
 
-    # --- the side of the user ----------------------------------------------------------------------------------------
+    # --- for the connection ------------------------------------------------------------------------------------------
 
     @property
     def is_open(self) -> bool:
@@ -54,7 +42,7 @@ class Wire(asyncio.Protocol):
 
     @property
     def is_reusable(self) -> bool:
-        """Whether the response has come to its end, read or not, and another request may follow."""
+        """Whether the response is complete, read or not, and another request may follow."""
         response = self._response
         if self._transport is None or response is None or not (response.ended and response.reusable):
             return False
@@ -66,14 +54,14 @@ class Wire(asyncio.Protocol):
         return self._transport
 
     def send(self, request: bytes, *, tunnel: bool = False) -> None:
-        """Hand it over; what the network does not take at once is sent while the response is waited for."""
+        """Queue the request; what the socket does not take at once is written while we wait for the response."""
         self._response = ResponseReader(tunnel=tunnel)
         self._resume()
-        if self.is_open:  # otherwise reading will say why not
+        if self.is_open:  # otherwise `read_head` raises
             self.transport.write(request)
 
     async def read_head(self) -> ResponseHead:
-        response = self._asked()
+        response = self._current()
         while self._writing_paused and not (response.began or self._lost):
             await self._wait()
         while response.head is None:
@@ -82,8 +70,8 @@ class Wire(asyncio.Protocol):
         return response.head
 
     async def read(self) -> bytes:
-        """What has come of the body, without waiting when there is something; none at the end."""
-        response = self._asked()
+        """The body bytes that have arrived, waiting only if there are none; empty at the end."""
+        response = self._current()
         while not response.unread:
             if response.ended:
                 return b""
@@ -93,35 +81,35 @@ class Wire(asyncio.Protocol):
         return response.take_body()
 
     def take_transport(self, transport: asyncio.Transport) -> None:
-        """From now on it runs inside another one: TLS in a tunnel."""
+        """Switch to the transport of TLS inside a proxy tunnel."""
         self._transport = transport
         self._response = None
 
-    def rest(self) -> None:
-        """Between two requests: what is left of the last response is given up."""
+    def discard_response(self) -> None:
+        """Between two requests: drop what is left of the last response."""
         self._resume()
         self._response = None
 
     def close(self) -> None:
-        """At once; whoever waits for bytes gets `HungUp`."""
+        """Immediately; a task waiting for bytes gets `ConnectionLost`."""
         self._lose()
         if self._transport is not None:
             self._transport.abort()
 
     async def wait_closed(self) -> None:
-        """After `close`, until the socket is given back."""
+        """After `close`: wait until the socket is released."""
         if self._transport is not None:
-            await asyncio.wait([self._gone], timeout=GIVE_BACK_S)
+            await asyncio.wait([self._gone], timeout=RELEASE_S)
 
-    # --- the side of the event loop ----------------------------------------------------------------------------------
+    # --- called by the event loop ------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one, but does not inherit from it
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's does not inherit from asyncio.Transport
 
     def data_received(self, data: bytes) -> None:
         response = self._response
         if response is None or response.ended:
-            self.close()  # nobody asked; whatever it is, it must not become the answer to the next request
+            self.close()  # unsolicited bytes must never be taken for the next response
             return
         try:
             response.receive_data(data)
@@ -137,7 +125,7 @@ class Wire(asyncio.Protocol):
     def eof_received(self) -> None:
         response = self._response
         if response is not None and not self._lost:
-            with suppress(NotHttp):  # too early, which `_lost` says too
+            with suppress(NotHttp):  # truncated; `_lost` reports that
                 response.receive_eof()
         self._lose()
 
@@ -153,9 +141,9 @@ class Wire(asyncio.Protocol):
         self._writing_paused = False
         self._wake()
 
-    # --- between the two ---------------------------------------------------------------------------------------------
+    # --- internal state ----------------------------------------------------------------------------------------------
 
-    def _asked(self) -> ResponseReader:
+    def _current(self) -> ResponseReader:
         if self._response is None:
             raise RuntimeError("nothing was sent yet")
         return self._response
@@ -164,10 +152,10 @@ class Wire(asyncio.Protocol):
         if self._failure is not None:
             raise self._failure
         if self._lost:
-            raise HungUp(began=response.began)
+            raise ConnectionLost(began=response.began)
 
     def _lose(self) -> None:
-        """A response that is complete stays so."""
+        """No more bytes. A response that is already complete stays readable."""
         self._lost = True
         self._wake()
 
@@ -182,14 +170,14 @@ class Wire(asyncio.Protocol):
             self._waiter.set_result(True)
 
     async def _wait(self) -> None:
-        """Until something has changed."""
+        """Until bytes arrive, the write buffer drains or the connection ends."""
         if self._waiter is not None:
             raise RuntimeError("two tasks read from one connection")
         waiter = self._waiter = self._loop.create_future()
         timer = self._loop.call_later(self._idle_timeout_s, _expire, waiter)
         try:
             if not await waiter:
-                raise Silence
+                raise IdleTimeout
         finally:
             timer.cancel()
             self._waiter = None
