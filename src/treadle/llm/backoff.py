@@ -1,4 +1,4 @@
-"""How long to wait before something is asked for again: one rule for requests and for streams."""
+"""How long to wait before a retry: one rule for requests and for streams."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a model is to the rest of the house: a request goes in, a stream of events comes out, or a `ModelError`.
+"""What a model is to the rest of Treadle: a request goes in; a stream of events, or a `ModelError`, comes out.
 
-It owns these types and nothing that acts. It knows nothing of threads or tools, nor how a provider is reached.
+It owns these types and no behaviour. It knows nothing of threads or tools, or of how a provider is reached.
 
     async with model.stream(request) as events:
         async for event in events: ...
@@ -46,7 +46,7 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
 
 
 class Waiting(Struct, frozen=True):
-    """A request that waits for its provider: why, and how many do."""
+    """A request that waits for its provider: why, and how many are waiting."""
 
     provider: str
     why: str
@@ -54,7 +54,7 @@ class Waiting(Struct, frozen=True):
 
 
 class TokenUsage(Struct, frozen=True, kw_only=True):
-    """Of one response; sums are for whole threads. Cached, written and reasoning tokens are parts of the others."""
+    """The tokens of one response. Cached, cache-written and reasoning tokens are included in the others."""
 
     input_tokens: int = 0
     cached_input_tokens: int = 0
@@ -110,7 +110,7 @@ class ReasoningDelta(Struct, frozen=True):
 
 
 class ToolInputDelta(Struct, frozen=True):
-    """Arguments of a function call, or input of a custom tool, while the model writes them."""
+    """Arguments of a function call, or input of a custom tool, as the model writes them."""
 
     item_id: str
     delta: str
@@ -121,8 +121,9 @@ class ItemDone(Struct, frozen=True):
 
 
 class Completed(Struct, frozen=True):
-    """`usage` is None when the provider did not say. Items that are still open will never be done. `paused`: the model
-    has more to say, and does when it is asked again with what it has said so far."""
+    """`usage` is None if the provider did not report it. Items still open will never be done. `paused`: the model
+    stopped early and continues when it is sent the conversation so far.
+    """
 
     response_id: str
     usage: TokenUsage | None = None
@@ -130,7 +131,7 @@ class Completed(Struct, frozen=True):
 
 
 class UnknownEvent(Struct, frozen=True):
-    """`data` is what came, mostly JSON."""
+    """`data` is the raw event, usually JSON."""
 
     type: str
     data: str

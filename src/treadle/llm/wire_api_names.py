@@ -1,4 +1,4 @@
-"""The names of the wire APIs: those of this package, and those that other packages offer as entry points."""
+"""The names of the wire APIs: ours, and those that other packages offer as entry points."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from treadle.http.http_protocol import MAX_UNREAD, HttpProtocol
 from treadle.llm.failure import http_failure
 from treadle.llm.model import ModelError
 from treadle.llm.provider import endpoint, read_provider
-from treadle.llm.provider_connection import Connection, Exchange
+from treadle.llm.provider_client import Exchange, ProviderClient
 
 pytestmark = pytest.mark.anyio
 PEM = Path(__file__).with_name("loopback.pem")
@@ -46,7 +46,7 @@ class Sender:
 
     def __init__(self, base_url: str, **table: Any) -> None:
         config = read_provider("mock", {"base_url": base_url, "request_max_retries": 0, **table})
-        self.connection = Connection(config, http_failure)
+        self.connection = ProviderClient(config, http_failure)
         self._endpoint = endpoint(config, "/responses", {})
 
     async def send(self, body: bytes = BODY) -> Exchange:
@@ -567,7 +567,7 @@ PROGRAM = """
 import asyncio, sys
 from treadle.llm.model import ModelRequest
 from treadle.llm.provider import read_provider
-from treadle.llm.wire_client import ProviderModel
+from treadle.llm.provider_model import ProviderModel
 
 async def main(url):
     model = ProviderModel(read_provider("mock", {"base_url": url}))

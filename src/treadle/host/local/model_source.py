@@ -140,7 +140,7 @@ def _model(given: Given, provider: ProviderConfig | None, home: Path, environ: M
 
         return OfflineModel()
     from treadle.config import Login
-    from treadle.llm.wire_client import ProviderModel
+    from treadle.llm.provider_model import ProviderModel
 
     if given.api_key is not None:
         key = given.api_key

@@ -1,6 +1,6 @@
-"""What the failures of this API mean: statuses, and errors inside a stream.
+"""What errors of this API mean: HTTP statuses, and error events inside a stream.
 
-The kinds of errors are the same in both, so one table says what they are; only the status and the words differ.
+Both use the same error types, so one table classifies them; only the status and the wording differ.
 """
 
 from __future__ import annotations

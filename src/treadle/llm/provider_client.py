@@ -1,7 +1,7 @@
-"""Requests to one provider: sent, sent again when that is harmless, and their responses read.
+"""`ProviderClient`: sends requests to one provider, retries them when that is harmless, and reads the responses.
 
-It owns the retries of requests that got no response or a 5xx, and the reading of bodies. It knows nothing of what a
-body says. A response that has begun is never asked for again here.
+It owns retries of requests that got no response or a 5xx, and reading bodies. It does not interpret a body. Once a
+response has begun, it is never requested again here.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from treadle.http.http_pool import HttpPool, PoolStats
 from treadle.http.target import Target, read_url
 from treadle.llm import backoff
 from treadle.llm.failure import cut, redirected, retry_after, unreadable
-from treadle.llm.limits.admission import Admission, Asker, OnWait
-from treadle.llm.limits.gate import GateStats, Limits
-from treadle.llm.limits.line import Place
+from treadle.llm.limits.admission import Admission, OnWait, PendingRequest
+from treadle.llm.limits.fair_queue import QueueEntry
+from treadle.llm.limits.rate_limiter import LimiterStats, Limits
 from treadle.llm.model import HttpFailure, ModelError, TokenUsage
 from treadle.llm.provider import Endpoint, ProviderConfig, shown_url
-from treadle.llm.unanswered import no_response
+from treadle.llm.request_errors import request_error
 
 Pause: TypeAlias = Callable[[float], Awaitable[None]]
 
@@ -40,13 +40,13 @@ MAX_PAUSE_S: Final = 30.0
 ABSENT_RETRIES: Final = 2
 ABSENT_S: Final = 1.0
 
-# With a time to wait, they are about the server and not about this request.
+# With a time to wait, these are about the server and not about this request.
 _BUSY: Final = frozenset({503, 529})
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 
-class Connection:
-    """Sends requests; `close` may be called again."""
+class ProviderClient:
+    """Sends requests. `close` is idempotent."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Connection:
         self._pause = pause
         self._pool = HttpPool(config.stream_idle_timeout_ms / 1000)
         self._admission = Admission(config.id, _limits(config))
-        self._target: tuple[str, Target] | None = None  # of the last URL, which is mostly that of the next
+        self._target: tuple[str, Target] | None = None  # of the last URL; the next one is usually the same
 
     async def send(
         self,
@@ -73,12 +73,12 @@ class Connection:
     ) -> Exchange:
         """A response with status 200, which the caller reads and closes; without a body it is a GET. One that is
         `retried` already is sent once. Raises `ModelError`."""
-        asker = Asker(fair_key or "", on_wait)
+        pending = PendingRequest(fair_key or "", on_wait)
         limit, began = 0 if retried else self._config.request_max_retries, time.monotonic()
         attempt = 0
         while True:
             try:
-                return await self._send_once(endpoint, body, asker)
+                return await self._send_once(endpoint, body, pending)
             except _Refused as refused:
                 # Others may be answered meanwhile; it is over when nobody is.
                 if self._admission.refusals > self._config.request_max_retries:
@@ -102,31 +102,31 @@ class Connection:
     def stats(self) -> PoolStats:
         return self._pool.stats()
 
-    def queue_stats(self) -> GateStats:
+    def queue_stats(self) -> LimiterStats:
         return self._admission.stats()
 
     async def close(self) -> None:
         self._admission.close()
         await self._pool.close()
 
-    async def _send_once(self, endpoint: Endpoint, body: bytes | None, asker: Asker) -> Exchange:
-        place = await self._admission.enter(asker, len(body or b""))
+    async def _send_once(self, endpoint: Endpoint, body: bytes | None, pending: PendingRequest) -> Exchange:
+        entry = await self._admission.enter(pending, len(body or b""))
         try:
             connection, head, decoder = await self._exchange(endpoint, body)
         except _Refused as refused:
-            self._refuse(asker, place, refused.error)
+            self._refuse(pending, entry, refused.error)
             raise
         except BaseException:
-            self._admission.leave(place)
+            self._admission.leave(entry)
             raise
-        self._admission.accepted(place, head.headers)
-        return Exchange(self._pool, connection, decoder, self._config, self._admission, place)
+        self._admission.accepted(entry, head.headers)
+        return Exchange(self._pool, connection, decoder, self._config, self._admission, entry)
 
-    def _refuse(self, asker: Asker, place: Place, error: ModelError) -> None:
+    def _refuse(self, pending: PendingRequest, entry: QueueEntry, error: ModelError) -> None:
         asked_s = error.retry_after_s
         wait = backoff.pause(self._admission.refusals, None, MAX_PAUSE_S) if asked_s is None else asked_s
         headers = {} if error.answer is None else error.answer.headers
-        self._admission.refused(asker, place, headers, wait or 0.0, error.http_status or 429)
+        self._admission.refused(pending, entry, headers, wait or 0.0, error.http_status or 429)
 
     async def _exchange(
         self, endpoint: Endpoint, body: bytes | None
@@ -148,10 +148,10 @@ class Connection:
         try:
             head = await connection.send(self._build(endpoint, body))
         except Exception as error:
-            failure = no_response(error, endpoint, self._config)
+            failure = request_error(error, endpoint, self._config)
             raise (_Again(failure) if failure.kind in ("absent", "unreachable") else failure) from None
         if head.status in _REDIRECTS:
-            raise redirected(head.status, _place(head, endpoint), endpoint.shown)
+            raise redirected(head.status, _entry(head, endpoint), endpoint.shown)
         try:
             decoder = decoder_for(head.headers)
         except UnknownCoding as error:
@@ -192,14 +192,14 @@ class Exchange:
         decoder: Decoder | None,
         config: ProviderConfig,
         admission: Admission,
-        place: Place,
+        entry: QueueEntry,
     ) -> None:
         self._pool = pool
         self._connection = connection
         self._decoder = decoder
         self._config = config
         self._admission = admission
-        self._place = place
+        self._entry = entry
         self._closed = False
 
     async def read(self) -> bytes:
@@ -238,16 +238,16 @@ class Exchange:
 
     def used(self, usage: TokenUsage) -> None:
         """What the response has cost, where it says."""
-        self._admission.used(self._place, usage)
+        self._admission.used(self._entry, usage)
 
     def _release(self, *, reuse: bool) -> None:
         self._closed = True
         self._pool.release(self._connection, reuse=reuse)
-        self._admission.leave(self._place)
+        self._admission.leave(self._entry)
 
 
 class _Again(Exception):
-    """An attempt failed in a way that another one may not."""
+    """An attempt failed in a way that a retry may not."""
 
     def __init__(self, error: ModelError) -> None:
         super().__init__()
@@ -255,7 +255,9 @@ class _Again(Exception):
 
 
 class _Refused(Exception):
-    """The server has too many requests, of us or of all. Another attempt goes through the gate, which knows when."""
+    """The server has too many requests, from us or from everyone. A retry goes through the rate limiter, which knows
+    when.
+    """
 
     def __init__(self, error: ModelError) -> None:
         super().__init__()
@@ -280,15 +282,15 @@ async def _read(connection: HttpConnection, decoder: Decoder | None) -> bytes:
     return piece
 
 
-def _place(head: ResponseHead, endpoint: Endpoint) -> str:
+def _entry(head: ResponseHead, endpoint: Endpoint) -> str:
     """Where a redirect leads, as it may be shown."""
     from urllib.parse import urljoin
 
     try:
-        place = shown_url(urljoin(endpoint.url, head.headers.get("location", "")))
+        entry = shown_url(urljoin(endpoint.url, head.headers.get("location", "")))
     except ValueError:
         return ""
-    return endpoint.redact(place)[:MAX_PLACE] if "location" in head.headers else ""
+    return endpoint.redact(entry)[:MAX_PLACE] if "location" in head.headers else ""
 
 
 async def _error_body(connection: HttpConnection, decoder: Decoder | None) -> bytes:

@@ -1,4 +1,4 @@
-"""What the headers of a response tell about the limits of an account. Pure; what cannot be read is not there."""
+"""Rate limits as reported in the headers of a response. Pure; headers that cannot be parsed are ignored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec import Struct
 
 Unit: TypeAlias = Literal["requests", "tokens", "output tokens"]
 
-# By the header with what is left: the headers with the limit and with when it is whole again, and what is counted.
+# Header with the remaining amount: header with the limit, header with the reset time, unit.
 _HEADERS: Final[dict[str, tuple[str, str, Unit]]] = {
     "x-ratelimit-remaining-requests": ("x-ratelimit-limit-requests", "x-ratelimit-reset-requests", "requests"),
     "x-ratelimit-remaining-tokens": ("x-ratelimit-limit-tokens", "x-ratelimit-reset-tokens", "tokens"),
@@ -41,21 +41,21 @@ _SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _NUMBER: Final = re.compile(r"\d{1,15}(?:\.\d{1,9})?")
 
 
-class Told(Struct, frozen=True):
-    """`name` is that of the header; `whole_in_s` is 0 when the server does not say."""
+class ReportedLimit(Struct, frozen=True):
+    """`name` is the header; `full_in_s` is the time until the limit is fully reset, 0 if the server does not say."""
 
     name: str
     unit: Unit
     limit: float
     left: float
-    whole_in_s: float
+    full_in_s: float
 
 
-def read_limits(headers: Mapping[str, str], wall: float) -> list[Told]:
-    """Names of `headers` are in lower case. `wall` is the time since 1970, for dates of a server that tells none."""
+def read_limits(headers: Mapping[str, str], wall: float) -> list[ReportedLimit]:
+    """Header names are lower case. `wall` is the Unix time, used if the server sends no `Date`."""
     return [
-        Told(
-            name, unit, _number(headers.get(limit, "")) or left, left, _whole_in(headers.get(reset, ""), headers, wall)
+        ReportedLimit(
+            name, unit, _number(headers.get(limit, "")) or left, left, _full_in(headers.get(reset, ""), headers, wall)
         )
         for name, (limit, reset, unit) in _HEADERS.items()
         if name in headers and (left := _number(headers[name])) is not None
@@ -67,8 +67,8 @@ def _number(text: str) -> float | None:
     return float(text) if _NUMBER.fullmatch(text) else None
 
 
-def _whole_in(text: str, headers: Mapping[str, str], wall: float) -> float:
-    """From `6m0s`, `20ms`, seconds, or a date of RFC 3339, which is compared with the server's own clock."""
+def _full_in(text: str, headers: Mapping[str, str], wall: float) -> float:
+    """Parses `6m0s`, `20ms`, seconds, or an RFC 3339 date, which is compared with the server's own clock."""
     text = text.strip()
     seconds = _number(text)
     if seconds is not None:

@@ -1,7 +1,7 @@
-"""The client of every wire API: a request goes out, its stream is read, decoded and translated.
+"""`ProviderModel`: a model behind any wire API: sends a request, then reads, decodes and translates the stream.
 
-It owns the streams that are open, and what was found out about the server. Connections and retries of requests are
-`provider_connection`'s; whether a stream that was cut is asked for again is the agent's.
+It owns the open streams, and what was found out about the server. Connections and request retries are
+`provider_client`'s; whether to retry a broken stream is up to the agent.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Final, Self
 from treadle.http.http_pool import PoolStats
 from treadle.llm.body_reader import BodyReader
 from treadle.llm.failure import cut
-from treadle.llm.limits.gate import GateStats
+from treadle.llm.limits.rate_limiter import LimiterStats
 from treadle.llm.model import Completed, ModelError, ModelEvent, ModelRequest
 from treadle.llm.provider import Endpoint, KeySource, ProviderConfig, ProviderConfigError, endpoint
-from treadle.llm.provider_connection import Connection, Exchange, Pause
+from treadle.llm.provider_client import Exchange, Pause, ProviderClient
 from treadle.llm.sse import SseEvent, SseTooLarge
 from treadle.llm.wire_api import Asking, WireApi
 from treadle.llm.wire_apis import UnknownWireApi, find_wire_api
@@ -31,7 +31,9 @@ MAX_QUIRKS: Final = 32  # more than any server has; a wire API that always finds
 
 
 class ProviderModel:
-    """A `Model` at a provider. `login_key` gives the key of the user's login, if there is one, for each request."""
+    """A `Model` at a provider. `login_key` returns the key of the user's login, if any; it is
+    called for each request.
+    """
 
     def __init__(
         self,
@@ -50,7 +52,7 @@ class ProviderModel:
         self._quirks: dict[str, frozenset[str]] = {}  # by model: behind one address may be many
         self._login_key = login_key
         self._environ = environ
-        self._connection = Connection(config, self._wire.failure, pause=pause)
+        self._connection = ProviderClient(config, self._wire.failure, pause=pause)
         self._streams: set[ProviderStream] = set()
         self._endings: set[asyncio.Task[None]] = set()
 
@@ -65,7 +67,7 @@ class ProviderModel:
         """How many connections are in use, and how many wait for the next request."""
         return self._connection.stats()
 
-    def queue_stats(self) -> GateStats:
+    def queue_stats(self) -> LimiterStats:
         """How many requests run and how many wait for that, and what limits them now."""
         return self._connection.queue_stats()
 

@@ -1,6 +1,6 @@
 """Why a request got no response, in words that say what to check.
 
-It owns these texts. They go by the types of errors only: texts of others may quote what is secret.
+It owns these texts. They depend only on the type of the error: the text of someone else's error may quote a secret.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _PROXY: Final[dict[FailureReason, str]] = {
 _ABSENT: Final[frozenset[FailureReason]] = frozenset({"refused", "unknown_name", "no_lookup", "no_network"})
 
 
-def no_response(error: Exception, endpoint: Endpoint, config: ProviderConfig) -> ModelError:
-    """Whatever came instead of a response."""
+def request_error(error: Exception, endpoint: Endpoint, config: ProviderConfig) -> ModelError:
+    """The `ModelError` for whatever was raised in place of a response."""
     match error:
         case ModelError():
             return error
@@ -51,7 +51,7 @@ def no_response(error: Exception, endpoint: Endpoint, config: ProviderConfig) ->
             why = f"the proxy refuses the way to the model server (HTTP {error.status})"
             return unreachable(why, endpoint.shown)
         case IdleTimeout():
-            # Not silently again: whoever waited this long should hear of it.
+            # No silent retry: the user has waited this long and should know why.
             return cut(f"no answer from the model server for {config.stream_idle_timeout_ms} ms")
         case ConnectionLost():
             return unreachable("the model server hung up before it answered", endpoint.shown)
