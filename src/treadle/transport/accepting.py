@@ -1,7 +1,7 @@
-"""Taking connections from a listening socket, a few at a time, also when there are no descriptors left for them.
+"""`AcceptLoop`: accepts connections from a listening socket a few at a time, and copes with running out of descriptors.
 
-asyncio's own loop logs a traceback for every attempt then, a hundred at a time. This one says it once, makes room,
-and tries again a little later. It knows nothing of what the connections are for.
+In that case asyncio's own accept loop logs a traceback for every attempt, a hundred at a time. This one logs it once,
+makes room and retries a little later. It does not know what the connections are for.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ _SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class AcceptLoop:
-    """`taken` gets every connection and owns it. `wait_s` says how long the next one is to wait outside. `make_room` is
-    called when descriptors are short: whether some will be free soon."""
+    """`taken` receives every connection and owns it. `wait_s` says how long to delay the next accept. `make_room` is
+    called when descriptors run out; it returns whether some will be free soon.
+    """
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Where a server is: `ws://HOST:PORT[/SECRET]`, `wss://HOST[:PORT]`, `unix://PATH`, `stdio://`.
 
-The path of a WebSocket address may be the secret of its listener. So an address as text, and every message about one,
-has an ellipsis in its place; only `Address.url` has it all.
+The path of a WebSocket address may be its listener's secret. So `str(address)`, and every message about one, shows an
+ellipsis instead; only `Address.url` is complete.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def shown_url(text: str) -> str:
 
 
 class AddressError(TreadleError):
-    """The text is not an address that we know."""
+    """The text is not an address that we understand."""
 
 
 class Address(Struct, frozen=True):

@@ -59,7 +59,7 @@ async def connect(
 
 
 class _Opening(asyncio.Protocol):
-    """A connection until the server has agreed to the upgrade."""
+    """A connection until the server has accepted the upgrade."""
 
     def __init__(self, upgrade: Upgrade, peer: str) -> None:
         self._upgrade = upgrade

@@ -1,12 +1,13 @@
-"""Connections that have not shown yet who they are: how many there may be, and which one makes room for a newcomer.
+"""`HalfOpen`: connections that have not completed the handshake: how many there may be, and which is evicted for a new
+one.
 
-Pure bookkeeping: no I/O, and the time is an argument. Nobody is refused here: at a limit the oldest one goes, of
-the peer that has the most. Whoever opens connections and says nothing pushes out its own, and a client that speaks at
-once is through long before it could be the oldest.
+Pure bookkeeping: no I/O, and the time is an argument. A new connection is never refused here: at the limit, the oldest
+one of the peer that has the most is dropped. A peer that opens connections and stays silent evicts its own, and a
+client that speaks at once is through long before it could be the oldest.
 
-A program that opens hundreds at once speaks on none of them for a moment. So at a limit the next one is not taken until
-the oldest has had some time, as long as that helps: each that had it and still said nothing halves the time that the
-others get, and under attack soon nobody waits.
+A program that opens hundreds at once speaks on none of them for a moment. So at the limit, the next connection is not
+accepted until the oldest has had some time, as long as that helps: each connection that had its time and still said
+nothing halves the time for the others, so under attack there is soon no delay at all.
 """
 
 from __future__ import annotations

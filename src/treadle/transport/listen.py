@@ -1,7 +1,7 @@
 """Listening: `ws://IP:PORT` and `unix://PATH`, WebSocket on both.
 
-It owns the handshakes and who is let in: the rule that a listener off loopback has a token, the user of a unix socket,
-how long a handshake may take and how many connections there may be. It does not know what is served.
+It owns handshakes and admission: a listener off loopback needs a token, a unix socket is checked for its peer's user,
+handshakes have a time limit and connections a maximum. It does not know what is served.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_CONNECTIONS = 1024
 
 
 class Listener:
-    """An open listener. `url` is what clients connect to: whole, also when its path is the secret."""
+    """An open listener. `url` is what clients connect to, complete even if its path is the secret."""
 
     def __init__(self, address: Address, gate: Gate, accept: Callable[[Channel], None], text_only: bool) -> None:
         self.address = address
@@ -140,7 +140,7 @@ async def listen(
 
 
 class _Handshake(asyncio.Protocol):
-    """A connection until its handshake is done; then the channel takes the transport over."""
+    """A connection until its handshake is done; then the channel takes over the transport."""
 
     def __init__(self, listener: Listener, peer: Peer) -> None:
         self._listener = listener
@@ -217,7 +217,7 @@ class _Handshake(asyncio.Protocol):
 
 
 class _Admitted(StreamChannel):
-    """A channel that is counted for as long as it has its descriptor."""
+    """A channel that counts against the limit for as long as it holds its descriptor."""
 
     def __init__(self, framer: WebSocketFramer, peer: str, everyone: set[Channel]) -> None:
         super().__init__(framer, peer, keepalive=True)

@@ -1,6 +1,6 @@
-"""`LoopOwner`: the event loop that something was opened on, and on which alone it can be used.
+"""`LoopOwner`: remembers the event loop that something was opened on, which is the only one it can be used on.
 
-Somebody who waits elsewhere would wait for ever: what they wait for happens on that loop.
+Waiting for it on any other loop would hang forever, so that is reported as an error.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 
 
 class LoopOwner:
-    """The running loop. `what` in its messages is what belongs to it, as in "this client"."""
+    """The running loop. `what` names the thing in error messages, as in "this client"."""
 
     __slots__ = ("_loop", "_pid", "_what")
 

@@ -1,7 +1,8 @@
-"""The secret of a listener: made when it starts, kept in a file that only its owner can read, found there by clients.
+"""The secret of a listener: made when it starts, kept in a file that only its owner can read, where clients find it.
 
 The files are in the folder `listeners` of the home, one per address: `127.0.0.1-4500.json`. A server holds a lock on
-its file, so that one which was left behind can be told from one in use, whatever process numbers mean where it runs.
+its file, so that a stale file can be told from one in use. Process ids would not do: they mean different things in
+different containers.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class SecretError(TreadleError):
-    """The file cannot be made; the text says why."""
+    """The file cannot be made; the message says why."""
 
 
 class _Record(msgspec.Struct):
@@ -57,7 +58,7 @@ class KeptSecret:
 
 
 class Approach(NamedTuple):
-    """How to come in: where, with which token, and what to tell a person who is refused."""
+    """How to connect: where, with which token, and what to tell the user if the server refuses."""
 
     address: Address
     token: str | None
