@@ -1,4 +1,4 @@
-"""`CodexConfig`: which server a client talks to, and as whom."""
+"""`CodexConfig`: which server a client talks to, and how the client introduces itself."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Blocking connections to a server: a program's standard streams, a socket, or a server in this process.
+"""Blocking connections to a server: the standard streams of a program, a socket, or a server in this process.
 
-Each has one thread that reads; what arrives goes to the `Sink` on that thread. Frames may be sent from any thread.
+Each has one reader thread, which passes what arrives to the `Sink`. Frames may be sent from any thread.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import asyncio
     import socket
 
-    from treadle.client.child import LastWords, ServerChild
     from treadle.client.local_server import LocalServer
+    from treadle.client.server_child import DrainDeadline, ServerChild
     from treadle.transport.websocket import WebSocketFramer
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ MAX_OWED: Final = 48
 
 
 class Sink(Protocol):
-    """Who gets what arrives."""
+    """Receives what arrives."""
 
     def frames_received(self, frames: list[bytes]) -> None: ...
 
@@ -49,7 +49,7 @@ class Sink(Protocol):
 
 
 class Connection(ABC):
-    """A road for frames, open until `close` or until the sink was told of its end."""
+    """Carries frames, open until `close` or until the sink was told that it ended."""
 
     @abstractmethod
     def send(self, frame: bytes) -> None:
@@ -74,14 +74,14 @@ class ChildConnection(Connection):
     """Lines over the standard streams of a program that we start."""
 
     def __init__(self, config: CodexConfig, sink: Sink) -> None:
-        from treadle.client.child import ServerChild
+        from treadle.client.server_child import ServerChild
 
         self._child: ServerChild = ServerChild(config)
         self._sink = sink
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._closed = False
-        self._last_words: LastWords | None = None  # once it has ended
+        self._last_words: DrainDeadline | None = None  # once it has ended
         self._looked_at = 0.0  # when it was last looked whether it has
         os.set_blocking(self._child.stdin_fd, False)
         os.set_blocking(self._child.stdout_fd, False)
@@ -150,7 +150,7 @@ class ChildConnection(Connection):
 
     def _outlived(self, exited: int | None) -> bool:
         """Whether it has ended, and somebody who holds its output has gone on talking for too long."""
-        from treadle.client.child import SILENCE_S, LastWords
+        from treadle.client.server_child import SILENCE_S, DrainDeadline
 
         now = time.monotonic()
         if exited is None or now - self._looked_at < SILENCE_S:  # to look costs as much as to read
@@ -159,7 +159,7 @@ class ChildConnection(Connection):
         if self._last_words is None:
             poll = select.poll()
             poll.register(exited, select.POLLIN)
-            self._last_words = LastWords(now) if poll.poll(0) else None
+            self._last_words = DrainDeadline(now) if poll.poll(0) else None
         return self._last_words is not None and self._last_words.left(now, heard_at=now) <= 0
 
     def close(self) -> None:
@@ -197,8 +197,8 @@ def _wait_writable(descriptor: int) -> None:
 class SocketConnection(Connection):
     """WebSocket over TCP or a unix socket.
 
-    The socket does not block. `_lock` is for single calls of it, because TLS takes no two at a time, and `_turn` for
-    whole frames: whoever waits for room holds only that, and the reader goes on.
+    The socket is non-blocking. `_lock` guards single calls on it, because TLS allows only one at a time; `_turn` guards
+    whole frames. A sender that waits for buffer space holds only `_turn`, so the reader goes on.
     """
 
     def __init__(self, url: str, config: CodexConfig, sink: Sink) -> None:

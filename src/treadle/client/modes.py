@@ -1,4 +1,4 @@
-"""`ApprovalMode` and `Sandbox`: the two settings that matter most, in a word each."""
+"""`ApprovalMode` and `Sandbox`: the two most important settings, as one word each."""
 
 from __future__ import annotations
 
@@ -29,15 +29,17 @@ class Sandbox(str, Enum):  # noqa: UP042
     full_access = "full-access"
 
 
-def approval_settings(mode: ApprovalMode | None, *, asks_us: bool = False) -> dict[str, Any]:
-    """Members of params. None leaves everything as it is; `asks_us` means that an `approval_handler` decides."""
+def approval_settings(mode: ApprovalMode | None, *, has_approval_handler: bool = False) -> dict[str, Any]:
+    """Members of params. None leaves everything as it is; `has_approval_handler` means that an `approval_handler`
+    decides.
+    """
     if mode is None:
         return {}
     if not isinstance(mode, ApprovalMode):
         raise _no_member("approval_mode", mode, ApprovalMode)
     if mode is ApprovalMode.deny_all:
         return {"approval_policy": "never"}
-    return {"approval_policy": "on-request", "approvals_reviewer": "user" if asks_us else "auto_review"}
+    return {"approval_policy": "on-request", "approvals_reviewer": "user" if has_approval_handler else "auto_review"}
 
 
 def sandbox_mode(sandbox: Sandbox | None) -> str | None:

@@ -1,4 +1,4 @@
-"""Trying again when the server is busy."""
+"""Retries when the server is busy."""
 
 from __future__ import annotations
 

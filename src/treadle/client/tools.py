@@ -1,7 +1,7 @@
 """`Tool`: a Python function that the model can call.
 
-Owns what the model is told of a function (name, description, schema of its parameters), the checking of what it sends
-and the shape of what it gets back. Does not call by itself, run anything concurrently or talk to a server.
+It owns what the model is told about a function (name, description, parameter schema), the validation of arguments, and
+the format of results. It does not run calls by itself or talk to a server.
 """
 
 from __future__ import annotations

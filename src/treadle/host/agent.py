@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from treadle.agent.ids import new_id
 from treadle.arguments import count, flag, folder, function, one_of, text, wrong_type
-from treadle.client.apart import on_thread
+from treadle.client.own_thread import run_on_own_thread
 from treadle.client.tools import Tool, tools_by_name
 from treadle.errors import ArgumentValueError, TreadleError
 from treadle.host.agent_callbacks import approvals_of, guarded, telling
@@ -340,7 +340,7 @@ class HostAgent(Counters):
 
     async def aclose(self) -> None:
         """The same for asyncio."""
-        await on_thread(self._own.close)
+        await run_on_own_thread(self._own.close)
 
     def __enter__(self) -> Self:
         return self
@@ -424,7 +424,7 @@ class HostAgent(Counters):
                 "The runtime has ended since the last turn: a new session goes on with this conversation."
             )
         if self.session is None:
-            self._prompt = await on_thread(self._compose)
+            self._prompt = await run_on_own_thread(self._compose)
             self._own.transcript.notices += self._prompt.notices
             self.session = self._make_session()
             self._composed = composed

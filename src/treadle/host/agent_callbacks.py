@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from treadle.client.apart import blocks
+from treadle.client.own_thread import may_block
 from treadle.host.asking import Approvals, Ask, Choice
 from treadle.host.belongings import Belongings
 from treadle.host.runtime import RuntimeEvent, Told
@@ -42,7 +42,7 @@ def telling(transcript: Transcript, sink: Sink | None) -> Callable[[str], None]:
 
 def approvals_of(callback: Approvals | None, own: Belongings) -> Approvals | None:
     """The callback, so that a coroutine function runs on the loop of who called."""
-    if callback is None or blocks(callback):
+    if callback is None or may_block(callback):
         return callback
 
     async def elsewhere(ask: Ask) -> Choice | bool | None:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from treadle.client.apart import on_thread
+from treadle.client.own_thread import run_on_own_thread
 from treadle.client.secrets import redact, secrets_in
 from treadle.host.asking import Approvals, Ask, Choice
 from treadle.host.clock import Clock
@@ -122,7 +122,7 @@ class Approver:
                 # Not before: a thread cannot be ended, and one that hangs is one less.
                 self._slots.release()
 
-        answer = await on_thread(call)
+        answer = await run_on_own_thread(call)
         return await answer if inspect.isawaitable(answer) else answer
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from treadle.client.apart import blocks, on_thread
+from treadle.client.own_thread import may_block, run_on_own_thread
 from treadle.client.tools import Tool, ToolCallError
 
 
@@ -36,7 +36,7 @@ class _LimitedTool(Tool):
         try:
             async with timeout:
                 tool = self._tool
-                value = await on_thread(tool.call, given) if blocks(tool.function) else tool.call(given)
+                value = await run_on_own_thread(tool.call, given) if may_block(tool.function) else tool.call(given)
                 return await value if hasattr(value, "__await__") else value
         except TimeoutError:
             if not timeout.expired():  # it is the function's own

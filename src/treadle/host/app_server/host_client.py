@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from treadle.client.async_client import AsyncAppServerClient
 from treadle.client.codex_config import CodexConfig
 from treadle.client.notification import Notification
-from treadle.client.router import News, Router
+from treadle.client.router import Received, Router
 from treadle.client.sdk_errors import TransportClosedError
 from treadle.host.app_server.server_events import usage_of
 from treadle.host.usage import Usage
@@ -74,6 +74,6 @@ class _Router(Router):
         super().__init__()
         self._hear = hear
 
-    def tell(self, notification: Notification, news: News) -> None:
+    def deliver(self, notification: Notification, received: Received) -> None:
         self._hear(notification)
-        super().tell(notification, news)
+        super().deliver(notification, received)

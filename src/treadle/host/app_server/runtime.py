@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from treadle.arguments import limit as seconds_or_none
 from treadle.arguments import one_of
 from treadle.client.approval_requests import ApprovalDecision, ApprovalRequest
-from treadle.client.checks import check_config, folder_of
+from treadle.client.argument_checks import check_config, folder_of
 from treadle.client.codex_config import CodexConfig
 from treadle.client.metadata import check_metadata
 from treadle.client.modes import Sandbox, sandbox_mode
@@ -212,7 +212,7 @@ class AppServerRuntime:
             if isinstance(sandbox, str) and not isinstance(sandbox, Sandbox):
                 sandbox = _SANDBOXES[one_of("sandbox", sandbox, [name for name in _SANDBOXES if name])]
             named = {name: given.pop(name, None) for name in ("approval_mode", "source", "turn_service_tier")}
-            return said, turn_params(self._thread_id, said, sandbox=sandbox, asks_us=True, **named, **given), limit
+            return said, turn_params(self._thread_id, said, sandbox=sandbox, has_approval_handler=True, **named, **given), limit
         except ArgumentError as error:
             raise RuntimeFault(Fault(kind="refused", message=str(error))) from None
 

@@ -1,4 +1,4 @@
-"""What both shells do with a request before it is sent and with an answer after it came. Pure."""
+"""What both clients do with a request before sending it, and with the answer. Pure."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from treadle.protocol.app.base import decode
 T = TypeVar("T")
 
 
-# They run something for the caller, which takes as long as it takes.
+# These run something for the caller, which may legitimately take any time.
 _OPEN_ENDED: Final = frozenset({"command/exec", "mcpServer/tool/call"})
 
 
-def limit_of_request(method: str, given: float | None, usual: float | None) -> float | None:
-    """How long an answer may take: as `given`, which may be infinite, else as usual. None is without a limit."""
+def request_timeout(method: str, given: float | None, usual: float | None) -> float | None:
+    """How long to wait for an answer: `given` (may be infinite), else the default. None means no limit."""
     if given is None:
         return None if method in _OPEN_ENDED else usual
     return None if given == math.inf else given
 
 
-def unanswered(method: str, limit: float) -> RequestTimeout:
+def no_answer_in_time(method: str, limit: float) -> RequestTimeout:
     return RequestTimeout(
         f"{method} was not answered within {limit:g} s; timeout= gives a call longer, and "
         "CodexConfig(request_timeout=…) all of them"
@@ -43,14 +43,14 @@ def wire_params(params: Any) -> Any:
 
 
 def wire_object(params: Any) -> dict[str, Any] | None:
-    """Params as a plain object, with the names of the wire."""
+    """Params as a plain object, with wire names."""
     given = wire_params(params)
     plain: dict[str, Any] | None = msgspec.to_builtins(given) if isinstance(given, Struct) else given
     return plain
 
 
 def with_members(params: Any, **members: Any) -> dict[str, Any]:
-    """The params as an object, with these members, by their names on the wire."""
+    """The params as an object with these members added, by their wire names."""
     return {**(wire_object(params) or {}), **members}
 
 
@@ -75,7 +75,7 @@ def read_result(method: str, result: Raw, wanted: type[T]) -> T:
 
 
 def input_items(given: Any) -> list[Any]:
-    """Input of a turn as the low-level calls take it: a text, an item, or items."""
+    """The input of a turn as the low-level calls accept it: a text, an item, or items."""
     if isinstance(given, str):
         return [{"type": "text", "text": given}]
     return list(given) if isinstance(given, list | tuple) else [given]

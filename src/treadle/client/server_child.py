@@ -1,6 +1,6 @@
-"""`ServerChild`: a server that we started as a program. It owns the process, what it writes to standard error, its end.
+"""`ServerChild`: a server that we started as a program. It owns the process, its standard error, and its end.
 
-It does not read or write the other two streams: the shells do, each in its own way.
+It does not touch the other two streams: the connections read and write them, each in its own way.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ServerChild:
         except OSError as error:
             raise TransportClosedError(f"cannot start {self.command[0]}: {error.strerror or error}") from error
         _widen(self.stdout_fd)
-        self._family = _Family(self._process.pid)
+        self._family = _ProcessTree(self._process.pid)
         self._secrets = secrets_in(environment, config.config_overrides)
         self._stderr = b""
         self._lock = threading.Lock()
@@ -162,8 +162,10 @@ class ServerChild:
             self._stderr = (self._stderr + data)[-STDERR_BYTES:]
 
 
-class LastWords:
-    """How long a server that has ended is still listened to: what it wrote is in the pipe, which others may hold."""
+class DrainDeadline:
+    """How long to keep reading from a server that has exited: its last output is in the pipe, which other processes may
+    keep open.
+    """
 
     def __init__(self, now: float) -> None:
         self._until = now + HEIRS_S
@@ -183,8 +185,8 @@ def _widen(descriptor: int) -> None:
         logger.debug("the pipe of the server keeps its size")
 
 
-class _Family:
-    """A server and all its descendants, however they daemonise: they carry a tag (see `execution.warden.program`)."""
+class _ProcessTree:
+    """A server and all its descendants, even daemonised ones: they carry a tag (see `execution.warden.program`)."""
 
     def __init__(self, leader: int) -> None:
         from treadle.execution.warden.warden_program import RLIMIT_LOCKS

@@ -1,7 +1,7 @@
-"""Which parameter of `Codex`, `Thread` and their kin is of which kind, so that a mistake is an error where it is made.
+"""Checks the arguments of `Codex`, `Thread` and the rest, so that a mistake is an error where it is made.
 
-Words (`effort`, `personality`, …) are members of the classes in `treadle.types`, or strings that these list. The words
-of a newer server can be passed too, but must be said so: `ReasoningEffort("word")` goes to the server as it is.
+Words (`effort`, `personality`, …) are members of the enums in `treadle.types`, or strings equal to one. Words of a
+newer server can be passed too, but must be marked as intended: `ReasoningEffort("word")` goes to the server as it is.
 """
 
 from __future__ import annotations

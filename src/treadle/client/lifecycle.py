@@ -1,6 +1,6 @@
-"""How `Codex` and `AsyncCodex` come to life and end: connecting, shaking hands, closing.
+"""How `Codex` and `AsyncCodex` open and close: connect, initialize, close.
 
-`Codex` connects when it is made; `AsyncCodex` when it is entered or first used, once, whoever comes first.
+`Codex` connects when it is constructed; `AsyncCodex` connects once, when it is entered or first used.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class _Shown:
         raise TypeError(f"a {name} is a live connection and cannot be pickled: pickle its CodexConfig instead")
 
 
-class Opening(_Shown):
-    """The life of a `Codex`."""
+class Lifecycle(_Shown):
+    """Opens and closes a `Codex`."""
 
     _client: AppServerClient
     _init: InitializeResponse
@@ -63,8 +63,8 @@ class Opening(_Shown):
         self._client.close()
 
 
-class AsyncOpening(_Shown):
-    """The life of an `AsyncCodex`."""
+class AsyncLifecycle(_Shown):
+    """Opens and closes an `AsyncCodex`."""
 
     _client: AsyncAppServerClient
     _init: InitializeResponse | None
@@ -118,5 +118,5 @@ class AsyncOpening(_Shown):
         self._client._check_closable()
         self._init = None
         self._initialized = False
-        self._lock = None  # it belongs to the loop that it was used on
+        self._lock = None  # a lock is bound to the loop it was used on
         await self._client.close()

@@ -1,6 +1,7 @@
-"""Running something that blocks on a thread of its own, from an event loop.
+"""Runs a blocking function on a thread of its own, from an event loop.
 
-Not the loop's own pool: that has a handful of threads, which people who think about an approval would hold for hours.
+Not on the loop's default executor: that has a handful of threads, and a handler that waits for a person to approve
+something would hold one for hours.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def on_thread(function: Callable[..., T], *arguments: object) -> T:
-    """What the function gives or raises. When the caller is cancelled the thread goes on, and nobody is told."""
+async def run_on_own_thread(function: Callable[..., T], *arguments: object) -> T:
+    """Return what the function returns, or raise what it raises. If the caller is cancelled, the thread goes on and its
+    result is dropped.
+    """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
     context = contextvars.copy_context()
@@ -33,7 +36,7 @@ async def on_thread(function: Callable[..., T], *arguments: object) -> T:
         try:
             value = context.run(function, *arguments)
         except BaseException as problem:
-            # A future takes no StopIteration, which would end whoever awaits it.
+            # A future cannot carry StopIteration: it would end the coroutine that awaits it.
             error = RuntimeError(repr(problem)) if isinstance(problem, StopIteration) else problem
         try:
             loop.call_soon_threadsafe(finish, value, error)
@@ -46,13 +49,13 @@ async def on_thread(function: Callable[..., T], *arguments: object) -> T:
     except RuntimeError:
         if threading.main_thread().is_alive():
             raise
-        # Python 3.12 starts none once the program is ending; what is to be closed then is closed all the same.
+        # Python 3.12 starts no threads during shutdown; cleanup must still run, so do it here.
         run()
     return await done
 
 
-def blocks(function: Callable[..., object]) -> bool:
-    """Whether calling it may take its time: a plain function, of which nobody knows what it does."""
+def may_block(function: Callable[..., object]) -> bool:
+    """Whether calling it may take long: true for a plain function, since nobody knows what it does."""
     import inspect
 
     called = function if inspect.isroutine(function) else type(function).__call__
