@@ -121,7 +121,7 @@ def test_server_loads_only_what_it_needs_to_start(transport: str) -> None:
         importlib.import_module(name)  # a name that has moved would make the check above idle
 
 
-@pytest.mark.parametrize("command", ["app_server", "exec", "run", "engines", "doctor"])
+@pytest.mark.parametrize("command", ["app_server", "exec_command", "run", "engines", "doctor"])
 def test_what_draws_is_loaded_when_something_is_drawn(command: str) -> None:
     loaded = _modules_after(f"import treadle.cli.{command}")
     assert "rich" not in loaded

@@ -73,7 +73,7 @@ async def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     made = Gate()
     monkeypatch.setattr(ROUTES["model/list"], "handler", made.handle)
     monkeypatch.setattr(ROUTES["model/list"], "is_async", True)
-    for module in ("client", "local"):
+    for module in ("client_base", "local_client"):
         monkeypatch.setattr(f"treadle.server.{module}.MAX_CALLS", LIMIT)
     return made
 

@@ -20,7 +20,7 @@ from treadle.errors import ExecError, TreadleError
 from treadle.execution.warden import warden_program
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
-_BOOT = "import sys; sys.path.insert(0, sys.argv.pop(1)); import program; warden_program.main()"
+_BOOT = "import sys; sys.path.insert(0, sys.argv.pop(1)); import warden_program; warden_program.main()"
 
 # What the helper may take for an answer beyond the time that ending a family may take.
 PATIENCE_S = 10.0
