@@ -135,7 +135,7 @@ async def _serve(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> i
     """Until the first signal; then turns that run are waited for, until a second one."""
     import logging
 
-    from treadle.cli.listening import announced, guard_for
+    from treadle.cli.listening import announced, listener_token
     from treadle.cli.server_process import exit_soon, stop_on_signals
     from treadle.cli.streams import say, tell
     from treadle.server.app import AppServer
@@ -145,16 +145,16 @@ async def _serve(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> i
     async with AppServer(overrides=overrides) as server:
         _ = server.home_path  # a home that cannot be one is told now, not to the first client
         address = _address(arguments.listen, server)
-        guard = guard_for(address, arguments)
+        token = listener_token(address, arguments)
         listener = await listen(
             address,
             lambda channel: _accept(server, channel),
-            token=guard.token,
+            token=token.value,
             health_paths=("/readyz", "/healthz"),
             any_path=True,
             text_only=True,
         )
-        with announced(listener.address, guard, str(server.home_path)) as (url, line):
+        with announced(listener.address, token, str(server.home_path)) as (url, line):
             say(f"treadle app-server listens on {line}")
             tell(url)
             server.warm_up()

@@ -19,7 +19,7 @@ from treadle.client.own_thread import run_on_own_thread
 from treadle.client.router import Router, ServerRequest
 from treadle.client.sdk_errors import CodexError, TransportClosedError
 from treadle.rpc import RequestId
-from treadle.transport.owner import LoopOwner, needs_loop
+from treadle.transport.loop_owner import LoopOwner, needs_loop
 
 if TYPE_CHECKING:
     from treadle.client.async_connection import AsyncConnection

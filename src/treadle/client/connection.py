@@ -338,7 +338,7 @@ def _connect(url: str, config: CodexConfig) -> tuple[socket.socket, WebSocketFra
 
     from treadle.errors import ChannelClosed
     from treadle.transport.address import Address, AddressError, shown_url
-    from treadle.transport.secret import approach
+    from treadle.transport.listener_secret import resolve_address
     from treadle.transport.websocket import WebSocketFramer
     from treadle.transport.websocket_handshake import BadRequest, Upgrade, split_head
 
@@ -348,7 +348,7 @@ def _connect(url: str, config: CodexConfig) -> tuple[socket.socket, WebSocketFra
         unix = address.scheme == "unix"
         if address.scheme == "stdio":
             raise AddressError(f"{shown_url(url)!r}: a client connects to ws://, wss:// or unix://")
-        address, token, advice = approach(address, config.token, {**os.environ, **(config.env or {})})
+        address, token, advice = resolve_address(address, config.token, {**os.environ, **(config.env or {})})
         place = ("localhost", "/") if unix else (address.authority, address.path)
         upgrade = Upgrade.new(*place, token, advice)
         if unix:

@@ -130,7 +130,7 @@ class Shell(ABC):
     def _check_usable(self) -> None:
         """Before any lock: a fork has copies of them, which nobody opens, and no thread that reads."""
         if self._forked:
-            from treadle.transport.owner import forked
+            from treadle.transport.loop_owner import forked
 
             raise CodexError(forked("this client", self._pid or 0))
 

@@ -66,7 +66,7 @@ def split_head(buffer: bytes) -> tuple[Head, bytes] | None:
     return Head(start, headers), buffer[end + 4 :]
 
 
-class Gate(Struct, frozen=True):
+class AccessControl(Struct, frozen=True):
     """Access control: health paths are open, everything else needs the token, if there is one.
 
     The token comes as `Authorization: Bearer TOKEN`, or as the first part of the path (`/TOKEN`) for clients that can
@@ -78,7 +78,7 @@ class Gate(Struct, frozen=True):
     any_path: bool = False
 
     def __repr__(self) -> str:
-        return f"Gate(token={None if self.token is None else '…'}, health_paths={self.health_paths!r})"
+        return f"AccessControl(token={None if self.token is None else '…'}, health_paths={self.health_paths!r})"
 
     def answer(self, head: Head) -> tuple[bytes, bool]:
         """The response, and whether it upgrades the connection."""

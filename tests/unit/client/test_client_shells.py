@@ -34,7 +34,7 @@ from treadle.client import (
 from treadle.client.notification import make
 from treadle.client.request_values import request_timeout
 from treadle.protocol.app.turns import TurnStartParams, TurnStartResponse
-from treadle.transport.owner import LoopOwner
+from treadle.transport.loop_owner import LoopOwner
 
 pytestmark = pytest.mark.anyio
 

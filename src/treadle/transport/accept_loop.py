@@ -19,39 +19,39 @@ from treadle.transport.websocket_handshake import response
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-# So many per step of the event loop: those that were taken before are read in between.
+# Accepted per iteration of the event loop, so that the first bytes of earlier connections are read in between.
 AT_ONCE = 16
-# Whoever waits outside may come in when those inside have spoken, which is not told here.
+# How often to check whether waiting connections may be accepted: nothing notifies us when a handshake completes.
 LOOK_AGAIN_S = 0.005
 RETRY_S = 0.1
 MAX_RETRY_S = 1.0
-# A shortage that lasts or comes back is told this often.
-TELL_EVERY_S = 60.0
+# A shortage that lasts or comes back is logged this often.
+LOG_EVERY_S = 60.0
 _SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class AcceptLoop:
-    """`taken` receives every connection and owns it. `wait_s` says how long to delay the next accept. `make_room` is
+    """`accepted` receives every connection and owns it. `wait_s` says how long to delay the next accept. `make_room` is
     called when descriptors run out; it returns whether some will be free soon.
     """
 
     def __init__(
         self,
         sock: socket.socket,
-        taken: Callable[[socket.socket], None],
+        accepted: Callable[[socket.socket], None],
         wait_s: Callable[[], float],
         make_room: Callable[[], bool],
     ) -> None:
         self._sock = sock
-        self._taken = taken
+        self._accepted = accepted
         self._wait_s = wait_s
         self._make_room = make_room
         self._loop = asyncio.get_running_loop()
         self._retry_s = RETRY_S
         self._retry: asyncio.TimerHandle | None = None
-        self._told_at = -TELL_EVERY_S
+        self._logged_at = -LOG_EVERY_S
         self._spare: int | None = None
-        """A descriptor to give up when there are none: with it, a connection can be taken and told."""
+        """A spare descriptor: closing it lets us accept and reject a connection when there are no others."""
         self._begin()
 
     def close(self) -> None:
@@ -80,21 +80,21 @@ class AcceptLoop:
                 if error.errno in _SHORTAGE:
                     self._back_off(error)
                     return
-                continue  # that one had gone before we looked
+                continue  # the client was gone before we accepted
             self._retry_s = RETRY_S
             connection.setblocking(False)
-            self._taken(connection)
+            self._accepted(connection)
 
     def _back_off(self, error: OSError) -> None:
         now = self._loop.time()
-        if now - self._told_at >= TELL_EVERY_S:
-            self._told_at = now
+        if now - self._logged_at >= LOG_EVERY_S:
+            self._logged_at = now
             logger.warning(
                 "connections have to wait: %s; when that lasts, raise the limit of open files (ulimit -n)",
                 error.strerror,
             )
         if not self._make_room():
-            self._turn_some_away()
+            self._reject_some()
         self._pause(self._retry_s)
         self._retry_s = min(2 * self._retry_s, MAX_RETRY_S)
 
@@ -102,20 +102,22 @@ class AcceptLoop:
         self._loop.remove_reader(self._sock)
         self._retry = self._loop.call_later(seconds, self._begin)
 
-    def _turn_some_away(self) -> None:
-        """So that those who have waited longest know, instead of waiting on. Each gives its descriptor to the next."""
+    def _reject_some(self) -> None:
+        """Tell those that have waited longest, instead of leaving them hanging. Each descriptor is
+        reused for the next.
+        """
         self._give_up_spare()
         for _ in range(AT_ONCE):
             try:
                 connection, _ = self._sock.accept()
-            except OSError:  # nobody is left, or somebody else was quicker
+            except OSError:  # none left, or another process took the descriptor
                 break
-            turn_away(connection, HTTPStatus.SERVICE_UNAVAILABLE, "the server has no file descriptors left; try again")
+            reject(connection, HTTPStatus.SERVICE_UNAVAILABLE, "the server has no file descriptors left; try again")
         self._take_spare()
 
     def _take_spare(self) -> None:
         if self._spare is None:
-            with contextlib.suppress(OSError):  # then there is none until the next time
+            with contextlib.suppress(OSError):  # no spare until next time
                 self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def _give_up_spare(self) -> None:
@@ -124,11 +126,11 @@ class AcceptLoop:
             self._spare = None
 
 
-def turn_away(connection: socket.socket, status: HTTPStatus, text: str) -> None:
-    """Answer without having heard the question, and hang up."""
+def reject(connection: socket.socket, status: HTTPStatus, text: str) -> None:
+    """Answer without reading the request, and close."""
     with connection, contextlib.suppress(OSError):
         connection.setblocking(False)
         connection.send(response(status, text))
         connection.shutdown(socket.SHUT_WR)
-        # Closed with something unread, it would be reset, and the answer with it.
+        # Closing with unread input would reset the connection and lose the answer.
         connection.recv(1 << 16)

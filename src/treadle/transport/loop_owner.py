@@ -21,16 +21,16 @@ class LoopOwner:
 
     @property
     def forked(self) -> bool:
-        """Whether this is another process, which has only a copy of it."""
+        """Whether this is a forked process, which has only a copy of it."""
         return os.getpid() != self._pid
 
     @property
     def gone(self) -> bool:
-        """Whether the loop has ended, so that nothing will ever happen on it."""
+        """Whether the loop is closed, so that nothing will ever happen on it."""
         return self._loop.is_closed()
 
     def problem(self) -> str | None:
-        """Why it cannot be used from here, if it cannot."""
+        """Why it cannot be used from here; None if it can."""
         running = _running_loop()
         if running is self._loop:
             return None
@@ -45,7 +45,7 @@ class LoopOwner:
 
 
 def needs_loop(what: str) -> str | None:
-    """Why `what` cannot be opened here, if it cannot."""
+    """Why `what` cannot be opened here; None if it can."""
     return None if _running_loop() is not None else no_loop(what)
 
 

@@ -22,7 +22,7 @@ from treadle.home import home_place
 from treadle.transport.address import Address
 
 FOLDER = "listeners"
-# A file is a few hundred bytes; whoever starts a server cleans up after at most so many that were killed.
+# A file is a few hundred bytes. A starting server cleans up after at most this many killed ones.
 MAX_FILE = 4096
 MAX_SWEEP = 256
 _ASIDE = "."
@@ -41,7 +41,7 @@ class _Record(msgspec.Struct):
     pid: int
 
 
-class KeptSecret:
+class SecretFile:
     """The file of a running listener."""
 
     def __init__(self, path: str, fd: int) -> None:
@@ -49,7 +49,7 @@ class KeptSecret:
         self._fd = fd
 
     def remove(self) -> None:
-        """Only if it is still ours: a server that came later on the same address has its own."""
+        """Only if it is still ours: a later server on the same address has written its own."""
         with contextlib.suppress(OSError), _opened_folder(os.path.dirname(self.path)) as folder:
             name = os.path.basename(self.path)
             if os.path.samestat(os.stat(name, dir_fd=folder, follow_symlinks=False), os.fstat(self._fd)):
@@ -57,7 +57,7 @@ class KeptSecret:
         os.close(self._fd)
 
 
-class Approach(NamedTuple):
+class ResolvedAddress(NamedTuple):
     """How to connect: where, with which token, and what to tell the user if the server refuses."""
 
     address: Address
@@ -69,14 +69,14 @@ def new_secret() -> str:
     return os.urandom(32).hex()
 
 
-def usual_home(environ: Mapping[str, str]) -> str | None:
+def home_path(environ: Mapping[str, str]) -> str | None:
     """The home as an absolute path; None for a user without one."""
     place = home_place(environ)
     return None if place is None else os.path.abspath(place[0])
 
 
-def keep_secret(home: str, address: Address, token: str) -> KeptSecret:
-    """Write the file of a listener, in place of one that was left behind."""
+def write_secret(home: str, address: Address, token: str) -> SecretFile:
+    """Write the file of a listener, replacing a stale one."""
     path = os.path.join(home, FOLDER)
     try:
         os.makedirs(home, mode=0o700, exist_ok=True)
@@ -88,25 +88,25 @@ def keep_secret(home: str, address: Address, token: str) -> KeptSecret:
             fd = _replace(folder, _file_name(address), msgspec.json.encode(record))
     except OSError as error:
         raise SecretError(f"cannot keep the secret of the listener in {path}: {error.strerror or error}") from None
-    return KeptSecret(os.path.join(path, _file_name(address)), fd)
+    return SecretFile(os.path.join(path, _file_name(address)), fd)
 
 
-def approach(address: Address, token: str | None, environ: Mapping[str, str]) -> Approach:
-    """With the token that was given, or in the address, or that a server of this user has left for its clients."""
+def resolve_address(address: Address, token: str | None, environ: Mapping[str, str]) -> ResolvedAddress:
+    """Find the token: as given, or in the address, or in the file that a server of this user left for its clients."""
     if token is not None or address.scheme != "ws" or not address.is_loopback or address.path not in ("", "/"):
-        return Approach(address, token, "")
-    # A name may stand for several addresses, and our server may be behind one of them only.
+        return ResolvedAddress(address, token, "")
+    # A name may resolve to several addresses, and our server may listen on only one of them.
     host = "127.0.0.1" if address.host == "localhost" else address.host
     exact = Address("ws", host, address.port, "/")
     ways = "use the URL that the server printed when it started, or pass its token"
-    home = usual_home(environ)
+    home = home_path(environ)
     if home is None:
-        return Approach(address, None, f"{ways}: this user has no home where it could be looked up")
+        return ResolvedAddress(address, None, f"{ways}: this user has no home where it could be looked up")
     path = os.path.join(home, FOLDER, _file_name(exact))
     found = _read(path, str(exact))
     if found is None:
-        return Approach(address, None, f"{ways}, or set TREADLE_HOME to the server's home: it is not in {path}")
-    return Approach(exact, found, f"{ways}: the one in {path} is of another server")
+        return ResolvedAddress(address, None, f"{ways}, or set TREADLE_HOME to the server's home: it is not in {path}")
+    return ResolvedAddress(exact, found, f"{ways}: the one in {path} is of another server")
 
 
 def _file_name(address: Address) -> str:
@@ -114,7 +114,7 @@ def _file_name(address: Address) -> str:
 
 
 def _read(path: str, url: str) -> str | None:
-    """The token for that URL; None when there is none, or when others could have written it."""
+    """The token for that URL; None if there is none, or if others could have written the file."""
     try:
         with _opened_folder(os.path.dirname(path)) as folder:
             fd = os.open(os.path.basename(path), _READ, dir_fd=folder)
@@ -129,12 +129,12 @@ def _read(path: str, url: str) -> str | None:
 
 
 def _replace(folder: int, name: str, data: bytes) -> int:
-    """Made aside and renamed: a link that somebody has put in its place is replaced and not followed."""
+    """Written to a temporary name and renamed: a symlink planted in its place is replaced, not followed."""
     aside = f"{_ASIDE}{os.urandom(8).hex()}"
     fd = os.open(aside, _CREATE, 0o600, dir_fd=folder)
     try:
         os.fchmod(fd, 0o600)
-        with contextlib.suppress(OSError):  # a file system without locks: then nothing is swept there either
+        with contextlib.suppress(OSError):  # a file system without locks; `_sweep` does nothing there either
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.write(fd, data)
         os.rename(aside, name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -147,8 +147,8 @@ def _replace(folder: int, name: str, data: bytes) -> int:
 
 
 def _sweep(folder: int) -> None:
-    """Remove what servers that were killed have left."""
-    # What another server is about to rename is not locked yet.
+    """Remove what killed servers have left."""
+    # A file that another server is about to rename is not locked yet.
     names = [name for name in os.listdir(folder) if not name.startswith(_ASIDE)]
     for name in names[:MAX_SWEEP]:
         with contextlib.suppress(OSError):  # in use, or gone
@@ -162,7 +162,7 @@ def _sweep(folder: int) -> None:
 
 @contextmanager
 def _opened_folder(path: str) -> Iterator[int]:
-    """The folder of the files, which is ours and nobody else's."""
+    """The folder of the files, after checking that it is ours alone."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         status = os.fstat(fd)
