@@ -11,7 +11,7 @@ from treadle.cli.server_process import refuse
 from treadle.errors import TreadleError
 
 if TYPE_CHECKING:
-    from treadle.cli.first_answer import Opening
+    from treadle.cli.early_initialize import EarlyInitialize
     from treadle.server.app import AppServer
     from treadle.transport import Address, Channel
 
@@ -79,51 +79,51 @@ def _refuse(error: TreadleError) -> int:
 
 def _run_stdio(log_level: str, overrides: tuple[str, ...]) -> int:
     """For one client, and as long as it is there: a turn that runs when it leaves is interrupted."""
-    from treadle.cli.first_answer import answer_first
+    from treadle.cli.early_initialize import answer_initialize
     from treadle.cli.server_process import take_stdio
     from treadle.config.home_directory import home_name
 
     home = home_name(os.environ)
     reader, writer = take_stdio()
-    opening = answer_first(reader, writer, home)
+    early = answer_initialize(reader, writer, home)
 
     import asyncio
 
     from treadle.cli.server_process import start_logging
 
     start_logging(log_level)
-    return asyncio.run(_serve_stdio(opening, reader, writer, overrides))
+    return asyncio.run(_serve_stdio(early, reader, writer, overrides))
 
 
-async def _serve_stdio(opening: Opening, reader: int, writer: int, overrides: tuple[str, ...]) -> int:
+async def _serve_stdio(early: EarlyInitialize, reader: int, writer: int, overrides: tuple[str, ...]) -> int:
     import asyncio
 
-    from treadle.cli.server_process import exit_soon, stop_on_signals
+    from treadle.cli.server_process import exit_with_deadline, stop_on_signals
     from treadle.server.app import AppServer
     from treadle.transport.stdio import stdio_channel
 
     stop = stop_on_signals()
     async with AppServer(overrides=overrides) as server:
         channel = await stdio_channel(reader, writer, "stdio")
-        if opening.unread:
-            channel.data_received(opening.unread)
-        server.accept(channel, must_not_lose=True, identity=opening.identity)
+        if early.unread:
+            channel.data_received(early.unread)
+        server.accept(channel, must_not_lose=True, identity=early.identity)
         closed = asyncio.ensure_future(channel.wait_closed())
         stopped = asyncio.ensure_future(stop.wait())
         await asyncio.wait((closed, stopped), return_when=asyncio.FIRST_COMPLETED)
         for waiter in (closed, stopped):
             waiter.cancel()
-    exit_soon()
+    exit_with_deadline()
     return 0
 
 
 def _run_listening(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> int:
     import asyncio
 
-    from treadle.cli.server_process import share_heap, start_logging
+    from treadle.cli.server_process import start_logging, use_one_malloc_arena
     from treadle.transport import AddressError
 
-    share_heap()
+    use_one_malloc_arena()
     start_logging(arguments.log_level)
     try:
         return asyncio.run(_serve(arguments, overrides))
@@ -136,8 +136,8 @@ async def _serve(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> i
     import logging
 
     from treadle.cli.listening import announced, listener_token
-    from treadle.cli.server_process import exit_soon, stop_on_signals
-    from treadle.cli.streams import say, tell
+    from treadle.cli.server_process import exit_with_deadline, stop_on_signals
+    from treadle.cli.streams import write_stderr, write_stdout
     from treadle.server.app import AppServer
     from treadle.transport.listen import listen
 
@@ -155,17 +155,17 @@ async def _serve(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> i
             text_only=True,
         )
         with announced(listener.address, token, str(server.home_path)) as (url, line):
-            say(f"treadle app-server listens on {line}")
-            tell(url)
+            write_stderr(f"treadle app-server listens on {line}")
+            write_stdout(url)
             server.warm_up()
             server.require_config()
             if server.config_error is None:
-                say(f"treadle app-server: model {server.config.chosen}")
+                write_stderr(f"treadle app-server: model {server.config.chosen}")
             await stop.wait()
             await listener.close()
         logging.getLogger(__name__).warning("waiting for running turns; a second signal ends them")
         await server.drain()
-    exit_soon()
+    exit_with_deadline()
     return 0
 
 

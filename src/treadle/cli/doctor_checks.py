@@ -1,4 +1,4 @@
-"""What `treadle doctor` looks at in Treadle itself: Python, home, settings, sandbox, git."""
+"""What `treadle doctor` checks in Treadle itself: Python, home, settings, sandbox, git."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ MARKS: Final[dict[str, str]] = {"ok": "✓", "warning": "!", "failed": "✗", "s
 
 
 class Check(msgspec.Struct, frozen=True):
-    """Something that was looked at.
+    """One thing that was checked.
 
     Args:
         what: What it is, and what was found.
-        verdict: How it stands.
+        verdict: The outcome.
         advice: What to do about it.
         detail: More about it, a line each.
         seconds: How long it took, where that is worth knowing.

@@ -1,4 +1,4 @@
-"""`treadle engines`: which agent programs are here, and what keeps those that are from working."""
+"""`treadle engines`: which agent programs are installed, and what keeps them from working."""
 
 from __future__ import annotations
 

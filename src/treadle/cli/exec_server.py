@@ -8,8 +8,8 @@ import contextlib
 import os
 
 from treadle.cli.listening import ListenerToken, add_token_arguments, announced, listener_token
-from treadle.cli.server_process import exit_soon, refuse, start_logging, stop_on_signals, take_stdio
-from treadle.cli.streams import tell
+from treadle.cli.server_process import exit_with_deadline, refuse, start_logging, stop_on_signals, take_stdio
+from treadle.cli.streams import write_stdout
 from treadle.errors import TreadleError
 from treadle.execution.server import ExecServer
 from treadle.transport import Address, AddressError
@@ -73,11 +73,11 @@ async def _serve(address: Address, token: ListenerToken, exit_on_stdin_close: bo
         listener = await listen(address, server.accept, token=token.value)
         with announced(listener.address, token, home_path(os.environ)) as (url, line):
             # Not on standard error, which often is that of the program that started us.
-            tell(f"{url}\ntreadle exec-server listens on {line}")
+            write_stdout(f"{url}\ntreadle exec-server listens on {line}")
             server.prepare()
             await stop.wait()
             await listener.close()
-    exit_soon()
+    exit_with_deadline()
     return 0
 
 
@@ -94,7 +94,7 @@ async def _serve_stdio() -> int:
         await asyncio.wait((closed, stopped), return_when=asyncio.FIRST_COMPLETED)
         for waiter in (closed, stopped):
             waiter.cancel()
-    exit_soon()
+    exit_with_deadline()
     return 0
 
 

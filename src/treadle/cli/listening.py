@@ -1,7 +1,7 @@
-"""What the servers share when they listen: the options about tokens, and what is said and kept about the address.
+"""What the servers share when they listen: the token options, and announcing the address.
 
-A WebSocket listener on this machine has a secret even if nobody asked for one: other users, and commands that a sandbox
-keeps from everything but the network, can reach the port too.
+A WebSocket listener on loopback gets a secret even if none was asked for: other users, and sandboxed commands that have
+network access, can reach the port too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ListenerToken(NamedTuple):
-    """The token of a listener; `file` is the user's own, else it was made here."""
+    """The token of a listener. `file` is where the user keeps it; None if we generated it."""
 
     value: str | None
     file: str | None
@@ -52,7 +52,7 @@ def listener_token(address: Address, arguments: argparse.Namespace) -> ListenerT
 
 @contextmanager
 def announced(address: Address, token: ListenerToken, home: str | None) -> Iterator[tuple[str, str]]:
-    """The URL for clients, and a line for people, who find the token in the file that it names while the block runs."""
+    """The URL for clients, and a line for people. While the block runs, the file it names contains the token."""
     from treadle.transport import Address
     from treadle.transport.listener_secret import SecretError, write_secret
 

@@ -1,7 +1,7 @@
-"""`LiveArea`: the last lines of a terminal, drawn anew while time passes; what is done is printed above them and stays.
+"""`LiveArea`: the last lines of a terminal, redrawn as time passes; finished lines are printed above and stay.
 
-Owns rich's `Live`, the ticks and the cursor. A terminal that goes away is not drawn on any more, and nothing else
-happens: who looks has left, what runs goes on.
+It owns rich's `Live`, the ticks and the cursor. If the terminal goes away, drawing stops and the program goes on:
+nobody is watching any more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A run on a terminal: what is done stays in lines above, what runs is drawn below with the time that it takes."""
+"""A run on a terminal: finished actions as lines above, running ones drawn below with the elapsed time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TextIO
 
 from treadle.cli.live_area import LiveArea, spinner
-from treadle.cli.run_words import DONE, FAILED, NOTE, RUNNING, UNFINISHED, WARNING, mark, session, title, took
+from treadle.cli.run_text import DONE, FAILED, NOTE, RUNNING, UNFINISHED, WARNING, mark, session, title, took
 from treadle.cli.visible import visible, visible_line
 from treadle.runners.progress import Progress, Step, elapsed
 from treadle.runners.run_events import ActionEvent, CompletedEvent, Event, StartedEvent

@@ -1,4 +1,4 @@
-"""What `treadle run` was told, made into a run: which engine, which session, what it is asked, where it works."""
+"""What `treadle run` was asked to do, resolved into a run: which engine, session, prompt and folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TAKES_SETTINGS: Final = ("codex", "treadle")
 
 
 class PlanError(TreadleError):
-    """It cannot be run as it was asked for. The text says what to type instead."""
+    """The run cannot be done as requested. The message says what to type instead."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Whether the settings can be used, before a program runs anything with them; and how it is said when they cannot."""
+"""Checks the settings before a program runs anything with them, and reports what is wrong."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 
 from treadle.cli.server_process import REFUSED
-from treadle.cli.streams import say
+from treadle.cli.streams import write_stderr
 from treadle.cli.visible import visible
 from treadle.config import Config, ConfigError, ModelUnusable, find_home, load_config
 from treadle.config.login import Login
@@ -18,7 +18,7 @@ def refuse_settings(command: str, error: ConfigError, code: int = REFUSED) -> in
     lines = [str(problem) for problem in error.problems]
     head = "the configuration cannot be used, nothing was run:" if len(lines) > 1 else ""
     text = "\n  ".join([head, *lines]) if head else lines[0]
-    say(visible(f"treadle {command}: {text}"))
+    write_stderr(visible(f"treadle {command}: {text}"))
     return code
 
 
@@ -30,7 +30,7 @@ def check_turn(command: str, overrides: Iterable[str], model: str | None, *, str
     if strict and loaded.warnings:
         raise ConfigError("; ".join(str(warning) for warning in loaded.warnings))
     for warning in loaded.warnings:
-        say(visible(f"treadle {command}: warning: {warning}"))
+        write_stderr(visible(f"treadle {command}: warning: {warning}"))
     _check_key(loaded.config, model)
     return loaded.config
 

@@ -1,8 +1,8 @@
-"""The first answer of a server on standard input and output, given before the rest of the server is loaded.
+"""Answers `initialize` on standard input and output before the rest of the server is imported.
 
-Loading asyncio and what stands on it takes most of the start of a server, and a client that has started one waits for
-`initialize`. So that is answered by plain reads and writes; the client gets on with its work while we load. Everything
-else, also a first message that is something else, is left to the server.
+Importing asyncio and what builds on it takes most of the server's start, while the client that started it waits for
+`initialize`. So that is answered with plain reads and writes, and the client can go on while we import. Everything
+else, including a different first message, is left to the server.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from treadle.protocol.app.handshake import InitializeParams
 from treadle.rpc.message import Request, decode_lenient, encode_reply
 from treadle.server.identity import Identity, shake_hands
 
-# A handshake is a few hundred bytes; what is longer is not one.
+# `initialize` is a few hundred bytes; anything longer is something else.
 MAX_BYTES: Final = 64 * 1024
 
 
-class Opening(Struct, frozen=True):
-    """`identity` is None when the first message was no handshake; `unread` is what the server has to read first."""
+class EarlyInitialize(Struct, frozen=True):
+    """`identity` is None if the first message was not `initialize`; `unread` is what the server has to read first."""
 
     identity: Identity | None
     unread: bytes
 
 
-def answer_first(reader: int, writer: int, home: str) -> Opening:
-    """Read the first message and answer it, if it is a handshake that can be answered."""
+def answer_initialize(reader: int, writer: int, home: str) -> EarlyInitialize:
+    """Read the first message, and answer it if it is a valid `initialize`."""
     with _quick_exit():
         data = _first_line(reader)
         line, end, rest = data.partition(b"\n")
         answered = _answer(line, home) if end else None
         if answered is None:
-            return Opening(None, data)
+            return EarlyInitialize(None, data)
         identity, frame = answered
         _write(writer, frame + b"\n")
-    return Opening(identity, rest)
+    return EarlyInitialize(identity, rest)
 
 
 def _answer(line: bytes, home: str) -> tuple[Identity, bytes] | None:
@@ -53,14 +53,14 @@ def _answer(line: bytes, home: str) -> tuple[Identity, bytes] | None:
             return None
         identity, result = shake_hands(decode(message.params, InitializeParams), home)
     except (MalformedMessage, msgspec.DecodeError, RpcError):
-        return None  # the server says what is wrong with it
+        return None  # the server reports what is wrong with it
     return identity, encode_reply(message.id, result)
 
 
 def _first_line(reader: int) -> bytes:
     data = b""
     while b"\n" not in data and len(data) < MAX_BYTES:
-        select.select([reader], [], [])  # also where the descriptor does not block
+        select.select([reader], [], [])  # works for non-blocking descriptors too
         chunk = os.read(reader, MAX_BYTES)
         if not chunk:
             break
@@ -75,7 +75,7 @@ def _write(writer: int, data: bytes) -> None:
 
 
 class _quick_exit:
-    """Until the server is there, a signal that asks for the end is followed at once: nothing has to be put in order."""
+    """Until the server runs, SIGTERM and SIGINT exit immediately: there is nothing to clean up yet."""
 
     def __enter__(self) -> None:
         self._before = [(number, signal.signal(number, _leave)) for number in (signal.SIGTERM, signal.SIGINT)]

@@ -1,6 +1,6 @@
-"""The events of a run in words, one line each: for the live view, for plain lines and for the end. Pure.
+"""The events of a run as text, one line each: for the live view, for plain lines and for the summary. Pure.
 
-Whatever an engine wrote goes through `visible` here, before it is shown anywhere.
+Everything that an engine wrote is made `visible` here before it is shown anywhere.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ UNFINISHED: Final = "–"
 
 
 def took(seconds: float) -> str:
-    """The same for what may be short: ` · 0.4s`, and nothing for what took no time."""
+    """A duration, also a short one: ` · 0.4s`; empty if it took no time."""
     if seconds < 0.05:
         return ""
     return f" · {seconds:.1f}s" if seconds < 10 else f" · {elapsed(seconds)}"
@@ -35,7 +35,7 @@ def title(action: Action) -> str:
 
 
 def mark(event: ActionEvent) -> str:
-    """How it stands, as a sign."""
+    """The state of an action as a symbol."""
     kind = event.action.kind
     if kind == "warning" or event.level in ("warning", "error"):
         return WARNING
@@ -47,13 +47,13 @@ def mark(event: ActionEvent) -> str:
 
 
 def session(started: StartedEvent) -> str:
-    """Which engine runs, with what."""
+    """Which engine runs, and with what."""
     name = visible_line(started.title) if started.title else ""
     return f"{started.engine} · {name}" if name else started.engine
 
 
 def usage(used: Mapping[str, Any] | None) -> str:
-    """`1,200 tokens in (1,000 cached), 34 out · $0.0123`; empty when nothing was told."""
+    """`1,200 tokens in (1,000 cached), 34 out · $0.0123`; empty if nothing was reported."""
     if not used:
         return ""
     words: list[str] = []
