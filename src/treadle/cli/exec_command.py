@@ -166,7 +166,7 @@ def _view_beside(color: str, choice: ModelChoice) -> View:
 
 
 def _keep(target: Path, answer: str) -> None:
-    from treadle.config.atomic import replace_file
+    from treadle.config.atomic_write import replace_file
 
     try:
         replace_file(target, answer.encode("utf-8", "replace"), 0o644 & ~_umask())

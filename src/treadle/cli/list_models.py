@@ -19,8 +19,8 @@ from treadle.cli.visible import visible_line
 from treadle.config import Config, ConfigError, ModelUnusable, find_home, load_config
 from treadle.config.configuration import RUN_KEY_VARIABLE
 from treadle.config.login import Login
+from treadle.config.model_catalogue import with_known_facts
 from treadle.config.model_choice import ModelChoice
-from treadle.config.offered import completed
 from treadle.llm import ModelError
 from treadle.llm.known_providers import OFFLINE, OPENAI, OPENAI_KEY_VARIABLE
 from treadle.llm.offers import Offer, list_offers
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         overrides.append(f"model_provider={json.dumps(arguments.provider)}")
     try:
         config = load_config(find_home(os.environ), overrides=overrides).config
-        offers = completed(asyncio.run(_ask(config)), config)
+        offers = with_known_facts(asyncio.run(_ask(config)), config)
     except ModelUnusable as error:
         return refuse_settings(_NAME, error, FAILED)
     except ConfigError as error:

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from treadle.config.effective_config import config_view
     from treadle.config.configuration import Config, Loaded, built_in_config, load_config
     from treadle.config.document import Document, Written, read_document, write_values
     from treadle.config.home_directory import find_home
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
         instructions_text,
         permissions_text,
     )
-    from treadle.config.shown_config import config_view
     from treadle.config.values import ShellEnvironment, WorkspaceWrite
 
 _MODULES = {
@@ -47,7 +47,7 @@ _MODULES = {
     ),
     "configuration": ("Config", "Loaded", "built_in_config", "load_config"),
     "values": ("ShellEnvironment", "WorkspaceWrite"),
-    "shown_config": ("config_view",),
+    "effective_config": ("config_view",),
 }
 _HOME = {name: f"treadle.config.{module}" for module, names in _MODULES.items() for name in names}
 

@@ -21,7 +21,7 @@ from treadle.config.model_tables import read_models
 from treadle.config.overrides import KeyPath, expand, join_key, lookup, parse_overrides
 from treadle.config.problems import ConfigError, ConfigWarning, ModelUnusable
 from treadle.config.providers import Providers, read_providers
-from treadle.config.values import Reading, Settings, read_values
+from treadle.config.values import ParsedValues, Settings, read_values
 from treadle.llm.catalogue import KnownModel
 from treadle.llm.known_providers import OFFLINE, key_variables
 from treadle.llm.provider import ProviderConfig
@@ -208,11 +208,11 @@ def _resolve(home: Path, layers: Layers) -> Loaded:
     return Loaded(config, (*_warnings(layers, reading, providers), *models.warnings))
 
 
-def _invalid(layers: Layers, reading: Reading) -> list[ConfigError]:
+def _invalid(layers: Layers, reading: ParsedValues) -> list[ConfigError]:
     return [layers.error(invalid.path, invalid.problem) for invalid in reading.invalid]
 
 
-def _warnings(layers: Layers, reading: Reading, providers: Providers) -> list[ConfigWarning]:
+def _warnings(layers: Layers, reading: ParsedValues, providers: Providers) -> list[ConfigWarning]:
     warnings = [layers.warning(path, _unknown_text(path)) for path in reading.unknown]
     for path, word, replacement in reading.retired:
         text = f"`{word}` is no longer known; `{replacement}` is used, write that instead"

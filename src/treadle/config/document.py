@@ -130,7 +130,7 @@ def write_values(home: Path, edits: Iterable[ConfigEdit], expected_version: str 
 
 def rewrite_document(home: Path, edit: Callable[[Document], str], name: str = FILE_NAME) -> Written:
     """Put what `edit` makes of a file of the home in its place; nobody else rewrites one in between."""
-    from treadle.config.atomic import PRIVATE, make_home, replace_file
+    from treadle.config.atomic_write import PRIVATE, make_home, replace_file
 
     path = home / name
     try:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from treadle.config.model_choice import Found
+from treadle.config.model_choice import FoundKey
 from treadle.config.overrides import KeyPath, Table, join_key, lookup, merge
 from treadle.config.problems import ConfigError, ConfigWarning, kind_of
 
@@ -29,7 +29,7 @@ class Layers(Struct, frozen=True, kw_only=True):
     environment: Mapping[str, Any] = {}
     flags: Mapping[str, Any] = {}
     thread: Mapping[str, Any] = {}
-    found: Found = Found()
+    found: FoundKey = FoundKey()
     """The provider that there is a key for."""
 
     def __repr__(self) -> str:

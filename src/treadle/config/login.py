@@ -109,7 +109,7 @@ class Login:
 
     def set_api_key(self, key: str) -> None:
         """Log in with a key, and keep it in the file, for its owner alone."""
-        from treadle.config.atomic import PRIVATE, make_home, replace_file
+        from treadle.config.atomic_write import PRIVATE, make_home, replace_file
 
         key = _usable(key, "the API key")
         try:

@@ -13,9 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from treadle.config.configuration import Config
-from treadle.config.offered import known_names
 from treadle.errors import TreadleError
-from treadle.llm.catalogue import Price, known_model
+from treadle.llm.catalogue import CATALOGUE, Price, known_model
 from treadle.llm.known_providers import ANTHROPIC, OFFLINE, OPENAI
 from treadle.protocol.app.models import Model, ModelListParams, ModelListResponse, ReasoningEffortOption
 
@@ -27,6 +26,8 @@ CONTEXT_WINDOW: Final = 272_000
 
 _USABLE_PERCENT: Final = 95  # the rest is for what the provider adds
 _COMPACT_PERCENT: Final = 90  # early enough that the request for the summary still fits
+
+_FAMILIES: Final = {OPENAI: "gpt-", ANTHROPIC: "claude-", OFFLINE: OFFLINE}
 
 EFFORTS: Final = (
     ReasoningEffortOption(reasoning_effort="none", description="Answers at once, without reasoning first"),
@@ -167,3 +168,22 @@ def _window(model_id: str, config: Config) -> int:
     long = known.price.long if known.price is not None else None
     window = known.input_limit or known.context_window or CONTEXT_WINDOW
     return window if long is None else min(window, long.tokens)
+
+
+def with_known_facts(offers: Sequence[Offer], config: Config) -> list[Offer]:
+    """With what the provider leaves out, or what the user knows better."""
+    return [_with_known_facts(offer, config) for offer in offers]
+
+
+def _with_known_facts(offer: Offer, config: Config) -> Offer:
+    own, known = config.models.get(offer.id), known_model(offer.id)
+    window = (own and own.context_window) or offer.context_window or known.context_window
+    limit = (own and own.output_limit) or offer.output_limit or known.output_limit
+    price = (own and own.price) or offer.price or known.price
+    return replace(offer, context_window=window, output_limit=limit, price=price)
+
+
+def known_names(provider: str) -> list[str]:
+    """The models of the catalogue that a provider has, where one can tell by their names."""
+    family = _FAMILIES.get(provider)
+    return [name for name in CATALOGUE if family and name.startswith(family) and "oss" not in name]

@@ -37,28 +37,28 @@ class ModelChoice(Struct, frozen=True):
         return f"{self.model} ({self.provider}, because {self.because})" if self.because else self.model
 
 
-class Found(Struct, frozen=True):
+class FoundKey(Struct, frozen=True):
     """The provider that a key is there for. It is used when nothing is named."""
 
     provider: str = OFFLINE
     because: str = NOTHING
 
 
-def find_key(home: Path, environ: Mapping[str, str]) -> Found:
+def find_key(home: Path, environ: Mapping[str, str]) -> FoundKey:
     """A key in the environment goes before a login: whoever sets it means this run."""
     for provider, variable in ((OPENAI, OPENAI_KEY_VARIABLE), (ANTHROPIC, ANTHROPIC_KEY_VARIABLE)):
         if environ.get(variable, "").strip():
-            return Found(provider, f"{variable} is set")
+            return FoundKey(provider, f"{variable} is set")
     if os.path.exists(home / "auth.json"):
         from treadle.config.login import Login
 
         if Login(home).auth_mode() == "apikey":
-            return Found(OPENAI, "you are logged in")
-    return Found()
+            return FoundKey(OPENAI, "you are logged in")
+    return FoundKey()
 
 
 def choose_model(
-    model: str | None, provider: str | None, found: Found, *, named_by: str = "it was named", gateway: bool = False
+    model: str | None, provider: str | None, found: FoundKey, *, named_by: str = "it was named", gateway: bool = False
 ) -> ModelChoice:
     """What was named, None when nobody did, and what there is a key for.
 

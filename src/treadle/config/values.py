@@ -114,7 +114,7 @@ _ALLOWED: Final[dict[Any, str]] = {
 }
 
 
-class Reading(Struct):
+class ParsedValues(Struct):
     """What a table says: `values` for the keys that have an effect, and what is odd about the others by their paths."""
 
     values: dict[str, Any] = {}
@@ -124,9 +124,9 @@ class Reading(Struct):
     retired: list[tuple[KeyPath, str, str]] = []
 
 
-def read_values(table: Mapping[str, Any]) -> Reading:
+def read_values(table: Mapping[str, Any]) -> ParsedValues:
     """The settings in a table. What is not allowed is in `invalid`, all of it, and has no value."""
-    reading = Reading()
+    reading = ParsedValues()
     for key, value in table.items():
         if key in _types(Settings):
             with _collected(reading):
@@ -140,14 +140,14 @@ def read_values(table: Mapping[str, Any]) -> Reading:
 
 
 @contextmanager
-def _collected(reading: Reading) -> Iterator[None]:
+def _collected(reading: ParsedValues) -> Iterator[None]:
     try:
         yield
     except InvalidValue as error:
         reading.invalid.append(error)
 
 
-def _read(path: KeyPath, value: Any, reading: Reading) -> Any:
+def _read(path: KeyPath, value: Any, reading: ParsedValues) -> Any:
     wanted = _types(Settings)[path[0]]
     if isinstance(wanted, type) and issubclass(wanted, Struct):
         return _read_struct(wanted, path, value, reading)
@@ -158,7 +158,7 @@ def _read(path: KeyPath, value: Any, reading: Reading) -> Any:
     return _convert(path, value, wanted)
 
 
-def _read_struct(wanted: type[T], path: KeyPath, table: Any, reading: Reading) -> T:
+def _read_struct(wanted: type[T], path: KeyPath, table: Any, reading: ParsedValues) -> T:
     if not isinstance(table, Mapping):
         raise InvalidValue(path, f"found {kind_of(table)}, allowed is a table")
     types = _types(wanted)

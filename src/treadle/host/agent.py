@@ -23,16 +23,16 @@ from treadle.arguments import count, flag, folder, function, one_of, text, wrong
 from treadle.client.own_thread import run_on_own_thread
 from treadle.client.tools import Tool, tools_by_name
 from treadle.errors import ArgumentValueError, TreadleError
-from treadle.host.agent_callbacks import approvals_of, guarded, telling
+from treadle.host.agent_callbacks import approvals_of, guarded, publish_summary
 from treadle.host.agent_errors import AgentBusy, AgentClosed, WrongThread
+from treadle.host.agent_resources import AgentResources
 from treadle.host.agent_turn import AgentTurn
-from treadle.host.asking import Approvals
-from treadle.host.belongings import Belongings
+from treadle.host.ask import Approvals
 from treadle.host.chat_messages import called_tools, checked_input, close_calls, said_after, user_message, without_echo
 from treadle.host.clock import Clock
 from treadle.host.conversation_result import ConversationResult, conversation_result
 from treadle.host.counters import SKILL_TOOL, Counters
-from treadle.host.fault_words import clean
+from treadle.host.fault_text import clean
 from treadle.host.faults import RuntimeFault
 from treadle.host.host_tools import tool_names
 from treadle.host.loop_thread import LoopThread
@@ -156,7 +156,7 @@ class HostAgent(Counters):
         self._turns = asyncio.Lock()
         shares = not isinstance(store, bool | str | os.PathLike)
         transcript = Transcript(session_id or new_id(), kept, owns_store=not shares)
-        self._own = Belongings(LoopThread("treadle agent"), transcript, timeouts or Timeouts())
+        self._own = AgentResources(LoopThread("treadle agent"), transcript, timeouts or Timeouts())
         # At the end of the program it is `guard` that sees to it, and waits.
         weakref.finalize(self, self._own.abandon).atexit = False
 
@@ -316,7 +316,7 @@ class HostAgent(Counters):
         return self._own.review.start(
             reviewer,
             messages_snapshot,
-            telling(self._own.transcript, self._sink),
+            publish_summary(self._own.transcript, self._sink),
             review_memory=memory is not None,
             review_skills=skills is not None,
         )

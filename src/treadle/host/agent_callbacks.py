@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from treadle.client.own_thread import may_block
-from treadle.host.asking import Approvals, Ask, Choice
-from treadle.host.belongings import Belongings
-from treadle.host.runtime import RuntimeEvent, Told
+from treadle.host.agent_resources import AgentResources
+from treadle.host.ask import Approvals, Ask, Choice
+from treadle.host.runtime import Notice, RuntimeEvent
 from treadle.host.transcript import Transcript
 from treadle.host.watched_turn import Sink
 
@@ -29,18 +29,18 @@ def guarded(callback: Callable[[RuntimeEvent], object]) -> Sink:
     return told
 
 
-def telling(transcript: Transcript, sink: Sink | None) -> Callable[[str], None]:
+def publish_summary(transcript: Transcript, sink: Sink | None) -> Callable[[str], None]:
     """What a review tells: with the next result, and for display."""
 
     def learned(summary: str) -> None:
         transcript.notices.append(summary)
         if sink is not None:
-            sink(Told(summary))
+            sink(Notice(summary))
 
     return learned
 
 
-def approvals_of(callback: Approvals | None, own: Belongings) -> Approvals | None:
+def approvals_of(callback: Approvals | None, own: AgentResources) -> Approvals | None:
     """The callback, so that a coroutine function runs on the loop of who called."""
     if callback is None or may_block(callback):
         return callback

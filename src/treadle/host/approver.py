@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from treadle.client.own_thread import run_on_own_thread
 from treadle.client.secrets import redact, secrets_in
-from treadle.host.asking import Approvals, Ask, Choice
+from treadle.host.ask import Approvals, Ask, Choice
 from treadle.host.clock import Clock
 
 logger: logging.Logger = logging.getLogger(__name__)

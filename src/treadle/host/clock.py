@@ -42,12 +42,12 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
 
-class OutOfTime(Exception):
+class DeadlineExceeded(Exception):
     """Something was not done within its limit."""
 
 
 async def within(clock: Clock, limit_s: float | None, work: Coroutine[Any, Any, T]) -> T:
-    """What the work gives. After `limit_s` it is cancelled, and `OutOfTime` raised.
+    """What the work gives. After `limit_s` it is cancelled, and `DeadlineExceeded` raised.
 
     Args:
         clock: Whose seconds they are.
@@ -62,7 +62,7 @@ async def within(clock: Clock, limit_s: float | None, work: Coroutine[Any, Any, 
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if doing.done():
             return doing.result()
-        raise OutOfTime
+        raise DeadlineExceeded
     finally:
         await end_tasks(tasks)
 

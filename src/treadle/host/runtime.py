@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 from msgspec import Struct
 
 from treadle.client.tools import Tool
-from treadle.host.asking import AskPerson
+from treadle.host.ask import AskPerson
 from treadle.host.faults import Fault
 from treadle.host.usage import Usage
 from treadle.protocol.app.items import ThreadItem
@@ -99,13 +99,13 @@ class Delta(Struct, frozen=True):
     kind: Literal["text", "reasoning", "output"] = "text"
 
 
-class UsageTold(Struct, frozen=True):
+class UsageReported(Struct, frozen=True):
     """The tokens of the whole thread so far."""
 
     total: Usage
 
 
-class Told(Struct, frozen=True):
+class Notice(Struct, frozen=True):
     """Something that people may want to know, such as that the provider is asked once more. It is a sign of life. With
     `keep` it still matters when the turn is over, and is in its result too."""
 
@@ -114,7 +114,7 @@ class Told(Struct, frozen=True):
     keep: bool = False
 
 
-class Alive(Struct, frozen=True):
+class SignOfLife(Struct, frozen=True):
     """Something happened that nobody needs to know more of: a sign of life."""
 
 
@@ -133,7 +133,7 @@ NOTHING_YET: Final = frozenset({"userMessage", "reasoning", "contextCompaction"}
 """Items of a runtime that has done nothing yet."""
 
 RuntimeEvent: TypeAlias = (
-    ThreadNamed | ItemStarted | ItemCompleted | Delta | UsageTold | Told | Alive | Compacted | TurnEnded
+    ThreadNamed | ItemStarted | ItemCompleted | Delta | UsageReported | Notice | SignOfLife | Compacted | TurnEnded
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.host.fault_words import clean, duration
+from treadle.host.fault_text import clean, duration
 from treadle.host.faults import Fault
 
 

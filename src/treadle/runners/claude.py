@@ -15,6 +15,7 @@ import msgspec
 
 from treadle.arguments import texts
 from treadle.runners import claude_control
+from treadle.runners.action_titles import cut, short_output, tool_action
 from treadle.runners.engine import CloseInput, Ending, Engine, Output, RunChoices, RunRequest, Timeouts
 from treadle.runners.json_line import read_object
 from treadle.runners.notes import Notes, end_by_code
@@ -22,8 +23,6 @@ from treadle.runners.resume import ResumeLine
 from treadle.runners.run_events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent, TextDelta
 from treadle.runners.run_usage import add_usage
 from treadle.runners.runner import Runner
-from treadle.runners.titles import cut, short_output
-from treadle.runners.tool_names import tool_action
 
 NAME: Final = "claude"
 MAX_OPEN: Final = 1000

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from treadle.config.atomic import PRIVATE, make_home, replace_file
+from treadle.config.atomic_write import PRIVATE, make_home, replace_file
 from treadle.home import home_place
 
 MAX_ERROR: Final = 2000

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Unpack
 
+from treadle.runners.action_titles import cut, short_output, tool_action
 from treadle.runners.engine import Ending, Engine, GiveUp, Output, RunChoices, RunRequest, Timeouts
 from treadle.runners.json_line import read_object
 from treadle.runners.notes import Notes, end_by_code
@@ -17,8 +18,6 @@ from treadle.runners.resume import ResumeLine
 from treadle.runners.run_events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent
 from treadle.runners.run_usage import add_usage
 from treadle.runners.runner import Runner
-from treadle.runners.titles import cut, short_output
-from treadle.runners.tool_names import tool_action
 
 NAME: Final = "opencode"
 MAX_CIRCLES: Final = 5

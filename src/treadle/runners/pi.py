@@ -14,6 +14,7 @@ from typing import Any, Final, Unpack
 
 from msgspec import structs
 
+from treadle.runners.action_titles import cut, short_output, tool_action
 from treadle.runners.engine import Ending, Engine, Output, RunChoices, RunRequest, Timeouts
 from treadle.runners.json_line import read_object
 from treadle.runners.notes import Notes, end_by_code
@@ -31,8 +32,6 @@ from treadle.runners.run_events import (
 )
 from treadle.runners.run_usage import add_usage, number
 from treadle.runners.runner import Runner
-from treadle.runners.titles import cut, short_output
-from treadle.runners.tool_names import tool_action
 
 NAME: Final = "pi"
 MAX_RUNNING: Final = 256

@@ -127,7 +127,7 @@ class SessionRecord(msgspec.Struct):
     @property
     def still_runs(self) -> bool:
         """Whether the process of a run that was never ended is still there: the program that had started it died."""
-        return self.pid > 0 and birth_of(self.pid) == self.born
+        return self.pid > 0 and process_start_time(self.pid) == self.born
 
     def keep(self, token: ResumeToken) -> None:
         """Write it; without content there is nothing to keep. A disk that is full costs the next run its usage, not
@@ -152,7 +152,7 @@ class SessionRecord(msgspec.Struct):
                 path.unlink(missing_ok=True)
 
 
-def birth_of(pid: int) -> int:
+def process_start_time(pid: int) -> int:
     """When a process started, in ticks; 0 when there is no such process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()

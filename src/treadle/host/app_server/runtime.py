@@ -30,16 +30,16 @@ from treadle.client.tools import tools_by_name
 from treadle.client.turn_input import ImageInput, Input, InputItem, LocalImageInput, TextInput, wire_input
 from treadle.errors import ArgumentError, ArgumentValueError
 from treadle.host.app_server.approval_asks import ask_of, decision_of
-from treadle.host.app_server.faults import Telling, error_fault
+from treadle.host.app_server.faults import FaultContext, error_fault
 from treadle.host.app_server.host_client import HostClient
 from treadle.host.app_server.server_config import login_advice, server_config
 from treadle.host.app_server.server_events import events_of
-from treadle.host.asking import AskPerson
-from treadle.host.fault_words import BUSY, CLOSED, NOT_OPEN
+from treadle.host.ask import AskPerson
+from treadle.host.fault_text import BUSY, CLOSED, NOT_OPEN
 from treadle.host.faults import Fault, ResumeFailed, RuntimeFault
+from treadle.host.history_text import history_text
 from treadle.host.limited_tools import limited
 from treadle.host.runtime import Opened, Opening, RuntimeEvent, TurnEnded, UserInput, begins_work
-from treadle.host.seed import seed_text
 
 if TYPE_CHECKING:
     from treadle.protocol.app.turns import TurnStartParams
@@ -157,7 +157,7 @@ class AppServerRuntime:
         try:
             answer = await async_retry_on_overload(lambda: client.thread_resume(wanted, params))
         except JsonRpcError as error:
-            fault = error_fault(error, self._telling())
+            fault = error_fault(error, self._fault_context())
             if fault.kind in ("overloaded", "auth"):  # the thread is there, and may be had later
                 raise
             raise ResumeFailed(fault) from None
@@ -212,7 +212,11 @@ class AppServerRuntime:
             if isinstance(sandbox, str) and not isinstance(sandbox, Sandbox):
                 sandbox = _SANDBOXES[one_of("sandbox", sandbox, [name for name in _SANDBOXES if name])]
             named = {name: given.pop(name, None) for name in ("approval_mode", "source", "turn_service_tier")}
-            return said, turn_params(self._thread_id, said, sandbox=sandbox, has_approval_handler=True, **named, **given), limit
+            return (
+                said,
+                turn_params(self._thread_id, said, sandbox=sandbox, has_approval_handler=True, **named, **given),
+                limit,
+            )
         except ArgumentError as error:
             raise RuntimeFault(Fault(kind="refused", message=str(error))) from None
 
@@ -238,7 +242,7 @@ class AppServerRuntime:
                 raise RuntimeFault(self._dead or _NO_TURN)
             async with self._faults():
                 told = await self._client.next_turn_notification(self._thread_id, turn.key)
-            self._events.extend(events_of(told, self._telling()))
+            self._events.extend(events_of(told, self._fault_context()))
         event = self._events.popleft()
         self._began_work = self._began_work or begins_work(event)
         if isinstance(event, TurnEnded) and self._turn is not None:
@@ -323,8 +327,8 @@ class AppServerRuntime:
         except (CodexError, OSError, TimeoutError) as error:
             logger.warning("the app-server could not be ended in order: %s", error or "it takes too long")
 
-    def _telling(self) -> Telling:
-        return Telling(self._secrets, self._client.limits, self._login)
+    def _fault_context(self) -> FaultContext:
+        return FaultContext(self._secrets, self._client.limits, self._login)
 
     @asynccontextmanager
     async def _faults(self, *, starting: bool = False) -> AsyncIterator[None]:
@@ -334,7 +338,7 @@ class AppServerRuntime:
         try:
             yield
         except (CodexError, OSError) as error:
-            fault = error_fault(error, self._telling(), starting=starting)
+            fault = error_fault(error, self._fault_context(), starting=starting)
             if isinstance(error, TransportClosedError) or (starting and not self._shaken):
                 self._dead = None if fault.retryable and not fault.retire else fault
                 self._turn = None
@@ -345,7 +349,7 @@ class AppServerRuntime:
 def _instructions(opening: Opening) -> str | None:
     # Our server takes new instructions for a thread that it resumes; the real codex keeps those that it has.
     unknown = opening.history if opening.resume is None else opening.history[: opening.before_thread]
-    seed = seed_text(unknown)
+    seed = history_text(unknown)
     return "\n\n".join(filter(None, [opening.instructions, seed])) or None
 
 

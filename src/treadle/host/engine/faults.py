@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from treadle.host.fault_words import RETRYABLE, advice, clean, tail
+from treadle.host.fault_text import RETRYABLE, advice, clean, tail
 from treadle.host.faults import Fault, FaultKind
 from treadle.runners.engine import Ending
 

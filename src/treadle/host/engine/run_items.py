@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from treadle.agent.ids import new_id
-from treadle.host.runtime import Delta, ItemCompleted, ItemStarted, RuntimeEvent, ThreadNamed, Told
+from treadle.host.runtime import Delta, ItemCompleted, ItemStarted, Notice, RuntimeEvent, ThreadNamed
 from treadle.protocol.app.actions import (
     AddPatchChangeKind,
     DeletePatchChangeKind,
@@ -118,7 +118,7 @@ class EngineItems:
         if self._told.get(action.id) == told or (event.phase == "completed" and action.id in self._told):
             return []
         self._told[action.id] = told
-        return [Told(told)]
+        return [Notice(told)]
 
     def _id(self, action: Action) -> str:
         return f"{self._turn_id}/{action.id}"

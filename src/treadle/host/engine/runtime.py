@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from treadle.agent.ids import new_id
 from treadle.errors import ArgumentValueError
-from treadle.host.asking import AskPerson
+from treadle.host.ask import AskPerson
 from treadle.host.engine.engine_turn import EngineThread, EngineTurn
-from treadle.host.fault_words import BUSY, CLOSED, NOT_OPEN
+from treadle.host.fault_text import BUSY, CLOSED, NOT_OPEN
 from treadle.host.faults import Fault, ResumeFailed, RuntimeFault
 from treadle.host.runtime import Opened, Opening, RuntimeEvent, UserInput
 from treadle.host.turn_events import TurnEvents

@@ -24,7 +24,7 @@ from treadle.host.local.faults import model_fault
 from treadle.host.local.model_source import ModelSource
 from treadle.host.local.response import LocalResponse
 from treadle.host.local.tool_calls import LocalCalls, output
-from treadle.host.runtime import Compacted, ItemCompleted, Told, TurnEnded, UsageTold
+from treadle.host.runtime import Compacted, ItemCompleted, Notice, TurnEnded, UsageReported
 from treadle.host.turn_events import TurnEvents
 from treadle.host.usage import Usage
 from treadle.llm import JsonObject, ModelError, ModelRequest, TokenUsage, Waiting
@@ -230,7 +230,9 @@ class LocalTurn:
         """It was told that there are no more calls, and made some."""
         self._deaf = True
         self._thread.remember([output(call, NOT_RUN) for call in response.calls])
-        self._events.note(Told("The turn ended at its limit of tool calls; the model wanted to make more.", keep=True))
+        self._events.note(
+            Notice("The turn ended at its limit of tool calls; the model wanted to make more.", keep=True)
+        )
 
     async def _take_steers(self) -> None:
         while self._steers:
@@ -284,7 +286,7 @@ class LocalTurn:
                 if was_retried(error):
                     request = msgspec.structs.replace(request, retried=True)
                 told = f"The model is asked again ({attempt + 1}/{source.max_retries}): {error.message}"
-                self._events.note(Told(told, self._fault(error)))
+                self._events.note(Notice(told, self._fault(error)))
                 await asyncio.sleep(wait)
                 response = response.anew()
         raise AssertionError("the loop ends by a return or an error")
@@ -304,17 +306,17 @@ class LocalTurn:
         thread.history.replace([item if isinstance(item, Raw) else _raw(item) for item in anew])
         if thread.total is not None:
             thread.total = msgspec.structs.replace(thread.total, context_tokens=thread.history.tokens)
-            self._events.note(UsageTold(thread.total))
+            self._events.note(UsageReported(thread.total))
         self._events.note(Compacted())
 
     # --- telling ---
 
     def _tell_usage(self, used: TokenUsage | None) -> None:
         if used is not None:
-            self._events.note(UsageTold(self._thread.count(used)))
+            self._events.note(UsageReported(self._thread.count(used)))
 
     def _tell_wait(self, waiting: Waiting) -> None:
-        self._events.note(Told(f"Waiting for provider `{waiting.provider}`: {waiting.why}"))
+        self._events.note(Notice(f"Waiting for provider `{waiting.provider}`: {waiting.why}"))
 
 
 def _message(role: str, text: str) -> Raw:

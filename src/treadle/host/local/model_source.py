@@ -21,7 +21,7 @@ LocalWire: TypeAlias = Literal["responses", "chat_completions", "anthropic"]
 WIRES: Final[Mapping[LocalWire, str]] = {"responses": "responses", "chat_completions": "chat", "anthropic": "anthropic"}
 
 
-class Given(Struct, frozen=True, kw_only=True):
+class ModelArguments(Struct, frozen=True, kw_only=True):
     """What the user of a runtime has said about the model; None is left to the configuration."""
 
     wire: LocalWire
@@ -31,7 +31,7 @@ class Given(Struct, frozen=True, kw_only=True):
     model: str | None = None
 
     def __repr__(self) -> str:
-        return f"Given(wire={self.wire!r}, provider={self.provider!r}, model={self.model!r})"
+        return f"ModelArguments(wire={self.wire!r}, provider={self.provider!r}, model={self.model!r})"
 
 
 class ModelSource(Struct, kw_only=True):
@@ -51,7 +51,7 @@ class ModelSource(Struct, kw_only=True):
         return 0 if self.provider is None else self.provider.stream_max_retries
 
 
-def find_model(given: Given, model: str | None, environ: Mapping[str, str] | None = None) -> ModelSource:
+def find_model(given: ModelArguments, model: str | None, environ: Mapping[str, str] | None = None) -> ModelSource:
     """The model to ask. Raises `RuntimeFault` when the configuration does not say one that can be used.
 
     Args:
@@ -68,7 +68,7 @@ def find_model(given: Given, model: str | None, environ: Mapping[str, str] | Non
         raise RuntimeFault(Fault(kind="startup", message=str(error))) from None
 
 
-def _find(given: Given, model: str | None, home: Path, environ: Mapping[str, str]) -> ModelSource:
+def _find(given: ModelArguments, model: str | None, home: Path, environ: Mapping[str, str]) -> ModelSource:
     from treadle.config import COMPACT_PROMPT, load_config, model_facts
 
     provider_id = _provider(given, model, home, environ)
@@ -91,7 +91,7 @@ def _find(given: Given, model: str | None, home: Path, environ: Mapping[str, str
     )
 
 
-def _provider(given: Given, model: str | None, home: Path, environ: Mapping[str, str]) -> str | None:
+def _provider(given: ModelArguments, model: str | None, home: Path, environ: Mapping[str, str]) -> str | None:
     """The provider that is meant; None leaves it to the configuration."""
     from treadle.config import ConfigError, load_config
 
@@ -121,7 +121,7 @@ def _usual_model(provider_id: str, home: Path, environ: Mapping[str, str]) -> st
     return chosen.model if chosen.provider == provider_id else default_model(provider_id)
 
 
-def _overrides(given: Given, provider_id: str | None, model: str | None) -> Iterator[str]:
+def _overrides(given: ModelArguments, provider_id: str | None, model: str | None) -> Iterator[str]:
     from treadle.config.overrides import join_key
     from treadle.config.toml_text import value_text
 
@@ -134,7 +134,7 @@ def _overrides(given: Given, provider_id: str | None, model: str | None) -> Iter
         yield f"{join_key(('model_providers', provider_id, 'base_url'))}={value_text(given.base_url)}"
 
 
-def _model(given: Given, provider: ProviderConfig | None, home: Path, environ: Mapping[str, str]) -> Model:
+def _model(given: ModelArguments, provider: ProviderConfig | None, home: Path, environ: Mapping[str, str]) -> Model:
     if provider is None:
         from treadle.llm.offline import OfflineModel
 

@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from treadle.config.atomic import PRIVATE, replace_file
+from treadle.config.atomic_write import PRIVATE, replace_file
 from treadle.config.home_directory import find_home
 from treadle.errors import TreadleError
 from treadle.runners.scheduling.ledger import Done, Entry, Ledger, Line, Session, decode, encode

@@ -1,4 +1,4 @@
-"""`seed_text`: what was said before, as a text for the instructions of a new thread. Pure.
+"""`history_text`: what was said before, as a text for the instructions of a new thread. Pure.
 
 It is for a runtime that cannot be given messages. What is kept is the end, because the next words refer to it.
 """
@@ -20,7 +20,7 @@ _HEADER: Final = (
 _CUT: Final = "[earlier messages are left out]"
 
 
-def seed_text(history: Sequence[Message], *, limit: int = MAX_CHARS) -> str:
+def history_text(history: Sequence[Message], *, limit: int = MAX_CHARS) -> str:
     """The end of a history with its roles, no longer than `limit`; empty when there is nothing to tell."""
     blocks: list[str] = []
     room = limit - len(_HEADER) - len(_CUT) - 4

@@ -1,4 +1,4 @@
-"""`Belongings`: what has to be ended when an agent is closed, forgotten, or when the program ends.
+"""`AgentResources`: what has to be ended when an agent is closed, forgotten, or when the program ends.
 
 It knows nothing of the agent itself, so that one which nobody refers to any more can be collected, and what it had
 started ends with it.
@@ -25,7 +25,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 _NO_LIMIT_S: Final = 3600.0
 
 
-class Belongings:
+class AgentResources:
     """The loop of an agent, and what is alive on it."""
 
     def __init__(self, loop: LoopThread, transcript: Transcript, timeouts: Timeouts) -> None:

@@ -1,4 +1,4 @@
-"""`Reading`: what one process printed to what happened. Pure: bytes in, events out.
+"""`OutputReader`: what one process printed to what happened. Pure: bytes in, events out.
 
 It keeps the promises of the event model whatever the engine prints: at most one `StartedEvent`, a session that does not
 change on the way, exactly one `CompletedEvent` and that one last.
@@ -19,7 +19,7 @@ from treadle.transport.lines import LineFramer
 logger: Final = logging.getLogger(__name__)
 
 
-class Reading:
+class OutputReader:
     """The lines of one run.
 
     Args:
