@@ -1,7 +1,4 @@
-"""Replacing a file at once: a reader sees the old content or the new one, never half of one.
-
-Owns the write alone; what is written is for others to say.
-"""
+"""Replaces a file atomically: a reader sees the old content or the new, never a mixture."""
 
 from __future__ import annotations
 

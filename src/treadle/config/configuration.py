@@ -1,7 +1,7 @@
-"""`Config`: the settings in force, and how they come about.
+"""`Config`: the settings in force, and how they are derived.
 
-Owns the loading and the laying of a thread's own settings over them. Precedence: built in < file (its profile over the
-rest of it) < environment < `-c` < thread.
+It owns loading, and overlaying a thread's own settings. Precedence: built in < file (its profile over the rest of it) <
+environment < `-c` < thread.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ _MAX_INSTRUCTIONS: Final = 1024 * 1024
 
 
 class Config(Settings, frozen=True, kw_only=True):
-    """The settings in force. `providers` has every usable one by its id; `layers` says who said what."""
+    """The settings in force. `providers` has every usable provider by id; `layers` knows where each
+    setting came from.
+    """
 
     home: Path
     layers: Layers

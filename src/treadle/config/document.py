@@ -1,7 +1,7 @@
 """`config.toml` as a document: reading it with its version, and editing it in place.
 
-Owns the file, and how any TOML file of the home is read and rewritten. What the keys of `config.toml` mean is known to
-`configuration` alone, which also checks an edit before it is written.
+It owns the file, and how any TOML file in the home is read and rewritten. Only `configuration` knows what the keys of
+`config.toml` mean; it also checks an edit before it is written.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Check = Callable[[Mapping[str, Any]], ConfigError | None]
 
 
 class Document(Struct, frozen=True, kw_only=True):
-    """`version` changes with every byte. A file that is not there is an empty document."""
+    """`version` changes with every byte. A missing file is an empty document."""
 
     path: str
     text: str

@@ -1,6 +1,6 @@
-"""The answer to `config/read`: the settings in force, and which layer said each.
+"""The answer to `config/read`: the settings in force, and which layer each came from.
 
-Owns that answer. It goes to a client that may edit the file, so it has all that the file has.
+It goes to a client that may edit the file, so it contains everything in the file.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The home: the directory with `config.toml`, `auth.json` and what Treadle keeps.
+"""The home: the directory with `config.toml`, `auth.json` and everything that Treadle keeps.
 
-Owns only whether it can be one (`treadle.home` knows where it is). It is made by whoever first writes into it.
+It only checks whether the directory is usable (`treadle.home` knows where it is). The first writer creates it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Where settings come from: file, profile, environment, command line, thread; later ones win.
 
-Owns the order and the answer to "who said that". Values are plain tables here.
+It owns the order, and knows the origin of each setting. Values are plain tables here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BASE_URL_VARIABLE: Final = "OPENAI_BASE_URL"
 
 
 class Layers(Struct, frozen=True, kw_only=True):
-    """What each source says. `path` is the file, `text` its text, to find the line of a key."""
+    """What each source says. `path` is the file, `text` its text, for finding the line of a key."""
 
     path: str
     text: str = ""

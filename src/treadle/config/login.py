@@ -1,7 +1,7 @@
 """The login: `auth.json` in the home, and who it belongs to.
 
-Owns the credentials of the user and never shows one. It talks to nobody: a token is taken as it is given, and the
-claims in it are read for display only, unverified.
+It owns the user's credentials and never shows one. It sends nothing: tokens are taken as given, and their claims are
+read for display only, unverified.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Tokens(Struct, frozen=True):
 
 
 class _Stored(Struct, frozen=True):
-    """The file. Members that other programs keep in it are not ours to read."""
+    """The file. Members that other programs keep in it are ignored."""
 
     auth_mode: str | None = None
     OPENAI_API_KEY: str | None = None
@@ -47,7 +47,7 @@ class _Stored(Struct, frozen=True):
 
 
 class _Credential(Struct, frozen=True):
-    """What is in use. `bearer` is the secret."""
+    """The credential in use. `bearer` is the secret."""
 
     mode: Closed[AuthMode]
     bearer: str
@@ -60,10 +60,10 @@ class _Credential(Struct, frozen=True):
 
 
 class Login:
-    """The login of a home. The file is read when it is first asked for, and again when it has changed.
+    """The login of a home. The file is read on first use, and again when it has changed.
 
-    Tokens that a client brings (`set_chatgpt_tokens`) live as long as this object: they are the client's to keep and to
-    renew, so they are not written.
+    Tokens that a client supplies (`set_chatgpt_tokens`) live as long as this object: the client keeps and renews them,
+    so they are never written.
     """
 
     def __init__(self, home: Path) -> None:

@@ -1,7 +1,7 @@
-"""Which model answers, at which provider, and why: decided in one place, from what was named and which keys there are.
+"""Which model answers, at which provider, and why: decided in one place, from what was named and which keys exist.
 
-Owns the rule. The offline model answers when it is named, or when nothing is and there is no key: never in place of a
-model that somebody has asked for.
+The offline model is used when it is named, or when nothing is named and there is no key: never in place of a model that
+was asked for.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CLAUDE: Final = "claude-"
 
 
 class ModelChoice(Struct, frozen=True):
-    """`model` is empty when the provider has none that could be meant. `because` is why it is this provider."""
+    """`model` is empty if the provider has no default. `because` explains the choice of provider."""
 
     model: str
     provider: str
@@ -38,7 +38,7 @@ class ModelChoice(Struct, frozen=True):
 
 
 class FoundKey(Struct, frozen=True):
-    """The provider that a key is there for. It is used when nothing is named."""
+    """The provider for which a key was found. It is used if no provider is named."""
 
     provider: str = OFFLINE
     because: str = NOTHING

@@ -1,6 +1,6 @@
-"""Settings that are laid over others: `-c key=value` of the command line, and the `config` object of a thread.
+"""Settings overlaid on others: `-c key=value` on the command line, and the `config` object of a thread.
 
-Owns dotted keys, the reading of a value, and the merge. Knows no setting by name.
+It owns dotted keys, parsing values, and merging. It knows no setting by name.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The settings by key: their types, their defaults, and the reading of a plain table into them.
+"""The settings by key: their types, their defaults, and parsing a plain table into them.
 
-Owns what a value may be and the text that says so. Knows no file and no layer: a problem is named by its key path.
+It owns which values are allowed and the text that says so. It knows no file and no layer: a problem is identified by
+its key path.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class WorkspaceWrite(Struct, frozen=True, kw_only=True):
 
 
 class ShellEnvironment(Struct, frozen=True, kw_only=True):
-    """`[shell_environment_policy]`. Variables that look secret stay out unless the file says otherwise."""
+    """`[shell_environment_policy]`. Variables that look secret are excluded unless the file says otherwise."""
 
     inherit: Literal["all", "core", "none"] = "all"
     ignore_default_excludes: bool = False
@@ -70,7 +71,7 @@ class ShellEnvironment(Struct, frozen=True, kw_only=True):
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """Every key of `config.toml` that has an effect, but the tables of providers, models and profiles."""
+    """Every key of `config.toml` that has an effect, except the tables of providers, models and profiles."""
 
     model: _Text = "offline"
     model_provider: _Text = "offline"
@@ -115,7 +116,7 @@ _ALLOWED: Final[dict[Any, str]] = {
 
 
 class ParsedValues(Struct):
-    """What a table says: `values` for the keys that have an effect, and what is odd about the others by their paths."""
+    """What a table says: `values` for the keys that have an effect, and problems with the others by their paths."""
 
     values: dict[str, Any] = {}
     invalid: list[InvalidValue] = []

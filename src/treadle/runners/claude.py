@@ -1,7 +1,7 @@
 """The engine `claude`: what `claude -p` takes and what its lines mean. Pure, but for the class at the end.
 
-A text of claude is its answer unless something comes after it; then it was said on the way, and becomes a note. So the
-last text is held until it is known which of the two it is.
+A text of claude is its answer unless something follows it; then it was commentary, and becomes a note. So the last text
+is held back until we know which of the two it is.
 """
 
 from __future__ import annotations

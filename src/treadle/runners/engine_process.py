@@ -1,7 +1,7 @@
-"""`EngineProcess`: one run of an engine as a process of this machine, from its start until nothing of it is left.
+"""`EngineProcess`: one run of an engine as a local process, from its start until nothing of it is left.
 
-Owns the process and its family, its standard input, the deadlines and the way to stop it. What it prints goes to a
-`OutputReader`, which says what it means. Nothing here knows one engine from another.
+It owns the process and its descendants, its standard input, the deadlines and how to stop it. An `OutputReader`
+interprets what it prints. Nothing here knows one engine from another.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which engines there are: those of this package, and those that other packages offer as entry points.
+"""Which engines there are: ours, and those that other packages offer as entry points.
 
-An entry point of the group `treadle.engines` has the engine's name and leads to an `Engine`. It comes through the same
-door as ours; what cannot be loaded is told, and breaks nothing else.
+An entry point in the group `treadle.engines` has the engine's name and refers to an `Engine`. Built-in engines take the
+same path; one that cannot be loaded is reported, and breaks nothing else.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Whether an engine has a login, seen from outside: its files and the environment.
+"""Whether an engine has a login, judged from its files and the environment.
 
-Nothing is sent anywhere, so an expired login looks like a good one. Values are never kept or shown, only their places.
+Nothing is sent anywhere, so an expired login looks like a good one. Values are never kept or shown, only where they
+are.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The engine `opencode`: what `opencode run --format json` takes and what its lines mean. Pure, but for the class.
 
-A run is a row of steps, each one answer of the model. Only the text of the last step is the answer; what was said
-before is told as notes. A tool is told when it has ended, and retries are not told at all.
+A run is a sequence of steps, each one response of the model. Only the text of the last step is the answer; earlier text
+becomes notes. A tool is only reported when it has ended, and retries are not reported at all.
 """
 
 from __future__ import annotations

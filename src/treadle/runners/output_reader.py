@@ -1,7 +1,7 @@
-"""`OutputReader`: what one process printed to what happened. Pure: bytes in, events out.
+"""`OutputReader`: turns the output of one process into events. Pure: bytes in, events out.
 
-It keeps the promises of the event model whatever the engine prints: at most one `StartedEvent`, a session that does not
-change on the way, exactly one `CompletedEvent` and that one last.
+It guarantees the event model whatever the engine prints: at most one `StartedEvent`, a session that does not change,
+and exactly one `CompletedEvent`, at the end.
 """
 
 from __future__ import annotations

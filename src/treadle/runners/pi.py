@@ -1,7 +1,7 @@
 """The engine `pi`: what `pi --print --mode json` takes and what its lines mean. Pure, but for the class at the end.
 
-pi ends with 0 whether it did its work or not, and what looks like its end may be followed by a retry: the last message
-of the model decides. Most lines repeat the whole message with one word more, so lines are told apart before they are
+pi exits with 0 whether it succeeded or not, and what looks like its end may be followed by a retry: the model's last
+message decides. Most lines repeat the whole message with one more word, so lines are classified before they are
 decoded.
 """
 

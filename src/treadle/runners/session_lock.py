@@ -1,9 +1,9 @@
-"""`SessionLock`: one run at a time per session, in this program and in every other one of the same user.
+"""`SessionLock`: one run at a time per session, in this program and in all others of the same user.
 
-Two runs of one session at once lose a turn (claude), loop (opencode) or fail (codex). Inside a program the runs queue
-in the order in which they came; between programs a file lock decides, which ends with the program that holds it,
-however that ends. `SessionRecord` is what is kept beside it: the process that works on the session, and what the engine
-wants to know at the next run.
+Two concurrent runs of one session lose a turn (claude), loop (opencode) or fail (codex). Within a program, runs queue
+in order of arrival; between programs a file lock decides, which the kernel releases when its holder exits, however that
+happens. `SessionRecord` is kept beside it: the process that works on the session, and what the engine needs to know for
+the next run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`Projects`: folders under short names, kept in `projects.toml` of the home.
+"""`Projects`: folders with short names, kept in `projects.toml` in the home.
 
     [projects.web]
     path = "/home/me/src/web"
