@@ -1,4 +1,4 @@
-"""What both earlier shapes have in common: their config and their results. Their clients are in `clients`."""
+"""What both earlier SDKs have in common: their config and their results. Their clients are in `clients`."""
 
 from __future__ import annotations
 

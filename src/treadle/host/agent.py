@@ -1,8 +1,8 @@
 """`HostAgent`: a conversation that survives its runtimes, remembers, and learns.
 
-It owns the messages, the counters, the session that is live, and what happens before and after every turn, whichever
-runtime runs it. All of that is done on one event loop of its own (`LoopThread`), so that it can be called from any
-thread, with or without an event loop. How a turn is run is `Session`'s matter, what is on disk `Transcript`'s.
+It owns the messages, the counters, the live session, and what happens before and after every turn, whichever runtime
+runs it. All of that happens on one event loop of its own (`LoopThread`), so that it can be called from any thread, with
+or without an event loop. `Session` runs the turns, `Transcript` owns what is on disk.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The callbacks of an agent, as its session gets them. None of them holds the agent, so that it can be forgotten."""
+"""The callbacks of an agent, wrapped for its session. None refers to the agent, so that it can be garbage-collected."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 def guarded(callback: Callable[[RuntimeEvent], object]) -> Sink:
-    """A callback whose failures harm nobody."""
+    """A callback whose exceptions are logged and go no further."""
 
     def told(event: RuntimeEvent) -> None:
         try:
@@ -30,7 +30,7 @@ def guarded(callback: Callable[[RuntimeEvent], object]) -> Sink:
 
 
 def publish_summary(transcript: Transcript, sink: Sink | None) -> Callable[[str], None]:
-    """What a review tells: with the next result, and for display."""
+    """A callback for the summary of a review: it goes into the next result, and to the display."""
 
     def learned(summary: str) -> None:
         transcript.notices.append(summary)
@@ -41,7 +41,7 @@ def publish_summary(transcript: Transcript, sink: Sink | None) -> Callable[[str]
 
 
 def approvals_of(callback: Approvals | None, own: AgentResources) -> Approvals | None:
-    """The callback, so that a coroutine function runs on the loop of who called."""
+    """The callback; a coroutine function is run on the caller's loop."""
     if callback is None or may_block(callback):
         return callback
 

@@ -1,7 +1,6 @@
-"""`AgentResources`: what has to be ended when an agent is closed, forgotten, or when the program ends.
+"""`AgentResources`: what must be shut down when an agent is closed or garbage-collected, or when the program ends.
 
-It knows nothing of the agent itself, so that one which nobody refers to any more can be collected, and what it had
-started ends with it.
+It does not refer to the agent itself, so that an agent nobody uses can be collected, and what it started ends with it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""`Approver`: asks the person behind a session, and decides in time. Whatever goes wrong is a no.
+"""`Approver`: asks the person behind a session, with a deadline. Whatever goes wrong means no.
 
-A plain callback runs on a thread of its own, an async one as a task. Neither can hold a turn up: when the time is over,
-the turn is told to end or the runtime takes its question back, the answer is no, and what the callback says later
-counts for nothing.
+A plain callback runs on a thread of its own, an async one as a task. Neither can hold up a turn: when the time is over,
+the turn is told to end, or the runtime withdraws its question, the answer is no, and a later answer is ignored.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a runtime may ask the person behind the host, and what the answer may be: the same for every runtime."""
+"""What a runtime may ask the person behind the host, and the possible answers: the same for every runtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Clock`: what a session knows of time. Tests give it one that they turn by hand."""
+"""`Clock`: where a session gets the time. Tests substitute one that they control."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CANCEL_S: Final = 5.0
 
 
 class Clock(Protocol):
-    """Where a session looks for the time."""
+    """Where a session gets the time."""
 
     def monotonic(self) -> float:
         """Seconds that never go back, for measuring."""

@@ -1,7 +1,7 @@
-"""What the faults of all runtimes have in common: what may be shown of a text, and what to do next. Pure.
+"""What the faults of all runtimes have in common: redacting a text, and what to do next. Pure.
 
-A runtime finds out by structure which fault it is (an exit code, `codexErrorInfo`, a status). `says_logged_out` reads
-texts, for the cases in which nothing else is there.
+A runtime classifies a fault by structure (an exit code, `codexErrorInfo`, a status). `says_logged_out` looks at texts,
+for cases in which there is nothing else.
 """
 
 from __future__ import annotations

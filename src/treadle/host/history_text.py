@@ -1,6 +1,6 @@
-"""`history_text`: what was said before, as a text for the instructions of a new thread. Pure.
+"""`history_text`: earlier messages as a text for the instructions of a new thread. Pure.
 
-It is for a runtime that cannot be given messages. What is kept is the end, because the next words refer to it.
+It is for a runtime that cannot be given messages. The end is kept, because the next message refers to it.
 """
 
 from __future__ import annotations

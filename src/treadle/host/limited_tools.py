@@ -1,4 +1,4 @@
-"""`limited`: a host's tool that answers in time, whatever its function does."""
+"""`limited`: a tool of the host that answers in time, whatever its function does."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from treadle.client.tools import Tool, ToolCallError
 
 
 def limited(tool: Tool, seconds: float | None) -> Tool:
-    """The same tool with a time limit. A plain function that takes longer goes on, on its thread, for nobody."""
+    """The same tool with a time limit. A plain function that takes longer keeps running on its thread, and its result
+    is dropped.
+    """
     return tool if seconds is None else _LimitedTool(tool, seconds)
 
 
 class _LimitedTool(Tool):
-    """It is seen as asynchronous, and runs a plain function on a thread by itself."""
+    """Presented as an async tool; it runs a plain function on a thread itself."""
 
     __slots__ = ("_seconds", "_tool")
 

@@ -1,7 +1,7 @@
 """`project`: the items of a turn as chat messages. Pure: the same items give the same messages, live and on resume.
 
-Every tool that was used is two messages, the call and its result, next to each other; so whatever happened to a turn,
-no call is without an answer. What is of no use to a later reader of the conversation is left out.
+Each tool use becomes two adjacent messages, the call and its result; so whatever happens to a turn, no call is without
+an answer. What is of no use to a later reader of the conversation is left out.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 @dataclass(slots=True)
 class Projection:
-    """What the items of a turn are in a chat: its messages, the answer among them, and how many tools were used."""
+    """The items of a turn as chat messages: all messages, the answer, and the number of tool uses."""
 
     messages: list[Message] = field(default_factory=list)
     final_text: str = ""
@@ -43,7 +43,7 @@ class Projection:
 
 
 class ToolUse(NamedTuple):
-    """A tool that was used."""
+    """One use of a tool."""
 
     kind: str
     name: str

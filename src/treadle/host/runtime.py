@@ -1,9 +1,9 @@
-"""`Runtime`: the door for what runs the turns of a session, and the events that it tells, on one screen.
+"""`Runtime`: the interface of what runs the turns of a session, and its events, on one screen.
 
     open ─▶ start_turn ─▶ next_event … TurnEnded ─▶ start_turn ─▶ … ─▶ close
 
 A runtime has one thread and at most one turn at a time, and is used on one event loop. It has no timers and no policy:
-when to give up is the session's matter. What is not understood is passed on or left out, and never ends a turn.
+the session decides when to give up. What is not understood is passed on or left out, and never ends a turn.
 """
 
 from __future__ import annotations
@@ -106,8 +106,9 @@ class UsageReported(Struct, frozen=True):
 
 
 class Notice(Struct, frozen=True):
-    """Something that people may want to know, such as that the provider is asked once more. It is a sign of life. With
-    `keep` it still matters when the turn is over, and is in its result too."""
+    """Something that people may want to know, such as a retry. It counts as a sign of life. With `keep` it still
+    matters after the turn, and is in its result too.
+    """
 
     message: str
     fault: Fault | None = None
@@ -115,7 +116,7 @@ class Notice(Struct, frozen=True):
 
 
 class SignOfLife(Struct, frozen=True):
-    """Something happened that nobody needs to know more of: a sign of life."""
+    """Something happened that needs no event of its own: the turn is alive."""
 
 
 class Compacted(Struct, frozen=True):

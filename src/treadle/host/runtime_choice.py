@@ -1,4 +1,4 @@
-"""Which runtime an agent has, by the word or the object that its maker gave."""
+"""Which runtime an agent uses, by the name or the object that was passed to it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _METHODS: Final = ("open", "start_turn", "next_event", "interrupt", "steer", "pr
 
 
 class RuntimeUsedUp(TreadleError):
-    """A runtime was given as an object, and that one has been retired."""
+    """A runtime was passed as an object, and that one has been retired."""
 
 
 @dataclass(slots=True)

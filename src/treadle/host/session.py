@@ -1,7 +1,7 @@
-"""`Session`: one thread on one runtime, turn after turn, until the runtime is of no use any more.
+"""`Session`: one thread on one runtime, turn after turn, until the runtime must be retired.
 
-It owns the turns, the questions to people, and the verdict that a runtime is to be retired. What its turns mean to the
-conversation is `HostAgent`'s matter.
+It owns the turns, the questions to people, and the decision to retire a runtime. What its turns mean for the
+conversation is up to `HostAgent`.
 """
 
 from __future__ import annotations

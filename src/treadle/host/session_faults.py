@@ -1,4 +1,4 @@
-"""The faults that a session finds by itself: a runtime that does not start, hangs, or takes too long. Pure."""
+"""The faults that a session detects by itself: a runtime that does not start, hangs, or takes too long. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where an agent keeps what it keeps: nowhere, in the home, at a path, or in an object that somebody else made."""
+"""Where an agent keeps its data: nowhere, in the home, at a path, or in an object of the caller."""
 
 from __future__ import annotations
 

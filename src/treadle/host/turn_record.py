@@ -1,4 +1,4 @@
-"""`TurnRecord`: what is known of a turn so far, from the events of its runtime. Pure: it waits for nothing."""
+"""`TurnRecord`: what is known of a turn so far, from the events of its runtime. Pure."""
 
 from __future__ import annotations
 

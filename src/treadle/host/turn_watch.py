@@ -1,7 +1,8 @@
-"""`TurnWatch`: when a turn has been waited for long enough. Pure: it is told what happens and when, and has no clock.
+"""`TurnWatch`: the time limits of a turn. Pure: it is told what happens and when, and has no clock.
 
 Three limits: `idle`, since the last sign of life; `turn`, since the beginning; `quiet`, since the last sign of life
-once a tool has ended. While a person is asked, all of them stand still; while an item is open, `quiet` does not count.
+after a tool has ended. While a person is asked, all of them are suspended; while an item is open, `quiet` does not
+apply.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ Limit: TypeAlias = Literal["turn", "idle", "quiet"]
 
 
 class NextCheck(NamedTuple):
-    """When to check at a turn again, and which limit it has reached if nothing happens until then."""
+    """When to check on a turn again, and which limit it will have reached if nothing happens until then."""
 
     at: float
     limit: Limit

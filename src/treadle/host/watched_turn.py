@@ -1,7 +1,7 @@
-"""`WatchedTurn`: one turn on a runtime, from its start to its end, with a limit to every wait.
+"""`WatchedTurn`: one turn on a runtime, from start to end, with a limit on every wait.
 
-It waits for the next event, for somebody who wants it to stop, and for the time at which a limit is reached, all at
-once. Only the runtime says that a turn has ended: whoever wants it to end early tells the runtime, and waits for that.
+It waits simultaneously for the next event, for a request to stop, and for the next time limit. Only the runtime says
+that a turn has ended: to end one early, tell the runtime, and wait for it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SETTLE_S: Final = 2.0
 
 
 class Stopped(Exception):
-    """The turn was told to end while there was nothing to interrupt yet."""
+    """The turn was told to end before there was anything to interrupt."""
 
 
 class WatchedTurn(TurnRecord):
@@ -44,7 +44,7 @@ class WatchedTurn(TurnRecord):
     Args:
         runtime: What runs it.
         timeouts: How long to wait for what.
-        clock: Where to check for the time.
+        clock: Where to look for the time.
         sink: Called with every event.
         withdraw: Takes back what people are being asked.
         meter: Told what the runtime tells of tokens.

@@ -1,7 +1,7 @@
-"""What an app-server says when something goes wrong, as a `Fault`. Pure.
+"""Errors of an app-server as `Fault`s. Pure.
 
-By structure first: the `codexErrorInfo` of a turn, the data and the code of a JSON-RPC error, the exit code of a
-process. Words are looked at last, because they change with every version.
+Structure comes first: the `codexErrorInfo` of a turn, the data and code of a JSON-RPC error, the exit code of a
+process. Error texts are looked at last, because they change with every version.
 """
 
 from __future__ import annotations
@@ -72,8 +72,9 @@ _RETIRED: Final = frozenset({"auth", "missing", "startup", "dead", "stuck"})
 
 
 class FaultContext(Struct, frozen=True):
-    """What is known besides: values that must not be shown, the limits that the provider has told, and how to log in
-    again."""
+    """What else is known: values that must not be shown, the limits that the provider reported, and how to log in
+    again.
+    """
 
     secrets: tuple[str, ...] = ()
     limits: RateLimitSnapshot | None = None

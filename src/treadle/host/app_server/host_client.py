@@ -1,4 +1,4 @@
-"""`HostClient`: the SDK's client, which also hears what is told outside of the turn that is being read."""
+"""`HostClient`: the SDK's client, which also sees notifications outside of the turn being read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_TURNS: Final = 64
 
 
 class HostClient(AsyncAppServerClient):
-    """`thread_id` is the thread that it listens to. `limits` and `usage` are what was told last."""
+    """`thread_id` is the thread that it listens to. `limits` and `usage` are the last ones reported."""
 
     def __init__(self, config: CodexConfig) -> None:
         self.thread_id: str | None = None

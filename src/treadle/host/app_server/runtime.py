@@ -1,7 +1,7 @@
 """`AppServerRuntime`: turns on an app-server: ours as a child or elsewhere, or the real codex.
 
-It owns the connection, the thread and the turn that is read. What the server's words mean is in `app_server_events`,
-`app_server_asks` and `app_server_faults`; how it is started is in `app_server_config`.
+It owns the connection, the thread and the turn being read. `server_events`, `approval_asks` and `faults` translate what
+the server says; `server_config` says how it is started.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What an app-server tells of a turn, as the events of a runtime. Pure: one notification in, its events out.
+"""Notifications of an app-server about a turn, as events of a runtime. Pure: one notification in, its events out.
 
-Everything that is told of a turn is a sign that it is alive, so nothing is lost here: what has no event of its own is
-`SignOfLife`.
+Every notification shows that the turn is alive, so none is dropped: one without an event of its own is a `SignOfLife`.
 """
 
 from __future__ import annotations

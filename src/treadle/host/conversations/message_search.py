@@ -1,4 +1,4 @@
-"""Full-text search over messages: an index where this SQLite can make one (FTS5), a scan where it cannot."""
+"""Full-text search over messages: with an index if this SQLite has FTS5, else by scanning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`EngineTurn`: one run of an engine as a turn, and `EngineThread`, what is kept from turn to turn."""
+"""`EngineTurn`: one run of an engine as a turn, and `EngineThread`: what is kept from turn to turn."""
 
 from __future__ import annotations
 

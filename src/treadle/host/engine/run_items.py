@@ -1,7 +1,7 @@
-"""`EngineItems`: what a run of an engine says, as the events of a turn. Pure.
+"""`EngineItems`: the events of a run as the events of a turn. Pure.
 
-An engine tells actions and an answer. Commands, files and tools become items; what it said or thought on the way is a
-thought; what people should know is told.
+An engine reports actions and an answer. Commands, files and tools become items; commentary on the way becomes
+reasoning; what people should know becomes a notice.
 """
 
 from __future__ import annotations

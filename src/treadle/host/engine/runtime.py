@@ -1,7 +1,7 @@
 """`EngineRuntime`: turns on any engine that a runner can drive: claude, opencode, pi, codex, our own.
 
-Each turn is one run of the program, which goes on with the session of the run before. It owns that session and the run;
-what a run says is for `EngineItems`. An engine has its own tools and its own rules: it cannot be given the host's.
+Each turn is one run of the program, which continues the session of the previous run. It owns that session and the run;
+`EngineItems` translates what a run says. An engine has its own tools and its own rules: it cannot use the host's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`LocalTurn`: one turn of a thread in this process: ask the model, run what it calls for, ask again until it is done.
+"""`LocalTurn`: one turn in this process: ask the model, run the tools it calls, ask again until it is done.
 
 It owns the task that does it, and leaves a history that is valid for the next request however it ends.
 """

@@ -1,6 +1,6 @@
-"""`ModelSource`: the model that a local runtime asks: which, at whose server, and with which key.
+"""`ModelSource`: which model a local runtime asks, at which server and with which key.
 
-The rules are those of the configuration; what was given to the runtime is laid over them. Nothing is sent.
+The rules are those of the configuration, overlaid with what was passed to the runtime. Nothing is sent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WIRES: Final[Mapping[LocalWire, str]] = {"responses": "responses", "chat_complet
 
 
 class ModelArguments(Struct, frozen=True, kw_only=True):
-    """What the user of a runtime has said about the model; None is left to the configuration."""
+    """What the user of a runtime passed about the model; None leaves it to the configuration."""
 
     wire: LocalWire
     provider: str | None = None

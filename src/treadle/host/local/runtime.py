@@ -1,7 +1,7 @@
-"""`LocalRuntime`: our own loop in this process, straight on a provider, with the host's tools alone.
+"""`LocalRuntime`: our own loop in this process, directly on a provider, with only the host's tools.
 
 No server, no commands, no files. What the model knows of a thread is kept in memory, so a thread lives as long as its
-runtime. It owns the thread and the turn that runs; how a turn goes is `LocalTurn`'s.
+runtime. It owns the thread and the running turn; `LocalTurn` is how a turn goes.
 """
 
 from __future__ import annotations

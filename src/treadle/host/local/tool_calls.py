@@ -1,7 +1,7 @@
-"""`LocalCalls`: runs what a model calls for: the host's own tools, side by side, each with a limit.
+"""`LocalCalls`: runs the tools that a model calls: the host's own, concurrently, each with a time limit.
 
-Whatever goes wrong is told to the model. Every call gets an output, also when the turn is ended in the middle: a
-provider refuses a history in which one is missing.
+The model is told about every error. Every call gets an output, even if the turn is interrupted: a provider rejects a
+history in which one is missing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`SkillEditor`: what one session reads and changes of the skills.
 
-It remembers what it has read, so that nothing is overwritten that somebody else changed since. All changes are made
-under the store's lock, and each is one file replaced, or one thing moved to the trash.
+It remembers what it has read, so that nothing is overwritten that someone else has changed since. All changes are made
+under the store's lock, and each replaces one file, or moves one thing to the trash.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _Key = tuple[Place, str]
 
 
 class SkillEditor:
-    """Reads and changes skills. Any thread may use it. What it does not do raises `Refused`."""
+    """Reads and changes skills, from any thread. It raises `Refused` for what it does not do."""
 
     def __init__(self, store: SkillStore, *, must_read: bool = False) -> None:
         self._store = store

@@ -1,6 +1,6 @@
 """`SkillStore`: the skills in a folder: `[category/]name/SKILL.md`, with files beside it.
 
-It owns where they are and what is told of them. What a session reads and changes of them is `SkillEditor`'s business.
+It owns where they are and what the model is told of them. `SkillEditor` reads and changes them for a session.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`SessionQueues`: which job may run next. One at a time per session, in the order in which they came.
+"""`SessionQueues`: which job may run next. One at a time per session, in order of arrival.
 
-Pure: no awaits, no clock, no files. Taking a job and marking it as running is one call, so there is no moment in which
-a job is neither waiting nor running, and a cancellation always knows which of the two it meets.
+Pure: no awaits, no clock, no files. Taking a job and marking it as running is one call, so a job is always either
+waiting or running, and a cancellation always knows which.
 """
 
 from __future__ import annotations
