@@ -6,8 +6,16 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
-from treadle.cli.listening import add_token_arguments
-from treadle.cli.server_process import refuse
+from treadle.cli.listening import add_token_arguments, announced, listener_token
+from treadle.cli.server_process import (
+    exit_with_deadline,
+    refuse,
+    start_logging,
+    stop_on_signals,
+    take_stdio,
+    use_one_malloc_arena,
+)
+from treadle.cli.streams import write_stderr, write_stdout
 from treadle.errors import TreadleError
 
 if TYPE_CHECKING:
@@ -65,12 +73,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check(overrides: tuple[str, ...]) -> None:
     """Before the first answer: a client should not hear from a server that was started wrongly."""
-    from treadle.cli.settings_check import check_overrides
+    from treadle.cli.settings_check import check_overrides  # only when there are overrides to check
 
     check_overrides(overrides)
 
 
 def _refuse(error: TreadleError) -> int:
+    # Only when the start fails.
     from treadle.cli.settings_check import refuse_settings
     from treadle.config import ConfigError
 
@@ -79,26 +88,24 @@ def _refuse(error: TreadleError) -> int:
 
 def _run_stdio(log_level: str, overrides: tuple[str, ...]) -> int:
     """For one client, and as long as it is there: a turn that runs when it leaves is interrupted."""
+    # `--help` and listening do not need it.
     from treadle.cli.early_initialize import answer_initialize
-    from treadle.cli.server_process import take_stdio
     from treadle.config.home_directory import home_name
 
     home = home_name(os.environ)
     reader, writer = take_stdio()
     early = answer_initialize(reader, writer, home)
 
-    import asyncio
-
-    from treadle.cli.server_process import start_logging
+    import asyncio  # after `initialize` was answered: this takes most of the start
 
     start_logging(log_level)
     return asyncio.run(_serve_stdio(early, reader, writer, overrides))
 
 
 async def _serve_stdio(early: EarlyInitialize, reader: int, writer: int, overrides: tuple[str, ...]) -> int:
+    # After `initialize` was answered.
     import asyncio
 
-    from treadle.cli.server_process import exit_with_deadline, stop_on_signals
     from treadle.server.app import AppServer
     from treadle.transport.stdio import stdio_channel
 
@@ -118,9 +125,9 @@ async def _serve_stdio(early: EarlyInitialize, reader: int, writer: int, overrid
 
 
 def _run_listening(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> int:
+    # `--help` does without it.
     import asyncio
 
-    from treadle.cli.server_process import start_logging, use_one_malloc_arena
     from treadle.transport import AddressError
 
     use_one_malloc_arena()
@@ -133,11 +140,9 @@ def _run_listening(arguments: argparse.Namespace, overrides: tuple[str, ...]) ->
 
 async def _serve(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> int:
     """Until the first signal; then turns that run are waited for, until a second one."""
+    # Only when listening: it loads websockets.
     import logging
 
-    from treadle.cli.listening import announced, listener_token
-    from treadle.cli.server_process import exit_with_deadline, stop_on_signals
-    from treadle.cli.streams import write_stderr, write_stdout
     from treadle.server.app import AppServer
     from treadle.transport.listen import listen
 
@@ -170,7 +175,7 @@ async def _serve(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> i
 
 
 def _address(listen_on: str, server: AppServer) -> Address:
-    from treadle.transport import Address
+    from treadle.transport import Address  # only when listening: it loads websockets
 
     if listen_on == "unix://":
         folder = server.home_path / "app-server-control"

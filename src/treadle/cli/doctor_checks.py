@@ -13,6 +13,7 @@ import msgspec
 
 from treadle.config import ConfigError, find_home, load_config
 from treadle.errors import ExecError
+from treadle.execution.sandbox import Policy, Rule, confine
 
 Verdict: TypeAlias = Literal["ok", "warning", "failed", "skipped"]
 MARKS: Final[dict[str, str]] = {"ok": "✓", "warning": "!", "failed": "✗", "skipped": "–"}
@@ -81,8 +82,6 @@ def _settings(overrides: Sequence[str]) -> Iterator[Check]:
 
 
 def _sandbox() -> Check:
-    from treadle.execution.sandbox import Policy, Rule, confine
-
     try:
         confined = confine(
             Policy((Rule("/", "read"),), network=False), argv=["true"], arg0=None, cwd="/", env={}, tty=False

@@ -118,7 +118,7 @@ class LiveReport:
         self._blocks.checks[subject].append(check)
 
     def ended(self, subject: str) -> None:
-        from rich.text import Text
+        from rich.text import Text  # rich takes 60 ms: loaded when something is drawn
 
         assert self._area is not None
         self._since.pop(subject, None)
@@ -127,13 +127,13 @@ class LiveReport:
             self._area.print(Text(ready, style="bold"), *(line for check in checks for line in _styled(check)))
 
     def summary(self, text: str, seconds: float) -> None:
-        from rich.text import Text
+        from rich.text import Text  # rich takes 60 ms: loaded when something is drawn
 
         assert self._area is not None
         self._area.print(Text(f"{text}{took(seconds)}", style="bold"))
 
     def _draw(self, width: int, height: int) -> list[Text]:
-        from rich.text import Text
+        from rich.text import Text  # rich takes 60 ms: loaded when something is drawn
 
         now = time.monotonic()
         return [
@@ -142,6 +142,7 @@ class LiveReport:
 
 
 def _styled(check: Check) -> list[RenderableType]:
+    # Rich takes 60 ms: loaded when something is drawn.
     from rich.padding import Padding
     from rich.text import Text
 

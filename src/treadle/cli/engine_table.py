@@ -73,6 +73,7 @@ def plain(rows: Iterable[EngineRow]) -> str:
 
 def rich_lines(rows: Iterable[EngineRow]) -> list[RenderableType]:
     """The same for a terminal: notes keep their indent when they are wrapped."""
+    # Rich takes 60 ms: loaded when something is drawn.
     from rich.padding import Padding
     from rich.text import Text
 

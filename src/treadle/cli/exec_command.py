@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 from treadle.cli.exec_arguments import ExecRequest, add_arguments, more_roots, overrides, parse, read_request, warnings
+from treadle.cli.exec_events import JsonLines
 from treadle.cli.exec_turn import ExecTurn, TurnDisplay, UnknownThread
 from treadle.cli.prompt_input import read_prompt
 from treadle.cli.server_process import FAILED, REFUSED, refuse, start_logging
@@ -24,6 +25,7 @@ from treadle.cli.streams import OutputFailed, write, write_bytes, write_stderr
 from treadle.cli.terminal import wants_color
 from treadle.cli.turn_view import View
 from treadle.config import ConfigError, ModelUnusable
+from treadle.config.atomic_write import replace_file
 from treadle.config.configuration import RUN_KEY_VARIABLE
 from treadle.config.model_choice import ModelChoice
 from treadle.errors import RpcError, TreadleError
@@ -96,8 +98,6 @@ class _Program:
 
     def _shown(self, request: ExecRequest, *, seen: bool) -> TurnDisplay:
         if request.as_json:
-            from treadle.cli.exec_events import JsonLines
-
             return JsonLines(self._write_line)
         return _view_on_terminal(request.color, self._choice) if seen else _view_beside(request.color, self._choice)
 
@@ -166,8 +166,6 @@ def _view_beside(color: str, choice: ModelChoice) -> View:
 
 
 def _keep(target: Path, answer: str) -> None:
-    from treadle.config.atomic_write import replace_file
-
     try:
         replace_file(target, answer.encode("utf-8", "replace"), 0o644 & ~_umask())
     except OSError as error:

@@ -63,6 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _serve(address: Address, token: ListenerToken, exit_on_stdin_close: bool) -> int:
+    # Only when listening: it loads websockets.
     from treadle.transport.listen import listen
     from treadle.transport.listener_secret import home_path
 
@@ -82,7 +83,7 @@ async def _serve(address: Address, token: ListenerToken, exit_on_stdin_close: bo
 
 
 async def _serve_stdio() -> int:
-    from treadle.transport.stdio import stdio_channel
+    from treadle.transport.stdio import stdio_channel  # not needed when listening
 
     stop = stop_on_signals()
     reader, writer = take_stdio()

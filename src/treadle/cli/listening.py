@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
+from treadle.cli.server_process import read_token
+
 if TYPE_CHECKING:
     import argparse
 
@@ -41,8 +43,7 @@ def add_token_arguments(parser: argparse.ArgumentParser, *aliases: str) -> None:
 
 
 def listener_token(address: Address, arguments: argparse.Namespace) -> ListenerToken:
-    from treadle.cli.server_process import read_token
-    from treadle.transport.listener_secret import new_secret
+    from treadle.transport.listener_secret import new_secret  # only when listening
 
     if arguments.token_file:
         return ListenerToken(read_token(arguments.token_file), arguments.token_file)
@@ -53,6 +54,7 @@ def listener_token(address: Address, arguments: argparse.Namespace) -> ListenerT
 @contextmanager
 def announced(address: Address, token: ListenerToken, home: str | None) -> Iterator[tuple[str, str]]:
     """The URL for clients, and a line for people. While the block runs, the file it names contains the token."""
+    # Only when listening.
     from treadle.transport import Address
     from treadle.transport.listener_secret import SecretError, write_secret
 

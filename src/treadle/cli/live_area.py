@@ -36,7 +36,7 @@ class LiveArea:
     """
 
     def __init__(self, stream: TextIO, draw: Callable[[int, int], list[Text]], *, color: str = "auto") -> None:
-        from rich.live import Live
+        from rich.live import Live  # rich takes 60 ms: loaded when something is drawn
 
         self.console: Console = make_console(stream, color)
         self._draw = draw
@@ -78,7 +78,7 @@ class LiveArea:
             self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
 
     def _frame(self) -> RenderableType:
-        from rich.console import Group
+        from rich.console import Group  # rich takes 60 ms: loaded when something is drawn
 
         # The last column stays empty: some terminals wrap when it is written.
         width, height = self.console.width - 1, self.console.height

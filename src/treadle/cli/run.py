@@ -20,6 +20,7 @@ import msgspec
 
 from treadle.cli.run_failure import advice, failure_reason, stderr_lines
 from treadle.cli.run_lines import LineView, RunView
+from treadle.cli.run_live import LiveView
 from treadle.cli.run_plan import RunPlan, folder_of, read_plan, runner_of
 from treadle.cli.run_text import usage
 from treadle.cli.server_process import FAILED, REFUSED, refuse, start_logging
@@ -155,8 +156,6 @@ class _Program:
         if self._arguments.json:
             return _JsonView(lambda: self._signal != 0)
         if is_terminal(sys.stderr):
-            from treadle.cli.run_live import LiveView
-
             return LiveView(sys.stderr, self._plan.engine, color=self._arguments.color)
         return LineView(_say, color=wants_color(self._arguments.color, sys.stderr, os.environ))
 

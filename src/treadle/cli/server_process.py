@@ -20,7 +20,7 @@ REFUSED = 2  # exit code: wrong usage or configuration, nothing was run
 
 
 def start_logging(level: str) -> None:
-    import logging
+    import logging  # not before `initialize` was answered
 
     logging.basicConfig(
         level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
@@ -58,7 +58,7 @@ def use_one_malloc_arena() -> None:
     """Make all threads allocate from one heap: glibc gives each thread its own, where memory freed by others cannot be
     reused. For a long-running server, before its first thread starts. The GIL keeps contention low.
     """
-    import ctypes
+    import ctypes  # only for servers that listen
 
     malloc = ctypes.CDLL(None)
     if hasattr(malloc, "mallopt"):  # not every C library has it
@@ -67,13 +67,14 @@ def use_one_malloc_arena() -> None:
 
 def exit_with_deadline() -> None:
     """Python waits for its worker threads at exit, and one may hang in a file system; this bounds the wait."""
-    import asyncio
+    import asyncio  # not before `initialize` was answered
 
     asyncio.get_running_loop().call_later(EXIT_DEADLINE_S, os._exit, 0)
 
 
 def stop_on_signals() -> asyncio.Event:
     """The first SIGTERM or SIGINT shuts the server and its processes down cleanly; a second one exits immediately."""
+    # Not before `initialize` was answered.
     import asyncio
     import signal
 

@@ -10,7 +10,9 @@ from treadle.cli.streams import write_stderr
 from treadle.cli.visible import visible
 from treadle.config import Config, ConfigError, ModelUnusable, find_home, load_config
 from treadle.config.login import Login
+from treadle.llm import ModelError
 from treadle.llm.known_providers import OPENAI_KEY_VARIABLE
+from treadle.llm.provider import endpoint
 
 
 def refuse_settings(command: str, error: ConfigError, code: int = REFUSED) -> int:
@@ -40,8 +42,6 @@ def _check_key(config: Config, model: str | None) -> None:
     provider = config.providers.get(choice.provider)
     if provider is None:
         return
-    from treadle.llm import ModelError
-    from treadle.llm.provider import endpoint
 
     try:
         endpoint(

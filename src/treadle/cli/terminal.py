@@ -53,7 +53,7 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 def make_console(stream: TextIO, color: str = "auto") -> Console:
     """rich on a terminal."""
-    from rich.console import Console
+    from rich.console import Console  # rich takes 60 ms: loaded when something is drawn
 
     colors = wants_color(color, stream, os.environ)
     # Text of others is shown verbatim: no markup, no emoji codes, no coloured numbers.

@@ -698,7 +698,7 @@ class TurnHandle(Generic[OutputT]):
         Args:
             timeout: Seconds for all of it: a turn that takes longer is interrupted, and `RequestTimeout` raised.
         """
-        from treadle.client.small_events import EventReader
+        from treadle.client.small_events import EventReader  # loaded by the first `events()`
 
         reader = EventReader(self.id, self._output_type)
         with closing(self.stream(timeout=timeout)) as notifications:

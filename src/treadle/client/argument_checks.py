@@ -24,7 +24,9 @@ from treadle.arguments import (
     texts,
     wrong_type,
 )
+from treadle.client.codex_config import CodexConfig
 from treadle.errors import ArgumentValueError
+from treadle.protocol.app.settings import ReasoningEffort
 
 if TYPE_CHECKING:
     from treadle.client.approval_requests import ApprovalHandler, UserInputHandler
@@ -43,8 +45,6 @@ def required(**given: Any) -> dict[str, Any]:
 
 def check_config(config: CodexConfig | None) -> None:
     """That it is one: a string or a dict in its place is a frequent mistake."""
-    from treadle.client.codex_config import CodexConfig
-
     if config is None or isinstance(config, CodexConfig):
         return
     hint = ""
@@ -108,8 +108,7 @@ def _word(module: str, class_name: str) -> Callable[[str, object], str]:
 
 def _effort(name: str, value: object) -> str:
     """As a string, what most models have; the class knows words that few have."""
-    from treadle.config.model_catalogue import EFFORTS
-    from treadle.protocol.app.settings import ReasoningEffort
+    from treadle.config.model_catalogue import EFFORTS  # loaded when an effort is given
 
     if isinstance(value, ReasoningEffort):
         return value

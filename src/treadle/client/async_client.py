@@ -34,6 +34,7 @@ from treadle.client.request_values import (
 from treadle.client.retry import async_retry_on_overload
 from treadle.client.router import AbandonedTurn, Received, ServerRequest, Stream
 from treadle.client.sdk_errors import CodexError, JsonRpcError, RequestTimeout, TransportClosedError
+from treadle.protocol.app.threads import ThreadGoalStatus
 
 if TYPE_CHECKING:
     from treadle.client.async_connection import AsyncConnection
@@ -280,8 +281,6 @@ class AsyncAppServerClient(AsyncShell, AsyncCalls):
 
     async def pause_goal(self, thread_id: str) -> ThreadGoalSetResponse:
         """Let the goal of a thread rest."""
-        from treadle.protocol.app.threads import ThreadGoalStatus
-
         return await self.thread_goal_set(thread_id, status=ThreadGoalStatus.paused)
 
     # --- logins ---
@@ -348,7 +347,7 @@ class AsyncAppServerClient(AsyncShell, AsyncCalls):
         _wake(streams)
 
     def _reply(self, request: ServerRequest, result: Any) -> None:
-        from treadle.client.server_requests import answer_frame
+        from treadle.client.server_requests import answer_frame  # loaded with the first request of the server
 
         connection = self._connection
         try:

@@ -16,6 +16,7 @@ from treadle.client.connection import Sink
 from treadle.client.own_thread import run_on_own_thread
 from treadle.client.sdk_errors import TransportClosedError
 from treadle.errors import ChannelClosed
+from treadle.transport.address import Address, AddressError
 
 if TYPE_CHECKING:
     from treadle.client.local_server import LocalServer
@@ -55,7 +56,7 @@ class LocalConnection(AsyncConnection):
     """Our own server, on this loop."""
 
     def __init__(self, config: CodexConfig, sink: Sink) -> None:
-        from treadle.client.local_server import LocalServer
+        from treadle.client.local_server import LocalServer  # only for a server in this process
 
         self._loop = asyncio.get_running_loop()
         self._sink = sink
@@ -123,7 +124,7 @@ class ChannelConnection(AsyncConnection):
 
     def _child_exited(self) -> None:
         """What it has written is in the pipe and is read first; but others may hold that pipe open."""
-        from treadle.client.server_child import SILENCE_S, DrainDeadline
+        from treadle.client.server_child import SILENCE_S, DrainDeadline  # only for a server that we start
 
         self._forget_exit()
         # Not at once, however long it was silent: its last words may not have been read.
@@ -174,8 +175,7 @@ class ChannelConnection(AsyncConnection):
 
 
 async def _connect(url: str, config: CodexConfig, sink: Sink) -> ChannelConnection:
-    from treadle.transport.address import Address, AddressError
-    from treadle.transport.connect import connect
+    from treadle.transport.connect import connect  # only for a server with a URL: it loads websockets
 
     try:
         channel = await connect(Address.parse(url), token=config.token, environ={**os.environ, **(config.env or {})})
@@ -190,6 +190,7 @@ def _end(child: ServerChild) -> None:
 
 
 async def _start(config: CodexConfig, sink: Sink) -> ChannelConnection:
+    # Only for a server that we start.
     from treadle.client.server_child import ServerChild
     from treadle.transport.stdio import stdio_channel
 

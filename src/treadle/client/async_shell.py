@@ -99,7 +99,7 @@ class AsyncShell(ABC):
 
     async def start(self) -> None:
         """Connect to the server, starting it when the config says so. Does nothing when that was done."""
-        from treadle.client.async_connection import open_connection
+        from treadle.client.async_connection import open_connection  # loaded when a client connects
 
         self._check_usable()
         if self._opening is None:
@@ -176,7 +176,7 @@ class AsyncShell(ABC):
     # --- answering ---
 
     def _request_received(self, request: ServerRequest) -> None:
-        from treadle.client import server_requests
+        from treadle.client import server_requests  # loaded with the first request of the server
 
         if len(self._handling) >= MAX_HANDLERS or len(self._handler_threads) >= MAX_HANDLER_THREADS:
             self._reply(request, server_requests.busy(MAX_HANDLERS))
@@ -195,7 +195,7 @@ class AsyncShell(ABC):
                 task.cancel()
 
     async def _answer(self, request: ServerRequest) -> None:
-        from treadle.client.server_requests import handler_call_for
+        from treadle.client.server_requests import handler_call_for  # loaded with the first request of the server
 
         work = handler_call_for(request, self.handlers, self._router.changes)
         self._reply(request, await self._result_of(work))

@@ -32,6 +32,7 @@ from treadle.client.retry import retry_on_overload
 from treadle.client.router import AbandonedTurn, Received, ServerRequest, Stream
 from treadle.client.sdk_errors import CodexError, JsonRpcError, RequestTimeout, TransportClosedError
 from treadle.client.shell import Answer, Shell, Waiter, answer_within, new_answer
+from treadle.protocol.app.threads import ThreadGoalStatus
 
 if TYPE_CHECKING:
     from treadle.client.connection import Connection
@@ -276,8 +277,6 @@ class AppServerClient(Shell, Calls):
 
     def pause_goal(self, thread_id: str) -> ThreadGoalSetResponse:
         """Let the goal of a thread rest."""
-        from treadle.protocol.app.threads import ThreadGoalStatus
-
         return self.thread_goal_set(thread_id, status=ThreadGoalStatus.paused)
 
     # --- logins ---
@@ -344,7 +343,7 @@ class AppServerClient(Shell, Calls):
         _wake(streams)
 
     def _reply(self, request: ServerRequest, result: Any) -> None:
-        from treadle.client.server_requests import answer_frame
+        from treadle.client.server_requests import answer_frame  # loaded with the first request of the server
 
         connection = self._connection
         try:

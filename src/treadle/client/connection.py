@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from treadle.client.codex_config import CodexConfig
 from treadle.client.sdk_errors import ConfigurationError, TransportClosedError
+from treadle.errors import ChannelClosed
 
 if TYPE_CHECKING:
     import asyncio
@@ -74,7 +75,7 @@ class ChildConnection(Connection):
     """Lines over the standard streams of a program that we start."""
 
     def __init__(self, config: CodexConfig, sink: Sink) -> None:
-        from treadle.client.server_child import ServerChild
+        from treadle.client.server_child import ServerChild  # only for a server that we start
 
         self._child: ServerChild = ServerChild(config)
         self._sink = sink
@@ -109,6 +110,7 @@ class ChildConnection(Connection):
         raise failure
 
     def _read(self) -> None:
+        # Importing treadle.transport loads asyncio, which a blocking client may not need.
         from treadle.transport.lines import LineFramer
 
         framer = LineFramer()
@@ -150,7 +152,7 @@ class ChildConnection(Connection):
 
     def _outlived(self, exited: int | None) -> bool:
         """Whether it has ended, and somebody who holds its output has gone on talking for too long."""
-        from treadle.client.server_child import SILENCE_S, DrainDeadline
+        from treadle.client.server_child import SILENCE_S, DrainDeadline  # only for a server that we start
 
         now = time.monotonic()
         if exited is None or now - self._looked_at < SILENCE_S:  # to look costs as much as to read
@@ -202,6 +204,7 @@ class SocketConnection(Connection):
     """
 
     def __init__(self, url: str, config: CodexConfig, sink: Sink) -> None:
+        # Importing treadle.transport loads asyncio, which a blocking client may not need.
         from treadle.transport.address import shown_url
 
         self._peer = shown_url(url)
@@ -304,7 +307,7 @@ class SocketConnection(Connection):
         self._owe(self._framer.ping())
 
     def close(self) -> None:
-        import socket
+        import socket  # loaded since it connected
 
         if self._closed:
             return
@@ -334,9 +337,9 @@ def _would_block(error: OSError) -> bool:
 
 def _connect(url: str, config: CodexConfig) -> tuple[socket.socket, WebSocketFramer, bytes]:
     """An open WebSocket connection, and what came with the handshake."""
+    # Only for a server with a URL: these load asyncio and websockets.
     import socket
 
-    from treadle.errors import ChannelClosed
     from treadle.transport.address import Address, AddressError, shown_url
     from treadle.transport.listener_secret import resolve_address
     from treadle.transport.websocket import WebSocketFramer
@@ -359,7 +362,7 @@ def _connect(url: str, config: CodexConfig) -> tuple[socket.socket, WebSocketFra
             opened = socket.create_connection((address.host, address.port), CONNECT_S)
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if address.scheme == "wss":
-                import ssl
+                import ssl  # only for wss://
 
                 opened = ssl.create_default_context().wrap_socket(opened, server_hostname=address.host)
         opened.sendall(upgrade.request())
@@ -414,7 +417,7 @@ class LocalConnection(Connection):
             raise TransportClosedError("the connection to the server is closed") from None
 
     def _run(self, config: CodexConfig) -> None:
-        import asyncio
+        import asyncio  # only for a server in this process
 
         try:
             asyncio.run(self._serve(config))
@@ -428,6 +431,7 @@ class LocalConnection(Connection):
             self._sink.connection_ended(TransportClosedError("the connection to the server was closed"))
 
     async def _serve(self, config: CodexConfig) -> None:
+        # Only for a server in this process.
         import asyncio
 
         from treadle.client.local_server import LocalServer

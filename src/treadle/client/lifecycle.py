@@ -89,7 +89,7 @@ class AsyncLifecycle(_Shown):
     async def _ensure_initialized(self) -> None:
         if self._initialized:
             return
-        import asyncio
+        import asyncio  # the blocking `Codex` shares this module and may not need asyncio
 
         self._client._check_usable()
         if self._lock is None:

@@ -33,7 +33,7 @@ class LocalServer:
 
 def _check(server: AppServer) -> None:
     """Settings of the caller's own that are wrong are told to the caller, and not with the first thread."""
-    from treadle.config import ConfigError
+    from treadle.config import ConfigError  # loaded with the settings
 
     try:
         server.check_overrides()

@@ -6,6 +6,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from treadle.errors import ArgumentValueError
+from treadle.protocol.app import settings
 
 if TYPE_CHECKING:
     from treadle.protocol.app.settings import SandboxPolicy
@@ -51,8 +52,6 @@ def sandbox_mode(sandbox: Sandbox | None) -> str | None:
 
 def sandbox_policy(sandbox: Sandbox | None) -> SandboxPolicy | None:
     """As a turn takes it."""
-    from treadle.protocol.app import settings
-
     if sandbox is None:
         return None
     match _checked(sandbox):

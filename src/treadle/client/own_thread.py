@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import threading
 from collections.abc import Callable
 from typing import TypeVar
@@ -56,7 +57,5 @@ async def run_on_own_thread(function: Callable[..., T], *arguments: object) -> T
 
 def may_block(function: Callable[..., object]) -> bool:
     """Whether calling it may take long: true for a plain function, since nobody knows what it does."""
-    import inspect
-
     called = function if inspect.isroutine(function) else type(function).__call__
     return not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, cast
 
 from treadle.arguments import limit
@@ -9,6 +10,7 @@ from treadle.client.argument_checks import checked, paths, required
 from treadle.client.modes import ApprovalMode, Sandbox, approval_settings, sandbox_mode, sandbox_policy
 from treadle.client.request_values import without_none
 from treadle.client.turn_input import RunInput, tool_output, wire_input
+from treadle.protocol.app.turns import TurnStartParams
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -31,7 +33,7 @@ def start_params(
     has_approval_handler: bool,
     **given: Any,
 ) -> ThreadStartParams:
-    from treadle.protocol.app.thread_methods import ThreadStartParams
+    from treadle.protocol.app.thread_methods import ThreadStartParams  # loaded with the first thread
 
     settings = approval_settings(approval_mode, has_approval_handler=has_approval_handler)
     specs = tuple(tool.spec() for tool in tools) or None
@@ -48,7 +50,7 @@ def resume_params(
     has_approval_handler: bool,
     **given: Any,
 ) -> ThreadResumeParams:
-    from treadle.protocol.app.thread_methods import ThreadResumeParams
+    from treadle.protocol.app.thread_methods import ThreadResumeParams  # loaded with the first thread
 
     settings = approval_settings(approval_mode, has_approval_handler=has_approval_handler)
     return ThreadResumeParams(
@@ -68,7 +70,7 @@ def fork_params(
     has_approval_handler: bool,
     **given: Any,
 ) -> ThreadForkParams:
-    from treadle.protocol.app.thread_methods import ThreadForkParams
+    from treadle.protocol.app.thread_methods import ThreadForkParams  # loaded with the first thread
 
     settings = approval_settings(approval_mode, has_approval_handler=has_approval_handler)
     return ThreadForkParams(
@@ -86,7 +88,7 @@ def _excluded(include_turns: bool | None) -> dict[str, Any]:
 
 
 def list_params(*, cwd: object, **given: Any) -> ThreadListParams:
-    from treadle.protocol.app.thread_methods import ThreadListParams
+    from treadle.protocol.app.thread_methods import ThreadListParams  # loaded with the first thread
 
     folders = {} if cwd is None else {"cwd": paths("cwd", cwd)}
     return ThreadListParams(**checked(**given), **cast("Any", folders))
@@ -102,8 +104,6 @@ def turn_params(
     has_approval_handler: bool,
     **given: Any,
 ) -> TurnStartParams:
-    from treadle.protocol.app.turns import TurnStartParams
-
     return TurnStartParams(
         thread_id=thread_id,
         input=cast("Any", tuple(wire_input(input))),  # plain values, as they are sent
@@ -132,8 +132,6 @@ def limit_of(timeout: float | None) -> dict[str, float]:
 
 def remaining(timeout: float | None, since: float) -> float | None:
     """What is left of a time limit that began at `since`."""
-    import time
-
     return None if timeout is None else max(0.0, timeout - (time.monotonic() - since))
 
 
@@ -146,7 +144,7 @@ def has_approval_handler(client: Any) -> bool:
 def tools_of(given: Sequence[Tool | Callable[..., Any]]) -> dict[str, Tool]:
     if isinstance(given, tuple | list) and not given:
         return {}
-    from treadle.client.tools import tools_by_name
+    from treadle.client.tools import tools_by_name  # only for threads with tools
 
     return tools_by_name(given)
 
@@ -154,6 +152,6 @@ def tools_of(given: Sequence[Tool | Callable[..., Any]]) -> dict[str, Tool]:
 def output_of(wanted: Any) -> OutputType[Any] | None:
     if wanted is None:
         return None
-    from treadle.client.output_type import OutputType
+    from treadle.client.output_type import OutputType  # only for turns with an output type
 
     return OutputType(wanted)

@@ -10,6 +10,7 @@ from msgspec import Raw, Struct
 
 from treadle.client.sdk_errors import CodexError, RequestTimeout
 from treadle.protocol.app.base import decode
+from treadle.protocol.app.turns import TurnStartResponse
 
 T = TypeVar("T")
 
@@ -91,8 +92,6 @@ def thread_of_start(method: str, params: Any) -> str | None:
 
 def started_turn(answer: Raw | None) -> str | None:
     """The id of the turn that was started, if one was."""
-    from treadle.protocol.app.turns import TurnStartResponse
-
     try:
         return None if answer is None else read_result("turn/start", answer, TurnStartResponse).turn.id
     except CodexError:

@@ -146,7 +146,7 @@ def _model_error(error: ValueError) -> ShapeError:
 
 
 def _is_path(type_: Any) -> bool:
-    from pathlib import PurePath
+    from pathlib import PurePath  # loaded when a schema is made
 
     return isinstance(type_, type) and issubclass(type_, PurePath)
 

@@ -5,6 +5,7 @@ It does not touch the other two streams: the connections read and write them, ea
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import resource
@@ -17,6 +18,7 @@ from typing import Final
 from treadle.client.codex_config import CodexConfig
 from treadle.client.sdk_errors import CodexError, TransportClosedError
 from treadle.client.secrets import redact, secrets_in
+from treadle.execution.warden.warden_program import RLIMIT_LOCKS, family, scan, send_signal, signal_group
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -177,8 +179,6 @@ class DrainDeadline:
 
 def _widen(descriptor: int) -> None:
     """A server that tells much need not wait for us at every 64 KiB. Users have a limit, so it may not work."""
-    import fcntl
-
     try:
         fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     except (OSError, AttributeError):
@@ -189,8 +189,6 @@ class _ProcessTree:
     """A server and all its descendants, even daemonised ones: they carry a tag (see `execution.warden.program`)."""
 
     def __init__(self, leader: int) -> None:
-        from treadle.execution.warden.warden_program import RLIMIT_LOCKS
-
         self._leader = leader
         self._tag = int.from_bytes(os.urandom(7), "big") | 1
         try:
@@ -201,8 +199,6 @@ class _ProcessTree:
 
     def end(self) -> None:
         """Kill who is left."""
-        from treadle.execution.warden.warden_program import family, scan, send_signal, signal_group
-
         try:
             table = scan()
         except OSError:  # there is no /proc: then its group must do
@@ -220,7 +216,7 @@ def command_line(config: CodexConfig) -> list[str]:
     assert config.codex_bin is not None
     program = os.fspath(config.codex_bin)
     if not Path(program).exists():
-        import shutil
+        import shutil  # only for a program without a path
 
         found = shutil.which(program) if os.sep not in program else None
         if found is None:

@@ -102,7 +102,7 @@ class Shell(ABC):
 
     def start(self) -> None:
         """Connect to the server, starting it when the config says so. Does nothing when that was done."""
-        from treadle.client.connection import open_connection
+        from treadle.client.connection import open_connection  # loaded when a client connects
 
         self._check_usable()
         with self._opening:
@@ -130,7 +130,7 @@ class Shell(ABC):
     def _check_usable(self) -> None:
         """Before any lock: a fork has copies of them, which nobody opens, and no thread that reads."""
         if self._forked:
-            from treadle.transport.loop_owner import forked
+            from treadle.transport.loop_owner import forked  # only for the error message: it loads asyncio
 
             raise CodexError(forked("this client", self._pid or 0))
 
@@ -140,7 +140,7 @@ class Shell(ABC):
     # --- answering ---
 
     def _request_received(self, request: ServerRequest) -> None:
-        from treadle.client import server_requests
+        from treadle.client import server_requests  # loaded with the first request of the server
 
         handling = _Handling(request)
         with self._counting:
@@ -164,7 +164,7 @@ class Shell(ABC):
             handling.cancel()
 
     def _answer(self, handling: _Handling) -> None:
-        from treadle.client.server_requests import handler_call_for
+        from treadle.client.server_requests import handler_call_for  # loaded with the first request of the server
 
         try:
             result = handling.result_of(handler_call_for(handling.request, self.handlers, self._router.changes))
@@ -192,7 +192,7 @@ class _Handling:
         try:
             value = work.call()
             if hasattr(value, "__await__"):
-                import asyncio
+                import asyncio  # only for async handlers
 
                 value = asyncio.run(self._finish(value))
             return work.answer(value)
@@ -200,7 +200,7 @@ class _Handling:
             return work.refuse(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
     async def _finish(self, value: Any) -> Any:
-        import asyncio
+        import asyncio  # only for async handlers
 
         with self._lock:
             self._task = task = asyncio.current_task()

@@ -10,8 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from treadle.config.config_edits import write_values
     from treadle.config.configuration import Config, Loaded, built_in_config, load_config
-    from treadle.config.document import Document, Written, read_document, write_values
+    from treadle.config.document import Document, Written, read_document
     from treadle.config.effective_config import config_view
     from treadle.config.home_directory import find_home
     from treadle.config.instructions import InstructionFile, find_instructions
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     from treadle.config.values import ShellEnvironment, WorkspaceWrite
 
 _MODULES = {
-    "document": ("Document", "Written", "read_document", "write_values"),
+    "config_edits": ("write_values",),
+    "document": ("Document", "Written", "read_document"),
     "home_directory": ("find_home",),
     "instructions": ("InstructionFile", "find_instructions"),
     "login": ("Login",),

@@ -105,6 +105,7 @@ class Config(Settings, frozen=True, kw_only=True):
 
         The keys of providers are never inherited, whatever they are called. One that `set` names is meant for commands.
         """
+        # Loaded with the first command.
         from treadle.config.secret_variables import secret_variables
         from treadle.protocol.exec import EnvPolicy
 
@@ -228,7 +229,7 @@ def _warnings(layers: Layers, reading: ParsedValues, providers: Providers) -> li
 
 
 def _unknown_text(path: KeyPath) -> str:
-    from difflib import get_close_matches
+    from difflib import get_close_matches  # only for a warning
 
     known = Settings.__struct_fields__
     if len(path) > 1:

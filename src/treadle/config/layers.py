@@ -114,7 +114,7 @@ class Layers(Struct, frozen=True, kw_only=True):
         return (in_profile if lookup(self.file, in_profile) is not None else path), None
 
     def _place(self, path: KeyPath) -> tuple[int | None, int | None]:
-        from treadle.config.toml_scan import locate
+        from treadle.config.toml_scan import locate  # a start without a config file parses no TOML
 
         return (self.text and locate(self.text, path)) or (None, None)
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import re
 import stat
+from base64 import urlsafe_b64decode
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
+from treadle.config.atomic_write import PRIVATE, make_home, replace_file
 from treadle.config.problems import ConfigError
 from treadle.protocol.app.accounts import Account, ApiKeyAccount, AuthMode, ChatgptAccount
 from treadle.protocol.app.base import Closed
@@ -109,8 +111,6 @@ class Login:
 
     def set_api_key(self, key: str) -> None:
         """Log in with a key, and keep it in the file, for its owner alone."""
-        from treadle.config.atomic_write import PRIVATE, make_home, replace_file
-
         key = _usable(key, "the API key")
         try:
             make_home(self._path.parent)
@@ -202,8 +202,6 @@ def _chatgpt(mode: Closed[AuthMode], tokens: _Tokens, plan: str | None) -> _Cred
 
 def _claims(token: str) -> dict[str, Any]:
     """What a JWT says about itself; nothing when it is none."""
-    from base64 import urlsafe_b64decode
-
     try:
         body = token.split(".")[1]
         claims = msgspec.json.decode(urlsafe_b64decode(body + "=" * (-len(body) % 4)))

@@ -50,7 +50,7 @@ def find_key(home: Path, environ: Mapping[str, str]) -> FoundKey:
         if environ.get(variable, "").strip():
             return FoundKey(provider, f"{variable} is set")
     if os.path.exists(home / "auth.json"):
-        from treadle.config.login import Login
+        from treadle.config.login import Login  # only when there is a login file
 
         if Login(home).auth_mode() == "apikey":
             return FoundKey(OPENAI, "you are logged in")

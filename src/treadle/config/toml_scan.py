@@ -7,6 +7,7 @@ It owns the spans of headers and values, and parsing a text with the position of
 from __future__ import annotations
 
 import re
+import tomllib
 from typing import Any, Final
 
 from msgspec import Struct
@@ -58,8 +59,6 @@ class TomlError(ValueError):
 
 
 def parse(text: str) -> dict[str, Any]:
-    import tomllib
-
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

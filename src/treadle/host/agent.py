@@ -303,7 +303,7 @@ class HostAgent(Counters):
         choice, model, timeouts, clock = self._choice, self.model, self.timeouts, self._clock
 
         def reviewer() -> Reviewer:
-            from treadle.host.review import Reviewer
+            from treadle.host.review import Reviewer  # loaded with the first review
 
             return Reviewer(
                 lambda: choice.make_reviewing(model, timeouts.tool),

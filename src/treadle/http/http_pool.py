@@ -111,7 +111,7 @@ class HttpPool:
 
 
 def _make_context() -> ssl.SSLContext:
-    import httpx2
+    import httpx2  # only for https: slow to load
 
     context: ssl.SSLContext = httpx2.create_ssl_context()
     context.set_alpn_protocols(["http/1.1"])

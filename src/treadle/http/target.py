@@ -7,6 +7,7 @@ tenth of a second to import.
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from typing import Final
 from urllib.parse import unquote
 
@@ -59,8 +60,6 @@ class Target(Struct, frozen=True):
         """The value of an `Authorization` header for the credentials in the URL."""
         if not (self.user or self.password):
             return None
-        from base64 import b64encode
-
         return b"Basic " + b64encode(f"{self.user}:{self.password}".encode("utf-8", "surrogateescape"))
 
     @property
@@ -77,7 +76,7 @@ def read_url(url: str) -> Target:
 
 
 def _read_any(url: str) -> Target:
-    import httpx2
+    import httpx2  # only for unusual URLs: slow to load
 
     try:
         read = httpx2.URL(url)

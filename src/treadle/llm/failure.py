@@ -201,7 +201,7 @@ def _date(text: str) -> float | None:
     """A date of HTTP as seconds since 1970."""
     if not text:
         return None
-    from email.utils import parsedate_to_datetime
+    from email.utils import parsedate_to_datetime  # only for servers that send dates
 
     try:
         return parsedate_to_datetime(text).timestamp()

@@ -112,7 +112,7 @@ def _item_events(item: OutputItem) -> Iterator[ModelEvent]:
 
 def _mark(request: ModelRequest, view: View) -> str:
     """A part of ids that differs between the requests of a thread and between threads."""
-    from hashlib import blake2b
+    from hashlib import blake2b  # loaded with the first turn
 
     key = (request.prompt_cache_key or "").encode("utf-8", "surrogatepass")
     return blake2b(view.fingerprint + b"\0" + key, digest_size=8).hexdigest()

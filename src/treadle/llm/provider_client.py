@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
+from urllib.parse import urljoin
 
 from treadle.http.decoding import BadCoding, Decoder, UnknownCoding, decoder_for
 from treadle.http.http1 import ResponseHead
@@ -284,8 +285,6 @@ async def _read(connection: HttpConnection, decoder: Decoder | None) -> bytes:
 
 def _entry(head: ResponseHead, endpoint: Endpoint) -> str:
     """Where a redirect leads, as it may be shown."""
-    from urllib.parse import urljoin
-
     try:
         entry = shown_url(urljoin(endpoint.url, head.headers.get("location", "")))
     except ValueError:

@@ -31,7 +31,7 @@ def is_wire_api(name: str) -> bool:
 
 def offered() -> dict[str, list[EntryPoint]]:
     """The entry points of other packages, by name."""
-    from importlib.metadata import entry_points
+    from importlib.metadata import entry_points  # only for names that are not built in: 20 ms
 
     found: dict[str, list[EntryPoint]] = {}
     for point in entry_points(group=GROUP):

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from treadle.errors import TreadleError
 from treadle.runners.engine import Engine
+from treadle.runners.native import TreadleRunner
 from treadle.runners.runner import Runner
 
 GROUP: Final = "treadle.engines"
@@ -68,8 +69,6 @@ def make_runner(name: str, command: str | None = None, **choices: Any) -> Runner
         **choices: What `Runner` takes.
     """
     if name == "treadle" and command is None:
-        from treadle.runners.native import TreadleRunner
-
         return TreadleRunner(**choices)
     return Runner(find_engine(name), command, **choices)
 

@@ -13,6 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from treadle.config import ConfigError, find_home, load_config
+from treadle.config.configuration import RUN_KEY_VARIABLE
+from treadle.config.login import Login as Stored
+from treadle.llm import ModelError
+from treadle.llm.known_providers import OPENAI_KEY_VARIABLE
+from treadle.llm.provider import endpoint
+
 # A file with a login is small; what is longer is not read to its end.
 _MAX_BYTES: Final = 1 << 20
 
@@ -100,13 +107,6 @@ def _pi(environ: Mapping[str, str]) -> LoginStatus:
 
 
 def _treadle(environ: Mapping[str, str]) -> LoginStatus:
-    from treadle.config import ConfigError, find_home, load_config
-    from treadle.config.configuration import RUN_KEY_VARIABLE
-    from treadle.config.login import Login as Stored
-    from treadle.llm import ModelError
-    from treadle.llm.known_providers import OPENAI_KEY_VARIABLE
-    from treadle.llm.provider import endpoint
-
     def key() -> str | None:
         given = environ.get(RUN_KEY_VARIABLE) or environ.get(OPENAI_KEY_VARIABLE)
         return Stored(config.home).api_key() or given

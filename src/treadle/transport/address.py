@@ -6,6 +6,7 @@ ellipsis instead; only `Address.url` is complete.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import Literal
 
@@ -63,7 +64,6 @@ class Address(Struct, frozen=True):
         """Whether only this machine can reach it."""
         if self.scheme in ("unix", "stdio") or self.host in ("localhost", "127.0.0.1"):
             return True
-        import ipaddress
 
         try:
             return ipaddress.ip_address(self.host).is_loopback

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import socket
 from collections.abc import Callable
 from http import HTTPStatus
@@ -232,7 +233,5 @@ class _Admitted(StreamChannel):
 
 
 def _descriptors() -> int:
-    import resource
-
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 2 * MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else soft

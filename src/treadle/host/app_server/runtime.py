@@ -40,6 +40,8 @@ from treadle.host.faults import Fault, ResumeFailed, RuntimeFault
 from treadle.host.history_text import history_text
 from treadle.host.limited_tools import limited
 from treadle.host.runtime import Opened, Opening, RuntimeEvent, TurnEnded, UserInput, begins_work
+from treadle.protocol.app.thread_history import ThreadRevertParams
+from treadle.protocol.app.thread_methods import ThreadResumeParams, ThreadStartParams
 
 if TYPE_CHECKING:
     from treadle.protocol.app.turns import TurnStartParams
@@ -140,16 +142,12 @@ class AppServerRuntime:
         self._shaken = True
 
     async def _start(self, opening: Opening, members: Mapping[str, Any]) -> Opened:
-        from treadle.protocol.app.thread_methods import ThreadStartParams
-
         specs = tuple(tool.spec() for tool in opening.tools) or None
         params = ThreadStartParams(**members, dynamic_tools=specs)
         answer = await async_retry_on_overload(lambda: self._client.thread_start(params))
         return Opened(thread_id=answer.thread.id, model=answer.model)
 
     async def _resume(self, opening: Opening, members: Mapping[str, Any]) -> Opened:
-        from treadle.protocol.app.thread_methods import ThreadResumeParams
-
         wanted = opening.resume or ""
         params = ThreadResumeParams(thread_id=wanted, exclude_turns=True, **members)
         client = self._client
@@ -187,8 +185,6 @@ class AppServerRuntime:
 
     async def _take_back(self, turn_id: str) -> None:
         """The same is said once more: without this the model would be told it twice."""
-        from treadle.protocol.app.thread_history import ThreadRevertParams
-
         try:
             await self._client.thread_revert(ThreadRevertParams(thread_id=self._thread_id, before_turn_id=turn_id))
         except JsonRpcError as error:

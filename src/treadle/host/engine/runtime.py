@@ -43,6 +43,7 @@ class EngineRuntime:
 
     def __init__(self, engine: str | Runner, **choices: Any) -> None:
         if isinstance(engine, str):
+            # Only for an engine by its name: it reads the entry points.
             from treadle.runners.engine_registry import make_runner
 
             self._runner = make_runner(engine, **choices)

@@ -18,6 +18,7 @@ from msgspec import Raw, Struct
 
 from treadle.agent.ids import new_id
 from treadle.agent.model_history import History, repaired
+from treadle.agent.summary import history_after, user_message
 from treadle.client.tools import Tool
 from treadle.host.faults import Fault
 from treadle.host.local.faults import model_fault
@@ -31,6 +32,7 @@ from treadle.llm import JsonObject, ModelError, ModelRequest, TokenUsage, Waitin
 from treadle.llm.backoff import pause_after, was_retried
 from treadle.protocol.app.inputs import TextUserInput
 from treadle.protocol.app.items import UserMessageThreadItem
+from treadle.tools.specs import dynamic_spec
 
 logger: Final = logging.getLogger(__name__)
 
@@ -243,8 +245,6 @@ class LocalTurn:
             await self._events.tell(ItemCompleted(said))
 
     def _request(self) -> ModelRequest:
-        from treadle.tools.specs import dynamic_spec
-
         thread, options = self._thread, self._options
         last = self._rounds_left == 0
         return self._request_for(
@@ -294,8 +294,6 @@ class LocalTurn:
     # --- summing up ---
 
     async def _compact(self) -> None:
-        from treadle.agent.summary import history_after, user_message
-
         thread = self._thread
         request = self._request_for([*thread.history.items, user_message(thread.source.compact_prompt)])
         response = await self._ask(request, LocalResponse())

@@ -12,6 +12,9 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct, structs
 
+from treadle.config import COMPACT_PROMPT, ConfigError, Login, find_home, load_config, model_facts
+from treadle.config.overrides import join_key
+from treadle.config.toml_text import value_text
 from treadle.host.faults import Fault, RuntimeFault
 from treadle.llm import Model, ProviderConfig, ProviderConfigError
 from treadle.llm.catalogue import Price
@@ -59,8 +62,6 @@ def find_model(given: ModelArguments, model: str | None, environ: Mapping[str, s
         model: What the thread wants.
         environ: The environment; this program's without it.
     """
-    from treadle.config import ConfigError, find_home
-
     environ = os.environ if environ is None else environ
     try:
         return _find(given, model or given.model, find_home(environ), environ)
@@ -69,8 +70,6 @@ def find_model(given: ModelArguments, model: str | None, environ: Mapping[str, s
 
 
 def _find(given: ModelArguments, model: str | None, home: Path, environ: Mapping[str, str]) -> ModelSource:
-    from treadle.config import COMPACT_PROMPT, load_config, model_facts
-
     provider_id = _provider(given, model, home, environ)
     if model is None and provider_id is not None:
         model = _usual_model(provider_id, home, environ)
@@ -93,8 +92,6 @@ def _find(given: ModelArguments, model: str | None, home: Path, environ: Mapping
 
 def _provider(given: ModelArguments, model: str | None, home: Path, environ: Mapping[str, str]) -> str | None:
     """The provider that is meant; None leaves it to the configuration."""
-    from treadle.config import ConfigError, load_config
-
     if given.provider is not None:
         return given.provider
     usual = ANTHROPIC if given.wire == "anthropic" else OPENAI
@@ -112,8 +109,6 @@ def _provider(given: ModelArguments, model: str | None, home: Path, environ: Map
 
 def _usual_model(provider_id: str, home: Path, environ: Mapping[str, str]) -> str | None:
     """The model of the configuration is meant for the provider of the configuration."""
-    from treadle.config import ConfigError, load_config
-
     try:
         chosen = load_config(home, environ=environ).config.chosen
     except ConfigError:
@@ -122,9 +117,6 @@ def _usual_model(provider_id: str, home: Path, environ: Mapping[str, str]) -> st
 
 
 def _overrides(given: ModelArguments, provider_id: str | None, model: str | None) -> Iterator[str]:
-    from treadle.config.overrides import join_key
-    from treadle.config.toml_text import value_text
-
     if model is not None:
         yield f"model={value_text(model)}"
     if provider_id is None:
@@ -136,11 +128,10 @@ def _overrides(given: ModelArguments, provider_id: str | None, model: str | None
 
 def _model(given: ModelArguments, provider: ProviderConfig | None, home: Path, environ: Mapping[str, str]) -> Model:
     if provider is None:
-        from treadle.llm.offline import OfflineModel
+        from treadle.llm.offline import OfflineModel  # loaded when it is chosen
 
         return OfflineModel()
-    from treadle.config import Login
-    from treadle.llm.provider_model import ProviderModel
+    from treadle.llm.provider_model import ProviderModel  # loaded when it is chosen
 
     if given.api_key is not None:
         key = given.api_key

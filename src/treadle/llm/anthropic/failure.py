@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -119,7 +120,7 @@ def stopped(reason: str, explanation: str | None = None) -> ModelError | None:
 
 def seconds_to_reset(headers: Mapping[str, str]) -> float | None:
     """How long until all that is used up is there again, by the server's own clock."""
-    from email.utils import parsedate_to_datetime
+    from email.utils import parsedate_to_datetime  # only for servers that send dates
 
     try:
         now = parsedate_to_datetime(headers.get("date", "")).timestamp()
@@ -135,8 +136,6 @@ def seconds_to_reset(headers: Mapping[str, str]) -> float | None:
 
 
 def _instant(text: str) -> float | None:
-    from datetime import datetime
-
     try:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError):

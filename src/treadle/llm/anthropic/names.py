@@ -98,7 +98,7 @@ class CallIds:
 
 
 def _short_hash(text: str) -> str:
-    from hashlib import sha256
+    from hashlib import sha256  # only for names that are too long
 
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH]
 

@@ -85,7 +85,7 @@ def _full_in(text: str, headers: Mapping[str, str], wall: float) -> float:
 def _clock(date: str, wall: float) -> float:
     if not date:
         return wall
-    from email.utils import parsedate_to_datetime
+    from email.utils import parsedate_to_datetime  # only for servers that send dates
 
     try:
         return parsedate_to_datetime(date).timestamp()
