@@ -78,7 +78,7 @@ async def _examine(arguments: argparse.Namespace) -> int:
             view.began(OWN)
             await _examine_ourselves(arguments.config_overrides, tell)
             view.ended(OWN)
-        # Before the trial_environment is set: it is about the user's own home.
+        # Before the trial environment is set up: it is about the user's own home.
         statuses = await engine_statuses(names, ask_version=False)
         with trial_environment() as trial:
             await _try_out(trial, statuses, tell, view)

@@ -186,7 +186,9 @@ def _widen(descriptor: int) -> None:
 
 
 class _ProcessTree:
-    """A server and all its descendants, even daemonised ones: they carry a tag (see `execution.warden.program`)."""
+    """A server and all its descendants, even daemonised ones: they carry a tag (see
+    `execution.warden.warden_program`).
+    """
 
     def __init__(self, leader: int) -> None:
         self._leader = leader

@@ -152,7 +152,7 @@ class ProviderClient:
             failure = request_error(error, endpoint, self._config)
             raise (_Again(failure) if failure.kind in ("absent", "unreachable") else failure) from None
         if head.status in _REDIRECTS:
-            raise redirected(head.status, _entry(head, endpoint), endpoint.shown)
+            raise redirected(head.status, _redirect_target(head, endpoint), endpoint.shown)
         try:
             decoder = decoder_for(head.headers)
         except UnknownCoding as error:
@@ -283,7 +283,7 @@ async def _read(connection: HttpConnection, decoder: Decoder | None) -> bytes:
     return piece
 
 
-def _entry(head: ResponseHead, endpoint: Endpoint) -> str:
+def _redirect_target(head: ResponseHead, endpoint: Endpoint) -> str:
     """Where a redirect leads, as it may be shown."""
     try:
         entry = shown_url(urljoin(endpoint.url, head.headers.get("location", "")))

@@ -18,7 +18,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class QueueFull(TreadleError):
-    """There is no queued for another job: `limit` names the limit, `size` is its number."""
+    """There is no room for another job: `limit` names the limit, `size` is its number."""
 
     def __init__(self, limit: str, size: int, message: str) -> None:
         super().__init__(message)
@@ -78,7 +78,7 @@ class SessionQueues(Generic[K]):
     def add(
         self, key: K, *, session: ResumeToken | None = None, after: K | None = None, force: bool = False
     ) -> K | None:
-        """Give a job its queued in the order; it is not taken before `confirm`.
+        """Give a job its place in the order; it is not taken before `confirm`.
 
         With `after`, a job that runs or waits, it belongs to that one's session. Returns the job on whose session it
         still has to wait, if that is not known. Raises `QueueFull`, unless it is forced in.
@@ -119,7 +119,7 @@ class SessionQueues(Generic[K]):
             )
 
     def _runs_at_once(self, line: ResumeToken | K | None) -> bool:
-        """Whether a job would pass through the queue without waiting, so that it needs no queued in it."""
+        """Whether a job would pass through the queue without waiting, so that it needs no place in it."""
         free = len(self._running) + len(self._waiting) < self._limits.running
         return free and (line is None or (isinstance(line, ResumeToken) and line not in self._held))
 
