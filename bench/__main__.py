@@ -1,7 +1,7 @@
 """`python -m bench`: run the measures round by round, the servers in turn, and print the table.
 
-It owns the exec-server's; `python -m bench app-server`, `sdk`, `models`, `runners`, `turn-trace`, `soak` and `host-soak`
-go to those of these names, `kills` and `fuzz` to modules beside the soak.
+It owns the exec-server's; `python -m bench app-server`, `sdk`, `models`, `runners`, `turn-trace`, `soak` and
+`host-soak` go to those of these names, `kills` and `fuzz` to modules beside the soak.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from bench import machine
 from treadle.runners.codex import CodexRunner
 from treadle.runners.engine import Ending, RunRequest
 from treadle.runners.engine_registry import find_engine
-from treadle.runners.reading import Reading
+from treadle.runners.output_reader import OutputReader
 from treadle.runners.run_events import ActionEvent, CompletedEvent
 
 STREAMS: Final = Path(__file__).parents[1] / "tests" / "data" / "engine_streams"
@@ -80,7 +80,7 @@ def decoding(engine: str, lines: int) -> float:
     started = time.perf_counter()
     while done < lines:
         for case in cases:
-            reading = Reading(known, RunRequest(prompt="", cwd="/scratch/proj"))
+            reading = OutputReader(known, RunRequest(prompt="", cwd="/scratch/proj"))
             for at in range(0, len(case), CHUNK):
                 for _ in reading.receive(case[at : at + CHUNK]):
                     pass

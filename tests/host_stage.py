@@ -17,8 +17,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 from treadle.client import CodexConfig
 from treadle.host.app_server.runtime import AppServerRuntime
-from treadle.host.asking import Ask, Choice
-from treadle.host.runtime import Delta, ItemCompleted, Opened, Opening, RuntimeEvent, TurnEnded, UsageTold
+from treadle.host.ask import Ask, Choice
+from treadle.host.runtime import Delta, ItemCompleted, Opened, Opening, RuntimeEvent, TurnEnded, UsageReported
 from treadle.testing import MockModel
 
 Way: TypeAlias = Literal["child", "in process"] | Path
@@ -113,7 +113,7 @@ class Turn:
 
     @property
     def usage(self) -> Any:
-        return [event.total for event in self.events if isinstance(event, UsageTold)][-1]
+        return [event.total for event in self.events if isinstance(event, UsageReported)][-1]
 
     def text(self, kind: str = "text") -> str:
         return "".join(event.text for event in self.events if isinstance(event, Delta) and event.kind == kind)

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from treadle.host.faults import Fault, RuntimeFault
-from treadle.host.runtime import Opening, RuntimeEvent, Told, TurnEnded
+from treadle.host.runtime import Notice, Opening, RuntimeEvent, TurnEnded
 from treadle.host.session import Session
 from treadle.host.timeouts import Timeouts
 from treadle.host.turn_result import TurnResult
@@ -48,7 +48,7 @@ class Bench:
 
     @property
     def told(self) -> list[str]:
-        return [event.message for event in self.events if isinstance(event, Told)]
+        return [event.message for event in self.events if isinstance(event, Notice)]
 
     def start(self, text: str = "hello", **options: Any) -> asyncio.Task[TurnResult]:
         return asyncio.create_task(self.session.run_turn(text, **options))

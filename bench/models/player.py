@@ -44,7 +44,7 @@ async def _cpu(ask: Ask, url: str, deltas: int) -> float:
 def ours(api: str) -> Ask:
     from treadle.llm.model import ModelRequest, TextDelta
     from treadle.llm.provider import read_provider
-    from treadle.llm.wire_client import ProviderModel
+    from treadle.llm.provider_model import ProviderModel
 
     models: dict[str, ProviderModel] = {}
     message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}

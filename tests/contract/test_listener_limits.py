@@ -20,7 +20,7 @@ import pytest
 
 from channel_pair import DEADLINE_S, Acceptor
 from treadle.errors import ChannelClosed
-from treadle.transport import Address, Channel, accepting, half_open
+from treadle.transport import Address, Channel, accept_loop, half_open
 from treadle.transport import listen as listening
 from treadle.transport.connect import connect
 from treadle.transport.sockets import Peer, peer_of
@@ -162,7 +162,7 @@ async def test_half_of_few_descriptors_stay_free(acceptor: Acceptor, monkeypatch
 def shortage(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """What accepting fails with, while there is something in the list."""
     failures: list[int] = []
-    monkeypatch.setattr(accepting, "RETRY_S", 0.01)
+    monkeypatch.setattr(accept_loop, "RETRY_S", 0.01)
     accept = socket.socket.accept
 
     def failing(self: socket.socket) -> tuple[socket.socket, object]:
@@ -202,7 +202,7 @@ async def test_a_connection_that_was_gone_before_it_was_taken_is_nothing(
 async def test_in_a_shortage_the_silent_make_room(
     acceptor: Acceptor, shortage: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(half_open, "PATIENCE_S", 0)
+    monkeypatch.setattr(half_open, "GRACE_S", 0)
     address = await _opened(acceptor, "websocket", tmp_path)
     with _dial(address) as silent:
         async with asyncio.timeout(DEADLINE_S):

@@ -27,7 +27,7 @@ from treadle.llm.model import (
 )
 from treadle.llm.offline import OfflineModel
 from treadle.llm.provider import read_provider
-from treadle.llm.wire_client import ProviderModel
+from treadle.llm.provider_model import ProviderModel
 
 pytestmark = pytest.mark.anyio
 REQUEST = ModelRequest(model="m", input=[{"type": "message", "role": "user", "content": "hi"}])

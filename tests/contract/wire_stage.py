@@ -18,7 +18,7 @@ from model_server import Json, ModelServer, Reply, chunked, model_server
 from treadle.llm.known_providers import KNOWN
 from treadle.llm.model import ModelError, ModelEvent, ModelRequest
 from treadle.llm.provider import read_provider
-from treadle.llm.wire_client import ProviderModel
+from treadle.llm.provider_model import ProviderModel
 
 SECRET: Final = "sk-nobody-may-see-this"
 REQUEST: Final = ModelRequest(

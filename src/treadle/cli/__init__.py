@@ -1,6 +1,6 @@
-"""The command line: `treadle COMMAND`. Each command is a module of this package, loaded when it is asked for.
+"""The command line: `treadle COMMAND`. Each command is a module of this package, imported when it is used.
 
-Plain argparse: the servers are started by other programs, and a start must not pay for pretty printing.
+Plain argparse: other programs start the servers, and their start must not pay for pretty printing.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from importlib import import_module
 from typing import Protocol, TextIO, cast
 
 from treadle._version import __version__
-from treadle.cli.streams import OutputFailed, finish, prepare, say, write
+from treadle.cli.streams import OutputFailed, finish, prepare, write, write_stderr
 
 
 class Command(Protocol):
-    """What a command module offers. It may also have a `parse`, which reads the words in its own way."""
+    """What a command module provides. It may also define `parse`, to parse the arguments itself."""
 
     add_arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as end:  # argparse, after its help or its complaint
         return finish(end.code if isinstance(end.code, int) else 0)
     except OutputFailed as error:
-        say(f"treadle: {error}")
+        write_stderr(f"treadle: {error}")
         return 1
 
 
@@ -101,7 +101,7 @@ def _command_first(words: list[str]) -> list[str]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Its help and its complaints are written as everything else is: what does not get out is said."""
+    """Its help and its stderr_lines are written as everything else is: what does not get out is said."""
 
     def _print_message(self, message: str, file: object = None) -> None:
         stream = cast("TextIO | None", file or sys.stderr)

@@ -6,12 +6,20 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
-from treadle.cli.listening import add_token_arguments
-from treadle.cli.server_process import refuse
+from treadle.cli.listening import add_token_arguments, announced, listener_token
+from treadle.cli.server_process import (
+    exit_with_deadline,
+    refuse,
+    start_logging,
+    stop_on_signals,
+    take_stdio,
+    use_one_malloc_arena,
+)
+from treadle.cli.streams import write_stderr, write_stdout
 from treadle.errors import TreadleError
 
 if TYPE_CHECKING:
-    from treadle.cli.first_answer import Opening
+    from treadle.cli.early_initialize import EarlyInitialize
     from treadle.server.app import AppServer
     from treadle.transport import Address, Channel
 
@@ -65,12 +73,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check(overrides: tuple[str, ...]) -> None:
     """Before the first answer: a client should not hear from a server that was started wrongly."""
-    from treadle.cli.settings_check import check_overrides
+    from treadle.cli.settings_check import check_overrides  # only when there are overrides to check
 
     check_overrides(overrides)
 
 
 def _refuse(error: TreadleError) -> int:
+    # Only when the start fails.
     from treadle.cli.settings_check import refuse_settings
     from treadle.config import ConfigError
 
@@ -79,51 +88,49 @@ def _refuse(error: TreadleError) -> int:
 
 def _run_stdio(log_level: str, overrides: tuple[str, ...]) -> int:
     """For one client, and as long as it is there: a turn that runs when it leaves is interrupted."""
-    from treadle.cli.first_answer import answer_first
-    from treadle.cli.server_process import take_stdio
+    # `--help` and listening do not need it.
+    from treadle.cli.early_initialize import answer_initialize
     from treadle.config.home_directory import home_name
 
     home = home_name(os.environ)
     reader, writer = take_stdio()
-    opening = answer_first(reader, writer, home)
+    early = answer_initialize(reader, writer, home)
 
-    import asyncio
-
-    from treadle.cli.server_process import start_logging
+    import asyncio  # after `initialize` was answered: this takes most of the start
 
     start_logging(log_level)
-    return asyncio.run(_serve_stdio(opening, reader, writer, overrides))
+    return asyncio.run(_serve_stdio(early, reader, writer, overrides))
 
 
-async def _serve_stdio(opening: Opening, reader: int, writer: int, overrides: tuple[str, ...]) -> int:
+async def _serve_stdio(early: EarlyInitialize, reader: int, writer: int, overrides: tuple[str, ...]) -> int:
+    # After `initialize` was answered.
     import asyncio
 
-    from treadle.cli.server_process import exit_soon, stop_on_signals
     from treadle.server.app import AppServer
     from treadle.transport.stdio import stdio_channel
 
     stop = stop_on_signals()
     async with AppServer(overrides=overrides) as server:
         channel = await stdio_channel(reader, writer, "stdio")
-        if opening.unread:
-            channel.data_received(opening.unread)
-        server.accept(channel, must_not_lose=True, identity=opening.identity)
+        if early.unread:
+            channel.data_received(early.unread)
+        server.accept(channel, must_not_lose=True, identity=early.identity)
         closed = asyncio.ensure_future(channel.wait_closed())
         stopped = asyncio.ensure_future(stop.wait())
         await asyncio.wait((closed, stopped), return_when=asyncio.FIRST_COMPLETED)
         for waiter in (closed, stopped):
             waiter.cancel()
-    exit_soon()
+    exit_with_deadline()
     return 0
 
 
 def _run_listening(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> int:
+    # `--help` does without it.
     import asyncio
 
-    from treadle.cli.server_process import share_heap, start_logging
     from treadle.transport import AddressError
 
-    share_heap()
+    use_one_malloc_arena()
     start_logging(arguments.log_level)
     try:
         return asyncio.run(_serve(arguments, overrides))
@@ -133,11 +140,9 @@ def _run_listening(arguments: argparse.Namespace, overrides: tuple[str, ...]) ->
 
 async def _serve(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> int:
     """Until the first signal; then turns that run are waited for, until a second one."""
+    # Only when listening: it loads websockets.
     import logging
 
-    from treadle.cli.listening import announced, guard_for
-    from treadle.cli.server_process import exit_soon, stop_on_signals
-    from treadle.cli.streams import say, tell
     from treadle.server.app import AppServer
     from treadle.transport.listen import listen
 
@@ -145,32 +150,32 @@ async def _serve(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> i
     async with AppServer(overrides=overrides) as server:
         _ = server.home_path  # a home that cannot be one is told now, not to the first client
         address = _address(arguments.listen, server)
-        guard = guard_for(address, arguments)
+        token = listener_token(address, arguments)
         listener = await listen(
             address,
             lambda channel: _accept(server, channel),
-            token=guard.token,
+            token=token.value,
             health_paths=("/readyz", "/healthz"),
             any_path=True,
             text_only=True,
         )
-        with announced(listener.address, guard, str(server.home_path)) as (url, line):
-            say(f"treadle app-server listens on {line}")
-            tell(url)
+        with announced(listener.address, token, str(server.home_path)) as (url, line):
+            write_stderr(f"treadle app-server listens on {line}")
+            write_stdout(url)
             server.warm_up()
             server.require_config()
             if server.config_error is None:
-                say(f"treadle app-server: model {server.config.chosen}")
+                write_stderr(f"treadle app-server: model {server.config.chosen}")
             await stop.wait()
             await listener.close()
         logging.getLogger(__name__).warning("waiting for running turns; a second signal ends them")
         await server.drain()
-    exit_soon()
+    exit_with_deadline()
     return 0
 
 
 def _address(listen_on: str, server: AppServer) -> Address:
-    from treadle.transport import Address
+    from treadle.transport import Address  # only when listening: it loads websockets
 
     if listen_on == "unix://":
         folder = server.home_path / "app-server-control"

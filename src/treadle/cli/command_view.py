@@ -1,6 +1,6 @@
-"""Commands while they run: which line belongs to which, the beginning and the end of what they write.
+"""Commands while they run: which output line belongs to which command, and the beginning and end of their output.
 
-It owns what is shown of commands. Events in, lines out; where the lines go is for `View` to say.
+It owns how commands are displayed. Events in, lines out; `View` decides where the lines go.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from treadle.cli.paint import Paint
+from treadle.cli.terminal import Colors
 from treadle.cli.visible import visible, visible_line
 from treadle.protocol.app.items import CommandExecutionThreadItem
 
@@ -35,11 +35,11 @@ class _Running:
 
 
 class Commands:
-    """The commands of a turn. Those that run beside others have a number in front of their lines."""
+    """The commands of a turn. Commands that run concurrently have a number in front of their lines."""
 
-    def __init__(self, line: Callable[[str], None], paint: Paint) -> None:
+    def __init__(self, line: Callable[[str], None], colors: Colors) -> None:
         self._line = line
-        self._paint = paint
+        self._colors = colors
         self._running: dict[str, _Running] = {}
         self._count = 0
 
@@ -49,9 +49,9 @@ class Commands:
         for other in self._running.values():
             if len(self._running) > 1 and not other.named and other is not command:
                 other.named = True
-                self._line(self._paint.dim(f"  [{other.number}] is: {other.command}"))
+                self._line(self._colors.dim(f"  [{other.number}] is: {other.command}"))
         command.named = len(self._running) > 1
-        self._line(self._paint.bold(f"{self._label(command)}$ {command.command}"))
+        self._line(self._colors.bold(f"{self._label(command)}$ {command.command}"))
 
     def output(self, item_id: str, delta: str) -> None:
         command = self._running.get(item_id)
@@ -74,12 +74,12 @@ class Commands:
             self._take(command, command.rest)
         hidden = command.lines - HEAD - len(command.tail)
         if hidden > 0:
-            self._line(self._paint.dim(f"  {self._bar(command)} … {hidden} lines left out …"))
+            self._line(self._colors.dim(f"  {self._bar(command)} … {hidden} lines left out …"))
         for text in command.tail:
             self._show(command, text)
         failed = item.exit_code not in (0, None) or item.status in ("failed", "declined")
         outcome = f"  {self._label(command)}{_outcome(item)}"
-        self._line(self._paint.red(outcome) if failed else self._paint.dim(outcome))
+        self._line(self._colors.red(outcome) if failed else self._colors.dim(outcome))
         del self._running[item.id]
         if not self._running:
             self._line("")
@@ -93,7 +93,7 @@ class Commands:
 
     def _show(self, command: _Running, text: str) -> None:
         cut = visible(text[:MAX_LINE]) + (f" … {len(text) - MAX_LINE} more" if len(text) > MAX_LINE else "")
-        self._line(f"{self._paint.dim(f'  {self._bar(command)} ')}{cut}")
+        self._line(f"{self._colors.dim(f'  {self._bar(command)} ')}{cut}")
 
     def _label(self, command: _Running) -> str:
         return f"[{command.number}] " if command.named else ""

@@ -1,4 +1,4 @@
-"""`treadle doctor`: whether Treadle and the installed engines work here, tried out offline."""
+"""`treadle doctor`: checks offline whether Treadle and the installed engines work here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import msgspec
 
 from treadle.cli.doctor_checks import Check, own_checks
 from treadle.cli.doctor_report import DoctorView, LiveReport, PlainReport
-from treadle.cli.doctor_trial import Trial, stage
+from treadle.cli.doctor_trial import Trial, trial_environment
 from treadle.cli.server_process import FAILED, REFUSED, refuse, start_logging
 from treadle.cli.streams import OutputFailed, write
 from treadle.cli.terminal import is_terminal
@@ -78,9 +78,9 @@ async def _examine(arguments: argparse.Namespace) -> int:
             view.began(OWN)
             await _examine_ourselves(arguments.config_overrides, tell)
             view.ended(OWN)
-        # Before the stage is set: it is about the user's own home.
+        # Before the trial environment is set up: it is about the user's own home.
         statuses = await engine_statuses(names, ask_version=False)
-        with stage() as trial:
+        with trial_environment() as trial:
             await _try_out(trial, statuses, tell, view)
         view.summary(_summary(found), time.monotonic() - began)
     failed = any(check.verdict == "failed" for checks in found.values() for check in checks)

@@ -1,4 +1,4 @@
-"""What `treadle doctor` looks at in Treadle itself: Python, home, settings, sandbox, git."""
+"""What `treadle doctor` checks in Treadle itself: Python, home, settings, sandbox, git."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ import msgspec
 
 from treadle.config import ConfigError, find_home, load_config
 from treadle.errors import ExecError
+from treadle.execution.sandbox.confinement import confine
+from treadle.execution.sandbox.policy import Policy, Rule
 
 Verdict: TypeAlias = Literal["ok", "warning", "failed", "skipped"]
 MARKS: Final[dict[str, str]] = {"ok": "✓", "warning": "!", "failed": "✗", "skipped": "–"}
 
 
 class Check(msgspec.Struct, frozen=True):
-    """Something that was looked at.
+    """One thing that was checked.
 
     Args:
         what: What it is, and what was found.
-        verdict: How it stands.
+        verdict: The outcome.
         advice: What to do about it.
         detail: More about it, a line each.
         seconds: How long it took, where that is worth knowing.
@@ -81,9 +83,6 @@ def _settings(overrides: Sequence[str]) -> Iterator[Check]:
 
 
 def _sandbox() -> Check:
-    from treadle.execution.sandbox.confinement import confine
-    from treadle.execution.sandbox.policy import Policy, Rule
-
     try:
         confined = confine(
             Policy((Rule("/", "read"),), network=False), argv=["true"], arg0=None, cwd="/", env={}, tty=False

@@ -1,4 +1,6 @@
-"""What `treadle doctor` finds, shown while it looks: blocks of lines in a fixed order, each when it is complete."""
+"""Shows the findings of `treadle doctor` as they come in: blocks of lines in a fixed order, each
+once it is complete.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TextIO
 from treadle.cli.doctor_checks import MARKS, Check
 from treadle.cli.engine_table import STYLES
 from treadle.cli.live_area import LiveArea, spinner
-from treadle.cli.run_words import took
+from treadle.cli.run_text import took
 from treadle.cli.visible import visible_line
 from treadle.runners.progress import elapsed
 
@@ -21,7 +23,7 @@ _INDENT: Final = "      "
 
 
 class DoctorView(Protocol):
-    """Is told what happens; used in a `with` block."""
+    """Shows the progress; used in a `with` block."""
 
     def __enter__(self) -> DoctorView: ...
     def __exit__(self, *_: object) -> None: ...
@@ -49,7 +51,7 @@ def check_lines(check: Check) -> list[str]:
 
 
 class _Blocks:
-    """Which blocks can be shown: those that are complete and have only shown ones before them."""
+    """Which blocks can be shown: those that are complete and preceded only by shown ones."""
 
     def __init__(self, subjects: Sequence[str]) -> None:
         self._waiting = list(subjects)
@@ -93,7 +95,7 @@ class PlainReport:
 
 
 class LiveReport:
-    """For terminals: what is still being looked at is drawn below, with the time that it takes."""
+    """For terminals: checks still in progress are drawn below, with the elapsed time."""
 
     def __init__(self, subjects: Sequence[str], stream: TextIO) -> None:
         self._blocks = _Blocks(subjects)
@@ -116,7 +118,7 @@ class LiveReport:
         self._blocks.checks[subject].append(check)
 
     def ended(self, subject: str) -> None:
-        from rich.text import Text
+        from rich.text import Text  # rich takes 60 ms: loaded when something is drawn
 
         assert self._area is not None
         self._since.pop(subject, None)
@@ -125,13 +127,13 @@ class LiveReport:
             self._area.print(Text(ready, style="bold"), *(line for check in checks for line in _styled(check)))
 
     def summary(self, text: str, seconds: float) -> None:
-        from rich.text import Text
+        from rich.text import Text  # rich takes 60 ms: loaded when something is drawn
 
         assert self._area is not None
         self._area.print(Text(f"{text}{took(seconds)}", style="bold"))
 
     def _draw(self, width: int, height: int) -> list[Text]:
-        from rich.text import Text
+        from rich.text import Text  # rich takes 60 ms: loaded when something is drawn
 
         now = time.monotonic()
         return [
@@ -140,6 +142,7 @@ class LiveReport:
 
 
 def _styled(check: Check) -> list[RenderableType]:
+    # Rich takes 60 ms: loaded when something is drawn.
     from rich.padding import Padding
     from rich.text import Text
 

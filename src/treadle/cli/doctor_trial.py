@@ -1,7 +1,7 @@
-"""`Trial`: engines tried out with a mock model, in a home of their own.
+"""`Trial`: runs engines against a mock model, in a home of their own.
 
-Owns the stage: a model on 127.0.0.1, a folder that is gone afterwards, and an environment that has nothing of the
-user's but the PATH, so that neither a login nor the network is used.
+It owns the environment: a model server on 127.0.0.1, a temporary folder, and environment variables that have nothing of
+the user's but the PATH, so that neither a login nor the network is used.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from treadle.cli.doctor_checks import Check
-from treadle.cli.run_failure import complaints, why
+from treadle.cli.run_failure import failure_reason, stderr_lines
 from treadle.client.secrets import secrets_in
 from treadle.runners.engine import Timeouts
 from treadle.runners.engine_registry import find_engine
@@ -34,8 +34,8 @@ TRIAL_S: Final = 120.0
 
 
 @contextmanager
-def stage() -> Iterator[Trial]:
-    """For as long as engines are tried out. What the runners keep goes into the folder too."""
+def trial_environment() -> Iterator[Trial]:
+    """The environment for trying out engines. What the runners keep goes into its temporary folder too."""
     with tempfile.TemporaryDirectory(prefix="treadle-doctor-", ignore_cleanup_errors=True) as folder:
         before = os.environ.get("TREADLE_HOME")
         os.environ["TREADLE_HOME"] = str(Path(folder) / "runs")
@@ -50,7 +50,7 @@ def stage() -> Iterator[Trial]:
 
 
 class Trial:
-    """Tries out engines on a stage."""
+    """Tries out engines."""
 
     def __init__(self, home: EngineHome) -> None:
         self._home = home
@@ -107,8 +107,8 @@ class Trial:
         if completed.ok and completed.answer.strip() == ANSWER:
             return Check("answers through a mock model", seconds=seconds)
         secrets = secrets_in(os.environ)
-        reason = why(completed, secrets) if not completed.ok else f"it answered {completed.answer[:200]!a}"
-        told = complaints(run.stderr, secrets)
+        reason = failure_reason(completed, secrets) if not completed.ok else f"it answered {completed.answer[:200]!a}"
+        told = stderr_lines(run.stderr, secrets)
         advice = f"install it anew: {status.install}; `treadle run --engine {name} …` shows more"
         return Check(f"does not answer through a mock model: {reason}", "failed", advice, told, seconds)
 

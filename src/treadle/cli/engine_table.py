@@ -1,4 +1,4 @@
-"""What is known about engines, as people read it: rows, as plain aligned text or as a table on a terminal. Pure."""
+"""The status of engines for people: rows, as plain aligned text or as a table on a terminal. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DAY_S: Final = 86400
 
 @dataclass(frozen=True, slots=True)
 class EngineRow:
-    """An engine in words: how it stands, its facts, and what there is to do or to know, a line each."""
+    """An engine in words: its state, its facts, and what to do or to know, a line each."""
 
     mark: Mark
     name: str
@@ -73,6 +73,7 @@ def plain(rows: Iterable[EngineRow]) -> str:
 
 def rich_lines(rows: Iterable[EngineRow]) -> list[RenderableType]:
     """The same for a terminal: notes keep their indent when they are wrapped."""
+    # Rich takes 60 ms: loaded when something is drawn.
     from rich.padding import Padding
     from rich.text import Text
 

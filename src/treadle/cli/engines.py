@@ -1,4 +1,4 @@
-"""`treadle engines`: which agent programs are here, and what keeps those that are from working."""
+"""`treadle engines`: which agent programs are installed, and what keeps them from working."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def _look(*, drawn: bool) -> list[EngineStatus]:
     began = time.monotonic()
 
     def waiting(width: int, height: int) -> list[Text]:
-        from rich.text import Text
+        from rich.text import Text  # rich takes 60 ms: loaded when something is drawn
 
         return [Text(f"{spinner(time.monotonic())} asking for versions · {elapsed(time.monotonic() - began)}", "dim")]
 

@@ -1,7 +1,7 @@
-"""The command line of `treadle exec`, which is that of `codex exec`: what it takes, and what it means.
+"""The command line of `treadle exec`, compatible with `codex exec`: its options and what they mean.
 
-It owns the names of the options and how they go together. Options of Codex that would promise something that Treadle
-does not do are refused with a sentence; those that change nothing here are taken.
+It owns the names of the options and how they combine. Codex options that would promise something that Treadle does not
+do are rejected with an explanation; those that make no difference here are accepted.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _REFUSED: Final = {
 
 
 class ExecRequest(Struct, frozen=True, kw_only=True):
-    """What was asked for on the command line. `resume` is an id or a name, and empty for the most recent thread."""
+    """What was asked for on the command line. `resume` is an id or a name, or empty for the most recent thread."""
 
     cwd: str
     prompt: str | None = None

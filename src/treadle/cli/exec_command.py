@@ -1,8 +1,8 @@
 """`treadle exec "…"`: one turn on a server in this process, shown as it happens, in plain lines or as JSON.
 
-It owns the turn as a program: which stream gets what, signals, the exit code. On a terminal everything is shown there.
-For a script the answer alone goes to standard output, as it is, and the rest to standard error; for a program, with
-`--json`, events go to standard output.
+It owns the process: which stream gets what, signals, the exit code. On a terminal everything is shown there. In a
+script, only the answer goes to standard output, verbatim, and the rest to standard error. With `--json`, events go to
+standard output.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ import sys
 from pathlib import Path
 
 from treadle.cli.exec_arguments import ExecRequest, add_arguments, more_roots, overrides, parse, read_request, warnings
-from treadle.cli.exec_turn import ExecTurn, Shown, UnknownThread
-from treadle.cli.paint import wants_color
+from treadle.cli.exec_events import JsonLines
+from treadle.cli.exec_turn import ExecTurn, TurnDisplay, UnknownThread
 from treadle.cli.prompt_input import read_prompt
 from treadle.cli.server_process import FAILED, REFUSED, refuse, start_logging
 from treadle.cli.settings_check import check_turn, refuse_settings
 from treadle.cli.stop_signals import stop_signals
-from treadle.cli.streams import OutputFailed, say, write, write_bytes
+from treadle.cli.streams import OutputFailed, write, write_bytes, write_stderr
+from treadle.cli.terminal import wants_color
 from treadle.cli.turn_view import View
 from treadle.config import ConfigError, ModelUnusable
+from treadle.config.atomic_write import replace_file
 from treadle.config.configuration import RUN_KEY_VARIABLE
 from treadle.config.model_choice import ModelChoice
 from treadle.errors import RpcError, TreadleError
@@ -56,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
 class _Program:
     def __init__(self, arguments: argparse.Namespace) -> None:
         for warning in warnings(arguments):
-            say(f"treadle {_NAME}: warning: {warning}")
+            write_stderr(f"treadle {_NAME}: warning: {warning}")
         self._key = _run_key()
         self._settings = overrides(arguments)
         config = check_turn(_NAME, self._settings, arguments.model, strict=arguments.strict_config)
@@ -94,10 +96,8 @@ class _Program:
             _keep(self._target, answer)
         return 0
 
-    def _shown(self, request: ExecRequest, *, seen: bool) -> Shown:
+    def _shown(self, request: ExecRequest, *, seen: bool) -> TurnDisplay:
         if request.as_json:
-            from treadle.cli.exec_lines import JsonLines
-
             return JsonLines(self._write_line)
         return _view_on_terminal(request.color, self._choice) if seen else _view_beside(request.color, self._choice)
 
@@ -166,8 +166,6 @@ def _view_beside(color: str, choice: ModelChoice) -> View:
 
 
 def _keep(target: Path, answer: str) -> None:
-    from treadle.config.atomic import replace_file
-
     try:
         replace_file(target, answer.encode("utf-8", "replace"), 0o644 & ~_umask())
     except OSError as error:

@@ -1,13 +1,15 @@
-"""`ExecEvents`: a turn as `codex exec --json` tells it, for programs. Pure: notifications in, events out.
+"""A turn as `codex exec --json` reports it: `ExecEvents` from notifications to events, `JsonLines` to lines of JSON.
 
-It owns the shapes of the events and the numbers of the items, which begin anew with each run. Where the notifications
-come from and where the events go is for others to say.
+It owns the format of the events and the numbering of the items, which starts afresh with each run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from treadle.cli.exec_items import Json, described
 from treadle.protocol.app.items import AgentMessageThreadItem, ReasoningThreadItem
@@ -26,17 +28,17 @@ _USAGE: Final = (
 
 
 class ExecEvents:
-    """One run. What is not told in this vocabulary gives no events."""
+    """One run. Notifications that have no equivalent give no events."""
 
     def __init__(self) -> None:
         self._count = 0
-        self._numbered: dict[str, str] = {}  # items that have begun and not ended: their id here
+        self._numbered: dict[str, str] = {}  # items in progress, with their id here
         self._todo: Json | None = None
         self._usage: Any = None
-        self._error = "turn failed"  # the last one, for a turn that failed and does not say why
+        self._error = "turn failed"  # the last error, for a turn that failed without saying why
 
     def started(self, thread_id: str) -> Events:
-        """The thread is known; a resumed one says so again."""
+        """The thread is known; a resumed one is announced again."""
         return [{"type": "thread.started", "thread_id": thread_id}]
 
     def receive(self, method: str, params: Any) -> Events:
@@ -108,6 +110,36 @@ class ExecEvents:
         return f"item_{self._count - 1}"
 
 
+class JsonLines:
+    """A `TurnDisplay` that writes one event per line. `write` takes whole lines, as bytes."""
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        self._write = write
+        self._events = ExecEvents()
+        self._early: Events | None = []  # held back until `thread.started`, which must come first
+
+    def started(self, started: Any) -> None:
+        early, self._early = self._early or [], None
+        self._print([*self._events.started(started.thread.id), *early])
+
+    def show(self, method: str, params: Any) -> None:
+        events = self._events.receive(method, params)
+        if self._early is not None:
+            self._early += events
+        else:
+            self._print(events)
+
+    def note(self, text: str) -> None:
+        """Notes are for people only."""
+
+    def ended(self, turn: Turn) -> None:
+        """The last event has already said so."""
+
+    def _print(self, events: Events) -> None:
+        for event in events:
+            self._write(_encoded(event) + b"\n")
+
+
 def _event(name: str, number: str, said: Json) -> Json:
     return {"type": name, "item": {"id": number, **said}}
 
@@ -119,3 +151,10 @@ def _text(error: TurnError) -> str:
 
 def _joined(text: str, details: str | None) -> str:
     return f"{text} ({details})" if details else text
+
+
+def _encoded(event: dict[str, Any]) -> bytes:
+    try:
+        return msgspec.json.encode(event)
+    except UnicodeEncodeError:  # a lone surrogate, from a file name that is not valid text; json escapes it
+        return json.dumps(event).encode()

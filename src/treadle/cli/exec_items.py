@@ -1,6 +1,6 @@
-"""What `codex exec --json` says of an item: its members in their order, without the number. Pure.
+"""How `codex exec --json` describes an item: its members in order, without the id. Pure.
 
-None is said of items that it does not tell, such as the user's own message.
+None for items that it does not report, such as the user's own message.
 """
 
 from __future__ import annotations

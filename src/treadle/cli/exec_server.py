@@ -7,9 +7,9 @@ import asyncio
 import contextlib
 import os
 
-from treadle.cli.listening import Guard, add_token_arguments, announced, guard_for
-from treadle.cli.server_process import exit_soon, refuse, start_logging, stop_on_signals, take_stdio
-from treadle.cli.streams import tell
+from treadle.cli.listening import ListenerToken, add_token_arguments, announced, listener_token
+from treadle.cli.server_process import exit_with_deadline, refuse, start_logging, stop_on_signals, take_stdio
+from treadle.cli.streams import write_stdout
 from treadle.errors import TreadleError
 from treadle.execution.server import ExecServer
 from treadle.transport import Address, AddressError
@@ -55,34 +55,35 @@ def run(arguments: argparse.Namespace) -> int:
         address = Address.parse("stdio://" if arguments.listen == "stdio" else arguments.listen)
         if address.scheme == "stdio":
             return asyncio.run(_serve_stdio())
-        return asyncio.run(_serve(address, guard_for(address, arguments), arguments.exit_on_stdin_close))
+        return asyncio.run(_serve(address, listener_token(address, arguments), arguments.exit_on_stdin_close))
     except AddressError as error:
         return refuse(_NAME, f"--listen {error}")
     except TreadleError as error:
         return refuse(_NAME, str(error))
 
 
-async def _serve(address: Address, guard: Guard, exit_on_stdin_close: bool) -> int:
+async def _serve(address: Address, token: ListenerToken, exit_on_stdin_close: bool) -> int:
+    # Only when listening: it loads websockets.
     from treadle.transport.listen import listen
-    from treadle.transport.secret import usual_home
+    from treadle.transport.listener_secret import home_path
 
     stop = stop_on_signals()
     if exit_on_stdin_close:
         _stop_on_eof(stop)
     async with ExecServer() as server:
-        listener = await listen(address, server.accept, token=guard.token)
-        with announced(listener.address, guard, usual_home(os.environ)) as (url, line):
+        listener = await listen(address, server.accept, token=token.value)
+        with announced(listener.address, token, home_path(os.environ)) as (url, line):
             # Not on standard error, which often is that of the program that started us.
-            tell(f"{url}\ntreadle exec-server listens on {line}")
+            write_stdout(f"{url}\ntreadle exec-server listens on {line}")
             server.prepare()
             await stop.wait()
             await listener.close()
-    exit_soon()
+    exit_with_deadline()
     return 0
 
 
 async def _serve_stdio() -> int:
-    from treadle.transport.stdio import stdio_channel
+    from treadle.transport.stdio import stdio_channel  # not needed when listening
 
     stop = stop_on_signals()
     reader, writer = take_stdio()
@@ -94,7 +95,7 @@ async def _serve_stdio() -> int:
         await asyncio.wait((closed, stopped), return_when=asyncio.FIRST_COMPLETED)
         for waiter in (closed, stopped):
             waiter.cancel()
-    exit_soon()
+    exit_with_deadline()
     return 0
 
 

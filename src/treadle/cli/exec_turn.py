@@ -1,6 +1,6 @@
-"""`ExecTurn`: one turn on a server in this process, on a new thread or on one that is kept.
+"""`ExecTurn`: one turn on a server in this process, on a new or a resumed thread.
 
-It owns what is asked of the server and when the turn is over. How it looks is for `Shown` to say.
+It owns the requests to the server, and knows when the turn is over. A `TurnDisplay` decides how it looks.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _MOST_NAMED: Final = 100
 
 
 class UnknownThread(TreadleError):
-    """It cannot be resumed."""
+    """The thread cannot be resumed."""
 
 
-class Shown(Protocol):
-    """Where a turn is shown. All of it may raise `OutputFailed`."""
+class TurnDisplay(Protocol):
+    """Where a turn is shown. Every method may raise `OutputFailed`."""
 
     def started(self, started: Any) -> None: ...
     def show(self, method: str, params: Any) -> None: ...
@@ -41,11 +41,11 @@ class Shown(Protocol):
 
 
 class ExecTurn:
-    def __init__(self, server: AppServer, shown: Shown) -> None:
+    def __init__(self, server: AppServer, display: TurnDisplay) -> None:
         self._server = server
-        self._shown = shown
+        self._display = display
         self._done: asyncio.Future[Turn] = asyncio.get_running_loop().create_future()
-        self._client: LocalClient = server.connect(self._told, self._asked)
+        self._client: LocalClient = server.connect(self._event_received, self._decline)
         self._running: TurnInterruptParams | None = None
         self._interrupted = False
         self.answer: str | None = None
@@ -56,7 +56,7 @@ class ExecTurn:
         info = ClientInfo(name="treadle_exec", version="1")
         await client.request("initialize", InitializeParams(client_info=info))
         thread = await self._thread(request)
-        self._shown.started(thread)
+        self._display.started(thread)
         images = [LocalImageUserInput(path=path) for path in request.images]
         params = TurnStartParams(
             thread_id=thread.thread.id,
@@ -69,22 +69,22 @@ class ExecTurn:
         if self._interrupted:
             self.interrupt()
         turn = await self._done
-        self._shown.ended(turn)
+        self._display.ended(turn)
         return turn
 
     def interrupt(self) -> None:
-        """End the turn in order, at the latest when it has begun."""
+        """Interrupt the turn, or as soon as it has started."""
         self._interrupted = True
         if self._running is not None and not self._done.done():
             self._client.receive_now("turn/interrupt", self._running)
 
     def note(self, text: str) -> None:
-        self._guarded(lambda: self._shown.note(text))
+        self._guarded(lambda: self._display.note(text))
 
     # --- the thread ---
 
     async def _thread(self, request: ExecRequest) -> Any:
-        # Nobody is there to be asked.
+        # Nobody is there to answer questions.
         if request.resume is None or (thread_id := await self._find(request)) is None:
             new = ThreadStartParams(
                 approval_policy="never",
@@ -128,21 +128,21 @@ class ExecTurn:
 
     # --- what the server says ---
 
-    def _told(self, event: Event) -> None:
+    def _event_received(self, event: Event) -> None:
         params: Any = event.params
-        self._guarded(lambda: self._shown.show(event.method, params))
+        self._guarded(lambda: self._display.show(event.method, params))
         if event.method == "item/completed" and isinstance(params.item, AgentMessageThreadItem):
             self.answer = params.item.text
         if event.method == "turn/completed" and not self._done.done():
             self._done.set_result(params.turn)
 
     def _guarded(self, showing: Callable[[], None]) -> None:
-        """We are called in the middle of the server's work, which is not to suffer from our output."""
+        """We are called from inside the server, whose work must not suffer from our output errors."""
         try:
             showing()
         except OutputFailed as error:
             if not self._done.done():
                 self._done.set_exception(error)
 
-    def _asked(self, ask: ClientRequest) -> None:
-        self._client.answer(ask.id, RpcError(INVALID_REQUEST, "nobody is there to be asked"))
+    def _decline(self, request: ClientRequest) -> None:
+        self._client.answer(request.id, RpcError(INVALID_REQUEST, "nobody is there to be asked"))

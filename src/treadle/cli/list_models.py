@@ -1,4 +1,4 @@
-"""`treadle models`: what a provider offers, with context size and price where they are known."""
+"""`treadle models`: the models that a provider offers, with context size and price where known."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import msgspec
 
 from treadle.cli.server_process import FAILED, refuse, start_logging
 from treadle.cli.settings_check import refuse_settings
-from treadle.cli.streams import say, write
+from treadle.cli.streams import write, write_stderr
 from treadle.cli.visible import visible_line
 from treadle.config import Config, ConfigError, ModelUnusable, find_home, load_config
 from treadle.config.configuration import RUN_KEY_VARIABLE
 from treadle.config.login import Login
+from treadle.config.model_catalogue import with_known_facts
 from treadle.config.model_choice import ModelChoice
-from treadle.config.offered import completed
 from treadle.llm import ModelError
 from treadle.llm.known_providers import OFFLINE, OPENAI, OPENAI_KEY_VARIABLE
 from treadle.llm.offers import Offer, list_offers
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         overrides.append(f"model_provider={json.dumps(arguments.provider)}")
     try:
         config = load_config(find_home(os.environ), overrides=overrides).config
-        offers = completed(asyncio.run(_ask(config)), config)
+        offers = with_known_facts(asyncio.run(_ask(config)), config)
     except ModelUnusable as error:
         return refuse_settings(_NAME, error, FAILED)
     except ConfigError as error:
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write(sys.stdout, _as_json(offers, config.chosen))
     else:
-        say(f"{config.chosen.provider}, because {config.chosen.because}")
+        write_stderr(f"{config.chosen.provider}, because {config.chosen.because}")
         write(sys.stdout, table(offers, config.chosen.model))
     return 0
 

@@ -1,7 +1,7 @@
-"""What the servers share when they listen: the options about tokens, and what is said and kept about the address.
+"""What the servers share when they listen: the token options, and announcing the address.
 
-A WebSocket listener on this machine has a secret even if nobody asked for one: other users, and commands that a sandbox
-keeps from everything but the network, can reach the port too.
+A WebSocket listener on loopback gets a secret even if none was asked for: other users, and sandboxed commands that have
+network access, can reach the port too.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
+from treadle.cli.server_process import read_token
+
 if TYPE_CHECKING:
     import argparse
 
     from treadle.transport import Address
 
 
-class Guard(NamedTuple):
-    """The token of a listener; `file` is the user's own, else it was made here."""
+class ListenerToken(NamedTuple):
+    """The token of a listener. `file` is where the user keeps it; None if we generated it."""
 
-    token: str | None
+    value: str | None
     file: str | None
 
 
@@ -40,31 +42,31 @@ def add_token_arguments(parser: argparse.ArgumentParser, *aliases: str) -> None:
     )
 
 
-def guard_for(address: Address, arguments: argparse.Namespace) -> Guard:
-    from treadle.cli.server_process import read_token
-    from treadle.transport.secret import new_secret
+def listener_token(address: Address, arguments: argparse.Namespace) -> ListenerToken:
+    from treadle.transport.listener_secret import new_secret  # only when listening
 
     if arguments.token_file:
-        return Guard(read_token(arguments.token_file), arguments.token_file)
+        return ListenerToken(read_token(arguments.token_file), arguments.token_file)
     made = address.scheme == "ws" and address.is_loopback and not arguments.no_token
-    return Guard(new_secret() if made else None, None)
+    return ListenerToken(new_secret() if made else None, None)
 
 
 @contextmanager
-def announced(address: Address, guard: Guard, home: str | None) -> Iterator[tuple[str, str]]:
-    """The URL for clients, and a line for people, who find the token in the file that it names while the block runs."""
+def announced(address: Address, token: ListenerToken, home: str | None) -> Iterator[tuple[str, str]]:
+    """The URL for clients, and a line for people. While the block runs, the file it names contains the token."""
+    # Only when listening.
     from treadle.transport import Address
-    from treadle.transport.secret import SecretError, keep_secret
+    from treadle.transport.listener_secret import SecretError, write_secret
 
-    if guard.token is None or guard.file is not None:
-        yield address.url, f"{address}{_remark(address, guard)}"
+    if token.value is None or token.file is not None:
+        yield address.url, f"{address}{_remark(address, token)}"
         return
-    url = Address("ws", address.host, address.port, f"/{guard.token}").url
+    url = Address("ws", address.host, address.port, f"/{token.value}").url
     if home is None:
         yield url, f"{address}; its token is in the URL only, for want of a home"
         return
     try:
-        kept = keep_secret(home, address, guard.token)
+        kept = write_secret(home, address, token.value)
     except SecretError as error:
         yield url, f"{address}; its token is in the URL only: {error}"
         return
@@ -74,7 +76,7 @@ def announced(address: Address, guard: Guard, home: str | None) -> Iterator[tupl
         kept.remove()
 
 
-def _remark(address: Address, guard: Guard) -> str:
-    if guard.file is not None:
-        return f", with the token in {os.path.abspath(os.path.expanduser(guard.file))}"
+def _remark(address: Address, token: ListenerToken) -> str:
+    if token.file is not None:
+        return f", with the token in {os.path.abspath(os.path.expanduser(token.file))}"
     return ", for everyone on this machine" if address.scheme == "ws" else ""

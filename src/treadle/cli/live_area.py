@@ -1,7 +1,7 @@
-"""`LiveArea`: the last lines of a terminal, drawn anew while time passes; what is done is printed above them and stays.
+"""`LiveArea`: the last lines of a terminal, redrawn as time passes; finished lines are printed above and stay.
 
-Owns rich's `Live`, the ticks and the cursor. A terminal that goes away is not drawn on any more, and nothing else
-happens: who looks has left, what runs goes on.
+It owns rich's `Live`, the ticks and the cursor. If the terminal goes away, drawing stops and the program goes on:
+nobody is watching any more.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class LiveArea:
     """
 
     def __init__(self, stream: TextIO, draw: Callable[[int, int], list[Text]], *, color: str = "auto") -> None:
-        from rich.live import Live
+        from rich.live import Live  # rich takes 60 ms: loaded when something is drawn
 
         self.console: Console = make_console(stream, color)
         self._draw = draw
@@ -78,7 +78,7 @@ class LiveArea:
             self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
 
     def _frame(self) -> RenderableType:
-        from rich.console import Group
+        from rich.console import Group  # rich takes 60 ms: loaded when something is drawn
 
         # The last column stays empty: some terminals wrap when it is written.
         width, height = self.console.width - 1, self.console.height

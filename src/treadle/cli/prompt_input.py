@@ -1,7 +1,4 @@
-"""The prompt of `treadle exec` and `treadle run`: argument, standard input, or both.
-
-It owns how they are read and joined.
-"""
+"""The prompt of `treadle exec` and `treadle run`: from the argument, standard input, or both."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import select
 import stat
 from typing import Final
 
-from treadle.cli.streams import say
+from treadle.cli.streams import write_stderr
 from treadle.errors import TreadleError
 
 # What a turn takes at most; more is refused before anything is run.
@@ -20,14 +17,14 @@ PATIENCE_S: Final = 2.0
 
 
 class PromptError(TreadleError):
-    """There is nothing to do, or more than can be taken."""
+    """There is no prompt, or it is too long."""
 
 
 def read_prompt(argument: str | None, descriptor: int = 0, *, appended: bool = True, command: str = "exec") -> str:
     """`-` or nothing: standard input is the prompt. Else what is piped in is `appended` to the argument, as a block."""
     if argument is None or argument == "-":
         if os.isatty(descriptor):
-            say(f"treadle {command}: reading the prompt; end it with Ctrl-D")
+            write_stderr(f"treadle {command}: reading the prompt; end it with Ctrl-D")
         prompt = _read(descriptor, command)
     else:
         piped = _read(descriptor, command) if appended and _is_piped(descriptor) else ""
@@ -60,7 +57,9 @@ def _read(descriptor: int, command: str) -> str:
 
 def _piece(descriptor: int, command: str) -> bytes:
     if not os.isatty(descriptor) and not select.select([descriptor], [], [], PATIENCE_S)[0]:
-        say(f"treadle {command}: waiting for the end of standard input; use </dev/null if there is nothing to read")
+        write_stderr(
+            f"treadle {command}: waiting for the end of standard input; use </dev/null if there is nothing to read"
+        )
     try:
         return os.read(descriptor, 1 << 16)
     except OSError as error:

@@ -1,7 +1,7 @@
 """`treadle run "…"`: one run of any engine, shown as it happens.
 
-It owns the run as a program: which stream gets what, signals, the exit code. The answer alone goes to standard output,
-the rest to standard error: drawn, when that is a terminal, else as lines. With `--json`, events go to standard output.
+It owns the process: which stream gets what, signals, the exit code. Only the answer goes to standard output, the rest
+to standard error: drawn if that is a terminal, else as lines. With `--json`, events go to standard output.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import Final
 
 import msgspec
 
-from treadle.cli.paint import Paint, wants_color
-from treadle.cli.run_failure import advice, complaints, why
+from treadle.cli.run_failure import advice, failure_reason, stderr_lines
 from treadle.cli.run_lines import LineView, RunView
+from treadle.cli.run_live import LiveView
 from treadle.cli.run_plan import RunPlan, folder_of, read_plan, runner_of
-from treadle.cli.run_words import usage
+from treadle.cli.run_text import usage
 from treadle.cli.server_process import FAILED, REFUSED, refuse, start_logging
 from treadle.cli.settings_check import refuse_settings
 from treadle.cli.stop_signals import stop_signals
-from treadle.cli.streams import OutputFailed, say, write, write_bytes
-from treadle.cli.terminal import is_terminal
+from treadle.cli.streams import OutputFailed, write, write_bytes, write_stderr
+from treadle.cli.terminal import Colors, is_terminal, wants_color
 from treadle.cli.visible import visible
 from treadle.client.secrets import secrets_in
 from treadle.config import ConfigError
@@ -106,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         plan = read_plan(arguments)
         if plan.notice is not None:
-            say(f"treadle {_NAME}: {visible(plan.notice)}")
+            write_stderr(f"treadle {_NAME}: {visible(plan.notice)}")
         return asyncio.run(_Program(arguments, plan).run())
     except ConfigError as error:
         return refuse_settings(_NAME, error)
@@ -123,7 +123,7 @@ class _Program:
         self._arguments = arguments
         self._plan = plan
         self._secrets = secrets_in(os.environ, arguments.config_overrides)
-        self._paint = Paint(wants_color(arguments.color, sys.stderr, os.environ))
+        self._colors = Colors(wants_color(arguments.color, sys.stderr, os.environ))
         self._signal = 0  # the one that asked it to stop
         self._began = time.monotonic()
 
@@ -141,7 +141,7 @@ class _Program:
             self._end(runner, completed)
             return 128 + self._signal
         if not completed.ok and find_program(runner.engine, os.environ) is None:
-            return refuse(_NAME, why(completed, self._secrets), REFUSED)
+            return refuse(_NAME, failure_reason(completed, self._secrets), REFUSED)
         self._remember(completed)
         if completed.ok:
             self._answer(completed)
@@ -156,8 +156,6 @@ class _Program:
         if self._arguments.json:
             return _JsonView(lambda: self._signal != 0)
         if is_terminal(sys.stderr):
-            from treadle.cli.run_live import LiveView
-
             return LiveView(sys.stderr, self._plan.engine, color=self._arguments.color)
         return LineView(_say, color=wants_color(self._arguments.color, sys.stderr, os.environ))
 
@@ -168,20 +166,20 @@ class _Program:
         if sys.stdout is not None and sys.stdout.isatty():
             answer = visible(answer)
             if is_terminal(sys.stderr):
-                say("")  # the lines of what was done are just above
+                write_stderr("")  # the lines of what was done are just above
         write(sys.stdout, answer if answer.endswith("\n") else f"{answer}\n")
 
     def _failure(self, completed: CompletedEvent, run: Run) -> None:
         engine = completed.engine
-        say(self._paint.red(f"✗ {engine} failed: {why(completed, self._secrets)}"))
+        write_stderr(self._colors.red(f"✗ {engine} failed: {failure_reason(completed, self._secrets)}"))
         if completed.answer:
-            say(visible(completed.answer))
-        lines = complaints(run.stderr, self._secrets)
+            write_stderr(visible(completed.answer))
+        lines = stderr_lines(run.stderr, self._secrets)
         if lines:
-            say(self._paint.dim(f"  the last of what {engine} wrote to its standard error:"))
+            write_stderr(self._colors.dim(f"  the last of what {engine} wrote to its standard error:"))
             for line in lines:
-                say(f"{self._paint.dim('  |')} {line}")
-        say(f"  {advice(completed, run.ending, run.stderr)}")
+                write_stderr(f"{self._colors.dim('  |')} {line}")
+        write_stderr(f"  {advice(completed, run.ending, run.stderr)}")
 
     def _end(self, runner: Runner, completed: CompletedEvent) -> None:
         """How long it took and what it used, and on a line of its own how to go on."""
@@ -189,12 +187,12 @@ class _Program:
             return
         how = "done" if completed.ok else "stopped" if self._signal else "failed"
         facts = [f"{how} in {elapsed(time.monotonic() - self._began)}", usage(completed.usage)]
-        say(self._paint.dim(f"{completed.engine} · {' · '.join(fact for fact in facts if fact)}"))
+        write_stderr(self._colors.dim(f"{completed.engine} · {' · '.join(fact for fact in facts if fact)}"))
         if completed.resume is not None:
-            say(self._paint.dim(runner.format_resume(completed.resume).strip("`")))
+            write_stderr(self._colors.dim(runner.format_resume(completed.resume).strip("`")))
 
     def _remember(self, completed: CompletedEvent) -> None:
-        error = None if completed.ok else LastError(why(completed, self._secrets), time.time())
+        error = None if completed.ok else LastError(failure_reason(completed, self._secrets), time.time())
         LastErrors().keep(completed.engine, error)
 
     # --- stopping ---
@@ -226,7 +224,7 @@ async def _follow(run: Run, view: RunView) -> CompletedEvent:
 
 
 def _say(text: str) -> None:
-    say(text.removesuffix("\n"))
+    write_stderr(text.removesuffix("\n"))
 
 
 def _seconds(text: str) -> float:

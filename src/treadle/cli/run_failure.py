@@ -1,7 +1,7 @@
 """Why a run failed and what to type next, for people. Pure.
 
-The end of what the engine wrote to its standard error is shown here and nowhere else: without secrets, and with its
-control characters made visible.
+This is the only place that shows the end of an engine's standard error: without secrets, and with control characters
+made visible.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _NO_SESSION: Final = re.compile(
 )
 
 
-def why(completed: CompletedEvent, secrets: Iterable[str]) -> str:
+def failure_reason(completed: CompletedEvent, secrets: Iterable[str]) -> str:
     """The reason, as it may be shown and kept."""
     return visible(redact(completed.error or "it did not say why", secrets)).strip()
 
 
-def complaints(stderr: str, secrets: Iterable[str]) -> list[str]:
+def stderr_lines(stderr: str, secrets: Iterable[str]) -> list[str]:
     """The last lines of a standard error, as they may be shown."""
     lines = [line.rstrip() for line in visible(redact(stderr, secrets)).splitlines() if line.strip()]
     return [line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 1]}…" for line in lines[-TAIL_LINES:]]

@@ -1,4 +1,4 @@
-"""A run as plain lines, while it happens: for logs, pipes and terminals that cannot be drawn on."""
+"""A run as plain lines, as it happens: for logs, pipes and terminals that cannot be drawn on."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from treadle.cli.paint import Paint
-from treadle.cli.run_words import FAILED, NOTE, RUNNING, WARNING, mark, session, title, took
+from treadle.cli.run_text import FAILED, NOTE, RUNNING, WARNING, mark, session, title, took
+from treadle.cli.terminal import Colors
 from treadle.runners.run_events import ActionEvent, Event, StartedEvent
 
 # What is remembered of running actions; an engine that never ends them does not fill the memory.
@@ -40,19 +40,19 @@ class LineView:
         self, write: Callable[[str], None], *, color: bool, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._write = write
-        self._paint = Paint(color)
+        self._colors = Colors(color)
         self._clock = clock
         self._began: dict[str, float] = {}
         self._shown: dict[str, str] = {}
 
     def show(self, event: Event) -> None:
         if isinstance(event, StartedEvent):
-            self._write(self._paint.bold(session(event)) + "\n")
+            self._write(self._colors.bold(session(event)) + "\n")
         elif isinstance(event, ActionEvent) and event.action.kind != "turn":
             self._action(event)
 
     def note(self, text: str) -> None:
-        self._write(self._paint.dim(text) + "\n")
+        self._write(self._colors.dim(text) + "\n")
 
     def close(self) -> None:
         pass
@@ -71,7 +71,7 @@ class LineView:
                 self._line(sign, text)
 
     def _line(self, sign: str, text: str) -> None:
-        paint = {FAILED: self._paint.red, WARNING: self._paint.red, NOTE: self._paint.dim}.get(sign, str)
+        colors = {FAILED: self._colors.red, WARNING: self._colors.red, NOTE: self._colors.dim}.get(sign, str)
         if sign == RUNNING:
-            paint = self._paint.dim
-        self._write(f"{paint(f'{sign} {text}')}\n")
+            colors = self._colors.dim
+        self._write(f"{colors(f'{sign} {text}')}\n")

@@ -1,4 +1,4 @@
-"""A run on a terminal: what is done stays in lines above, what runs is drawn below with the time that it takes."""
+"""A run on a terminal: finished actions as lines above, running ones drawn below with the elapsed time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TextIO
 
 from treadle.cli.live_area import LiveArea, spinner
-from treadle.cli.run_words import DONE, FAILED, NOTE, RUNNING, UNFINISHED, WARNING, mark, session, title, took
+from treadle.cli.run_text import DONE, FAILED, NOTE, RUNNING, UNFINISHED, WARNING, mark, session, title, took
 from treadle.cli.visible import visible, visible_line
 from treadle.runners.progress import Progress, Step, elapsed
 from treadle.runners.run_events import ActionEvent, CompletedEvent, Event, StartedEvent
@@ -76,7 +76,7 @@ class RunFrame:
 
     def lines(self, width: int, height: int) -> list[Text]:
         """What is drawn now."""
-        from rich.text import Text
+        from rich.text import Text  # rich takes 60 ms: loaded when something is drawn
 
         now = self._clock()
         seen = self._progress.snapshot()
@@ -104,7 +104,7 @@ class RunFrame:
         return [step for step in self._progress.snapshot().steps if step.phase != "completed"]
 
     def _running_lines(self, now: float, width: int, limit: int) -> list[Text]:
-        from rich.text import Text
+        from rich.text import Text  # rich takes 60 ms: loaded when something is drawn
 
         running = self._running()
         shown = running if len(running) <= limit else running[len(running) - limit + 1 :]
@@ -115,6 +115,7 @@ class RunFrame:
 
 def _text_lines(text: str, width: int, limit: int) -> list[Text]:
     """The end of what is being written."""
+    # Rich takes 60 ms: loaded when something is drawn.
     from rich.cells import chop_cells
     from rich.text import Text
 
@@ -126,7 +127,7 @@ def _text_lines(text: str, width: int, limit: int) -> list[Text]:
 
 def _line(sign: str, text: str, duration: str, width: int) -> Text:
     """On one line; what is too long loses its end, not the time that it took."""
-    from rich.text import Text
+    from rich.text import Text  # rich takes 60 ms: loaded when something is drawn
 
     what = Text(visible_line(text), style="dim" if sign in (NOTE, UNFINISHED) else "")
     what.truncate(max(8, width - len(sign) - 1 - len(duration)), overflow="ellipsis")

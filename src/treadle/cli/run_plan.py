@@ -1,4 +1,4 @@
-"""What `treadle run` was told, made into a run: which engine, which session, what it is asked, where it works."""
+"""What `treadle run` was asked to do, resolved into a run: which engine, session, prompt and folder."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import Any, Final
 
 from treadle.cli.prompt_input import read_prompt
 from treadle.errors import TreadleError
+from treadle.execution import Environment
 from treadle.runners.engine import Engine, Timeouts
 from treadle.runners.engine_registry import UnknownEngine, engine_names, find_engine, make_runner
 from treadle.runners.message_router import EngineEntry, Router
 from treadle.runners.projects.projects import Projects
+from treadle.runners.projects.worktrees import Worktrees
 from treadle.runners.run_events import ResumeToken
 from treadle.runners.runner import Runner
 
@@ -24,7 +26,7 @@ _TAKES_SETTINGS: Final = ("codex", "treadle")
 
 
 class PlanError(TreadleError):
-    """It cannot be run as it was asked for. The text says what to type instead."""
+    """The run cannot be done as requested. The message says what to type instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +124,6 @@ async def folder_of(plan: RunPlan, given: str | None) -> str:
 
 
 async def _project_folder(name: str, branch: str | None) -> str:
-    from treadle.execution import Environment
-    from treadle.runners.projects.worktrees import Worktrees
-
     project = Projects().find(name)
     async with await Environment.connect(None) as machine:
         return await Worktrees(project, machine).folder(branch)

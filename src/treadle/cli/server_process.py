@@ -1,4 +1,4 @@
-"""What the servers share as programs: logging, signals, standard input and output, the token file, the end."""
+"""What the servers share as programs: logging, signals, standard input and output, the token file, exiting."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from treadle.cli.streams import say
+from treadle.cli.streams import write_stderr
 from treadle.errors import TreadleError
 
 if TYPE_CHECKING:
     import asyncio
 
-EXIT_PATIENCE_S = 2.0
+EXIT_DEADLINE_S = 2.0
 _M_ARENA_MAX = -8  # in glibc's malloc.h
 
 FAILED = 1  # exit code: it was tried and did not work
@@ -20,7 +20,7 @@ REFUSED = 2  # exit code: wrong usage or configuration, nothing was run
 
 
 def start_logging(level: str) -> None:
-    import logging
+    import logging  # not before `initialize` was answered
 
     logging.basicConfig(
         level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
@@ -28,7 +28,7 @@ def start_logging(level: str) -> None:
 
 
 def refuse(command: str, text: str, code: int = FAILED) -> int:
-    say(f"treadle {command}: {text}")
+    write_stderr(f"treadle {command}: {text}")
     return code
 
 
@@ -46,33 +46,35 @@ def read_token(path: str) -> str:
 
 
 def take_stdio() -> tuple[int, int]:
-    """Descriptors for the messages. Nothing else may reach standard output: what a library prints goes to standard
-    error."""
+    """Descriptors for the messages. Nothing else may reach standard output, so what a library prints goes to standard
+    error.
+    """
     reader, writer = os.dup(0), os.dup(1)
     os.dup2(2, 1)
     return reader, writer
 
 
-def share_heap() -> None:
-    """All threads allocate from one heap: glibc gives each its own, where what the others freed cannot be used again.
-    For a server that runs long, before its first thread starts. Threads that take turns at running Python do not get
-    into each other's way there."""
-    import ctypes
+def use_one_malloc_arena() -> None:
+    """Make all threads allocate from one heap: glibc gives each thread its own, where memory freed by others cannot be
+    reused. For a long-running server, before its first thread starts. The GIL keeps contention low.
+    """
+    import ctypes  # only for servers that listen
 
     malloc = ctypes.CDLL(None)
     if hasattr(malloc, "mallopt"):  # not every C library has it
         malloc.mallopt(_M_ARENA_MAX, 1)
 
 
-def exit_soon() -> None:
-    """Python waits for its worker threads, and one may hang in a file system: not for ever."""
-    import asyncio
+def exit_with_deadline() -> None:
+    """Python waits for its worker threads at exit, and one may hang in a file system; this bounds the wait."""
+    import asyncio  # not before `initialize` was answered
 
-    asyncio.get_running_loop().call_later(EXIT_PATIENCE_S, os._exit, 0)
+    asyncio.get_running_loop().call_later(EXIT_DEADLINE_S, os._exit, 0)
 
 
 def stop_on_signals() -> asyncio.Event:
-    """The first SIGTERM or SIGINT ends the server and its processes in order; a second one at once."""
+    """The first SIGTERM or SIGINT shuts the server and its processes down cleanly; a second one exits immediately."""
+    # Not before `initialize` was answered.
     import asyncio
     import signal
 

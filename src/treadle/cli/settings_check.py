@@ -1,4 +1,4 @@
-"""Whether the settings can be used, before a program runs anything with them; and how it is said when they cannot."""
+"""Checks the settings before a program runs anything with them, and reports what is wrong."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import os
 from collections.abc import Iterable
 
 from treadle.cli.server_process import REFUSED
-from treadle.cli.streams import say
+from treadle.cli.streams import write_stderr
 from treadle.cli.visible import visible
 from treadle.config import Config, ConfigError, ModelUnusable, find_home, load_config
 from treadle.config.login import Login
+from treadle.llm import ModelError
 from treadle.llm.known_providers import OPENAI_KEY_VARIABLE
+from treadle.llm.provider import endpoint
 
 
 def refuse_settings(command: str, error: ConfigError, code: int = REFUSED) -> int:
@@ -18,7 +20,7 @@ def refuse_settings(command: str, error: ConfigError, code: int = REFUSED) -> in
     lines = [str(problem) for problem in error.problems]
     head = "the configuration cannot be used, nothing was run:" if len(lines) > 1 else ""
     text = "\n  ".join([head, *lines]) if head else lines[0]
-    say(visible(f"treadle {command}: {text}"))
+    write_stderr(visible(f"treadle {command}: {text}"))
     return code
 
 
@@ -30,7 +32,7 @@ def check_turn(command: str, overrides: Iterable[str], model: str | None, *, str
     if strict and loaded.warnings:
         raise ConfigError("; ".join(str(warning) for warning in loaded.warnings))
     for warning in loaded.warnings:
-        say(visible(f"treadle {command}: warning: {warning}"))
+        write_stderr(visible(f"treadle {command}: warning: {warning}"))
     _check_key(loaded.config, model)
     return loaded.config
 
@@ -40,8 +42,6 @@ def _check_key(config: Config, model: str | None) -> None:
     provider = config.providers.get(choice.provider)
     if provider is None:
         return
-    from treadle.llm import ModelError
-    from treadle.llm.provider import endpoint
 
     try:
         endpoint(

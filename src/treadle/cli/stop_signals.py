@@ -1,4 +1,6 @@
-"""Ctrl-C and SIGTERM for commands that run on an event loop and write to people: heard at once, whatever goes on."""
+"""Ctrl-C and SIGTERM for commands that run on an event loop and write to people: handled at once,
+whatever is going on.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,11 @@ STOP: Final = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def stop_signals(requested: Callable[[int], None]) -> Iterator[None]:
-    """Call `requested` with the number of every signal that wants us to stop.
+    """Call `requested` with the number of every signal that asks us to stop.
 
-    It is called between two steps of the program, and not by the loop, which does not run while a reader of our output
-    keeps us waiting. The loop is told as well, only to be woken: a signal that comes just before it begins to wait
-    would else be heard when something else happens.
+    It is called by a Python signal handler and not by the loop, which does not run while a slow reader of our output
+    blocks us. The loop has a handler as well, only to be woken: without it, a signal that arrives just before the loop
+    begins to wait would not be noticed until something else happens.
     """
     loop = asyncio.get_running_loop()
     before = [(number, signal.getsignal(number)) for number in STOP]
@@ -27,7 +29,7 @@ def stop_signals(requested: Callable[[int], None]) -> Iterator[None]:
         requested(number)
 
     for number in STOP:
-        loop.add_signal_handler(number, _woken)
+        loop.add_signal_handler(number, _wake_loop)
         signal.signal(number, handle)
     try:
         yield
@@ -37,5 +39,5 @@ def stop_signals(requested: Callable[[int], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _woken() -> None:
+def _wake_loop() -> None:
     pass

@@ -1,7 +1,7 @@
-"""Standard output and standard error of a program that people and scripts use.
+"""Standard output and standard error of a program for people and scripts.
 
-Owns what happens when they do not work: closed, full, gone, or without the letters that are to be written. A program
-then ends with one line, if there is anywhere to write it, and never with a traceback.
+It owns what happens when they do not work: closed, full, gone, or unable to encode the text. The program then ends with
+one line, if there is anywhere to write it, and never with a traceback.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ from typing import Final, TextIO
 
 from treadle.errors import TreadleError
 
-# A pipe that says that it is ready takes this much at once.
+# A pipe that polls as writable takes this much without blocking.
 _PIECE: Final = select.PIPE_BUF
-# How soon it is noticed that nobody wants the rest.
+# How often to check whether the rest is still wanted.
 _LOOK_UP_MS: Final = 100
 
 
 class OutputFailed(TreadleError):
-    """What was to be shown cannot be written. The text says why."""
+    """Output cannot be written. The message says why."""
 
 
 def prepare() -> None:
-    """At the start of the program. What a stream's encoding does not have is written as numbers, and a stream that is
-    closed gets a place to be: else the next file that is opened takes its number, and what is printed goes there."""
+    """Called at the start of the program. Characters that a stream cannot encode are escaped. A closed stream is
+    replaced by /dev/null: otherwise the next file opened would get its number, and output would go there.
+    """
     for number in (0, 1, 2):
         try:
             os.fstat(number)
@@ -57,15 +58,16 @@ def write(stream: TextIO | None, text: str) -> None:
 
 
 def write_bytes(data: bytes, unwanted: Callable[[], bool]) -> None:
-    """Write to standard output. Raises `OutputFailed`. A reader who does not read is waited for, until `unwanted` says
-    that the rest need not be written; Python's signal handlers run meanwhile."""
+    """Write to standard output. Raises `OutputFailed`. Waits for a slow reader until `unwanted` says that the rest need
+    not be written; Python signal handlers run meanwhile.
+    """
     room = select.poll()
     room.register(1, select.POLLOUT)
     rest = memoryview(data)
     try:
         while rest:
             if room.poll(_LOOK_UP_MS):
-                with contextlib.suppress(BlockingIOError):  # somebody has made it so
+                with contextlib.suppress(BlockingIOError):  # another process has made it non-blocking
                     rest = rest[os.write(1, rest[:_PIECE]) :]
             elif unwanted():
                 return
@@ -78,31 +80,31 @@ def write_bytes(data: bytes, unwanted: Callable[[], bool]) -> None:
 
 
 def _give_up(stream: TextIO) -> None:
-    """Throw away what is left in the buffer; else the interpreter would try, and complain, when it ends."""
+    """Discard what is left in the buffer; otherwise the interpreter would try to flush it at exit, and complain."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
 
-def tell(text: str) -> None:
-    """A line on standard output, unless that is closed: then nobody wants it. Raises `OutputFailed`."""
+def write_stdout(text: str) -> None:
+    """Write a line to standard output, unless that is closed: then nobody wants it. Raises `OutputFailed`."""
     if sys.stdout is not None:
         write(sys.stdout, f"{text}\n")
 
 
-def say(text: str) -> None:
-    """One line on standard error, if that is possible."""
+def write_stderr(text: str) -> None:
+    """Write a line to standard error, if possible."""
     with contextlib.suppress(OutputFailed):
         if sys.stderr is not None:
             write(sys.stderr, f"{text}\n")
 
 
 def finish(code: int) -> int:
-    """Before the program ends: the exit code, which is 1 when what was printed did not get out."""
+    """Called before the program ends: the exit code, which is 1 if output could not be written."""
     try:
         if sys.stdout is not None:
             write(sys.stdout, "")  # what is still in its buffer
     except OutputFailed as error:
-        say(f"treadle: {error}")
+        write_stderr(f"treadle: {error}")
         return code or 1
     return code

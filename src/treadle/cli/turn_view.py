@@ -1,7 +1,7 @@
-"""A turn as plain lines, while it happens: plan, commands with their output, changes, answer, usage.
+"""A turn as plain lines, as it happens: plan, commands with their output, changes, answer, usage.
 
-It owns how things look. It knows the events of the protocol and nothing of where they come from. Whatever somebody else
-wrote goes through `visible` before it is shown.
+It owns how things look. It knows the events of the protocol, not where they come from. Text from anyone else is made
+`visible` before it is shown.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from treadle.cli.command_view import Commands
-from treadle.cli.paint import Paint
+from treadle.cli.terminal import Colors
 from treadle.cli.visible import visible, visible_line
 from treadle.protocol.app.items import (
     AgentMessageThreadItem,
@@ -33,8 +33,9 @@ DIFF_TAIL: Final = 10
 
 
 class View:
-    """`write` takes text with its line ends. With `holds_answer` the last message is not shown: somebody else does.
-    `choice` tells why the model is asked that is."""
+    """`write` takes text with its line ends. With `holds_answer` the last message is left to the caller. `choice`
+    explains why this model was chosen.
+    """
 
     def __init__(
         self,
@@ -45,8 +46,8 @@ class View:
         choice: ModelChoice | None = None,
     ) -> None:
         self._write = write
-        self._paint = Paint(color)
-        self._commands = Commands(self._line, self._paint)
+        self._colors = Colors(color)
+        self._commands = Commands(self._line, self._colors)
         self._holds_answer = holds_answer
         self._choice = choice
         self._held = ""
@@ -63,7 +64,7 @@ class View:
             "thread": started.thread.id,
         }
         for name, fact in facts.items():
-            self._line(f"{self._paint.dim(name)}{' ' * (9 - len(name))}{visible_line(fact)}")
+            self._line(f"{self._colors.dim(name)}{' ' * (9 - len(name))}{visible_line(fact)}")
         self._line("")
 
     def _provider(self, provider: str) -> str:
@@ -76,14 +77,16 @@ class View:
         if turn.status != "completed":
             self._show_held()
         if turn.status == "failed":
-            self._line(self._paint.red(f"failed: {'it failed' if turn.error is None else visible(turn.error.message)}"))
+            self._line(
+                self._colors.red(f"failed: {'it failed' if turn.error is None else visible(turn.error.message)}")
+            )
         elif turn.status == "interrupted":
-            self._line(self._paint.red("interrupted"))
+            self._line(self._colors.red("interrupted"))
         seconds = (turn.duration_ms or 0) / 1000
-        self._line(self._paint.dim(f"{_tokens(self._usage)}{seconds:.1f} s"))
+        self._line(self._colors.dim(f"{_tokens(self._usage)}{seconds:.1f} s"))
 
     def note(self, text: str) -> None:
-        self._line(self._paint.dim(visible(text)))
+        self._line(self._colors.dim(visible(text)))
 
     # --- what happens ---
 
@@ -104,7 +107,7 @@ class View:
             case "error" if params.will_retry:
                 self._restart(f"{params.error.message} ({params.error.additional_details})")
             case "warning":
-                self._line(self._paint.red(f"warning: {visible(params.message)}"))
+                self._line(self._colors.red(f"warning: {visible(params.message)}"))
 
     def _item_started(self, item: Any) -> None:
         self._show_held()
@@ -124,7 +127,7 @@ class View:
                 self._changes(item)
             case ReasoningThreadItem():
                 for text in "\n".join(map(visible, item.summary)).splitlines():
-                    self._line(self._paint.dim(text))
+                    self._line(self._colors.dim(text))
             case ImageViewThreadItem():
                 self._line(f"looked at {visible_line(item.path)}")
             case WebSearchThreadItem():
@@ -135,7 +138,7 @@ class View:
                 self._line(f"{visible_line(call.tool)}: {call.status}")
 
     def _plan(self, params: Any) -> None:
-        self._line(self._paint.cyan("plan"))
+        self._line(self._colors.cyan("plan"))
         for step in params.plan:
             self._line(f"  {_MARKS.get(step.status, '[ ]')} {visible_line(step.step)}")
         self._line("")
@@ -151,7 +154,7 @@ class View:
     def _changes(self, item: FileChangeThreadItem) -> None:
         for change in item.changes:
             title = f"{_verb(str(change.kind.type), item.status)} {visible_line(change.path)}"
-            self._line(self._paint.bold(title) if item.status == "completed" else self._paint.red(title))
+            self._line(self._colors.bold(title) if item.status == "completed" else self._colors.red(title))
             lines = visible(change.diff).splitlines()
             if change.kind.type == "add":
                 lines = [f"+{line}" for line in lines]
@@ -162,12 +165,12 @@ class View:
 
     def _diff(self, lines: list[str]) -> None:
         hidden = len(lines) - DIFF_HEAD - DIFF_TAIL
-        paints = {"+": self._paint.green, "-": self._paint.red, "@": self._paint.cyan}
+        paints = {"+": self._colors.green, "-": self._colors.red, "@": self._colors.cyan}
         for number, line in enumerate(lines):
             if hidden <= 0 or number < DIFF_HEAD or number >= DIFF_HEAD + hidden:
                 self._line("  " + paints.get(line[:1], str)(line))
             elif number == DIFF_HEAD:
-                self._line(self._paint.dim(f"  … {hidden} lines left out …"))
+                self._line(self._colors.dim(f"  … {hidden} lines left out …"))
 
     # --- writing ---
 

@@ -1,7 +1,7 @@
-"""Text that somebody else wrote, made safe to look at. Pure.
+"""Text from someone else, made safe to display. Pure.
 
-What a command prints, a model says or a file is called may hold sequences that clear the screen, set the title, fill
-the clipboard or turn the direction of the writing. On a terminal those are shown as what they are, never acted upon.
+The output of a command, the words of a model or the name of a file may contain sequences that clear the screen, set the
+title, fill the clipboard or reverse the writing direction. They are shown escaped, never passed to the terminal.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-# Colours and weights of letters only. They are taken away: the text behind them is all that counts.
+# Colours and font weights, which are simply removed.
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;:]*m")
 _LINE_END: Final = re.compile(r"\r\n?")
 
@@ -30,9 +30,9 @@ _TABLE: Final = {code: _number(code) for codes in _SHOWN_AS_NUMBERS for code in 
 
 
 def visible(text: str) -> str:
-    """The text with nothing in it that a terminal would act upon, but tabs and line ends.
+    """The text without anything that a terminal would act upon, except tabs and line ends.
 
-    A carriage return counts as the end of a line: what it would have overwritten stays to be seen.
+    A carriage return counts as a line end: what it would have overwritten stays visible.
     """
     if text.isascii() and text.isprintable():
         return text

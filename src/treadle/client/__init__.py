@@ -5,9 +5,9 @@
     with Codex() as codex:
         print(codex.thread_start().run("What does this project do?").final_response)
 
-One router without I/O (`router`) reads what a server says; two thin shells wait for it, `client` with a reading thread
-and `async_client` on an event loop; `api` and `async_api` are what most programs use. The names below are loaded when
-first used.
+A sans-I/O `router` interprets what a server says. Two thin clients do the waiting: `client` with a reader thread,
+`async_client` on an event loop. `api` and `async_api` are what most programs use. The names below are imported on first
+use.
 """
 
 from __future__ import annotations

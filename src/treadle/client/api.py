@@ -13,21 +13,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from treadle.arguments import limit as seconds_or_none
-from treadle.client.checks import check_config, check_handlers, folder_of, required
+from treadle.client.argument_checks import check_config, check_handlers, folder_of, required
 from treadle.client.client import AppServerClient
+from treadle.client.lifecycle import Lifecycle
 from treadle.client.modes import ApprovalMode, Sandbox
-from treadle.client.opening import Opening
 from treadle.client.params import (
-    asks_us,
     fork_params,
+    has_approval_handler,
     limit_of,
     list_params,
     output_of,
+    remaining,
     resume_params,
     start_params,
     tools_of,
     turn_params,
-    what_is_left,
 )
 from treadle.client.result import Collector, OutputT, TurnResult
 from treadle.client.sdk_errors import RequestTimeout
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 
 
-class Codex(Opening):
+class Codex(Lifecycle):
     """A connection to a server: threads are started, found and listed here.
 
     `with Codex() as codex:` uses our own server in this process; a `CodexConfig` names another one. What
@@ -192,7 +192,7 @@ class Codex(Opening):
             approval_mode,
             sandbox,
             by_name.values(),
-            asks_us(self._client),
+            has_approval_handler(self._client),
             base_instructions=base_instructions,
             config=config,
             cwd=folder_of(self._client, cwd),
@@ -300,7 +300,7 @@ class Codex(Opening):
             approval_mode,
             sandbox,
             include_turns,
-            asks_us(self._client),
+            has_approval_handler(self._client),
             base_instructions=base_instructions,
             config=config,
             cwd=folder_of(self._client, cwd),
@@ -359,7 +359,7 @@ class Codex(Opening):
             approval_mode,
             sandbox,
             include_turns,
-            asks_us(self._client),
+            has_approval_handler(self._client),
             base_instructions=base_instructions,
             config=config,
             cwd=folder_of(self._client, cwd),
@@ -487,7 +487,7 @@ class Thread:
                 output_type=output_type,
                 timeout=timeout,
             )
-            return turn.run(timeout=what_is_left(timeout, since))
+            return turn.run(timeout=remaining(timeout, since))
         except KeyboardInterrupt:
             if turn is not None:
                 self._client.abandon_turn(self.id, turn.id)
@@ -557,7 +557,7 @@ class Thread:
             sandbox,
             source,
             turn_service_tier,
-            asks_us(client),
+            has_approval_handler(client),
             cwd=folder_of(client, cwd, of_thread=False),
             effort=effort,
             model=model,
@@ -596,7 +596,7 @@ class Thread:
         """
         since = time.monotonic()
         turn: TurnHandle[Any] = self.turn(input, output_type=output_type, timeout=timeout, **options)
-        with closing(turn.events(timeout=what_is_left(timeout, since))) as events:
+        with closing(turn.events(timeout=remaining(timeout, since))) as events:
             yield from events
 
     def read(self, *, include_turns: bool = False, timeout: float | None = None) -> ThreadReadResponse:
@@ -698,7 +698,7 @@ class TurnHandle(Generic[OutputT]):
         Args:
             timeout: Seconds for all of it: a turn that takes longer is interrupted, and `RequestTimeout` raised.
         """
-        from treadle.client.small_events import EventReader
+        from treadle.client.small_events import EventReader  # loaded by the first `events()`
 
         reader = EventReader(self.id, self._output_type)
         with closing(self.stream(timeout=timeout)) as notifications:

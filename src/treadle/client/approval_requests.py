@@ -1,7 +1,7 @@
-"""What a server may ask of the program that drives it, in words of our own: approvals and questions.
+"""What a server may ask of the program that drives it: approvals and questions, as public types.
 
 An `approval_handler` gets an `ApprovalRequest` and returns True, False or an `ApprovalDecision`; a `user_input_handler`
-gets a `UserInputRequest` and returns the answers, or None. Without a handler, and when one fails, the answer is no.
+gets a `UserInputRequest` and returns the answers, or None. Without a handler, or if one fails, the answer is no.
 """
 
 from __future__ import annotations

@@ -14,21 +14,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from treadle.arguments import limit as seconds_or_none
+from treadle.client.argument_checks import check_config, check_handlers, folder_of, required
 from treadle.client.async_client import AsyncAppServerClient
-from treadle.client.checks import check_config, check_handlers, folder_of, required
+from treadle.client.lifecycle import AsyncLifecycle
 from treadle.client.modes import ApprovalMode, Sandbox
-from treadle.client.opening import AsyncOpening
 from treadle.client.params import (
-    asks_us,
     fork_params,
+    has_approval_handler,
     limit_of,
     list_params,
     output_of,
+    remaining,
     resume_params,
     start_params,
     tools_of,
     turn_params,
-    what_is_left,
 )
 from treadle.client.result import Collector, OutputT, TurnResult
 from treadle.client.sdk_errors import RequestTimeout
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 
 
-class AsyncCodex(AsyncOpening):
+class AsyncCodex(AsyncLifecycle):
     """A connection to a server: threads are started, found and listed here.
 
     `async with AsyncCodex() as codex:` uses our own server in this process; a `CodexConfig` names another one. What
@@ -198,7 +198,7 @@ class AsyncCodex(AsyncOpening):
             approval_mode,
             sandbox,
             by_name.values(),
-            asks_us(self._client),
+            has_approval_handler(self._client),
             base_instructions=base_instructions,
             config=config,
             cwd=folder_of(self._client, cwd),
@@ -308,7 +308,7 @@ class AsyncCodex(AsyncOpening):
             approval_mode,
             sandbox,
             include_turns,
-            asks_us(self._client),
+            has_approval_handler(self._client),
             base_instructions=base_instructions,
             config=config,
             cwd=folder_of(self._client, cwd),
@@ -368,7 +368,7 @@ class AsyncCodex(AsyncOpening):
             approval_mode,
             sandbox,
             include_turns,
-            asks_us(self._client),
+            has_approval_handler(self._client),
             base_instructions=base_instructions,
             config=config,
             cwd=folder_of(self._client, cwd),
@@ -502,7 +502,7 @@ class AsyncThread:
                 output_type=output_type,
                 timeout=timeout,
             )
-            return await turn.run(timeout=what_is_left(timeout, since))
+            return await turn.run(timeout=remaining(timeout, since))
         except asyncio.CancelledError:
             if turn is not None:
                 self._codex._client.abandon_turn(self.id, turn.id)
@@ -574,7 +574,7 @@ class AsyncThread:
             sandbox,
             source,
             turn_service_tier,
-            asks_us(client),
+            has_approval_handler(client),
             cwd=folder_of(client, cwd, of_thread=False),
             effort=effort,
             model=model,
@@ -614,7 +614,7 @@ class AsyncThread:
         """
         since = time.monotonic()
         turn: AsyncTurnHandle[Any] = await self.turn(input, output_type=output_type, timeout=timeout, **options)
-        async with aclosing(turn.events(timeout=what_is_left(timeout, since))) as events:
+        async with aclosing(turn.events(timeout=remaining(timeout, since))) as events:
             async for event in events:
                 yield event
 
@@ -723,7 +723,7 @@ class AsyncTurnHandle(Generic[OutputT]):
         Args:
             timeout: Seconds for all of it: a turn that takes longer is interrupted, and `RequestTimeout` raised.
         """
-        from treadle.client.small_events import EventReader
+        from treadle.client.small_events import EventReader  # loaded by the first `events()`
 
         reader = EventReader(self.id, self._output_type)
         async with aclosing(self.stream(timeout=timeout)) as notifications:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from treadle.client.exchange import input_items, wire_object, with_members, without_none
+from treadle.client.request_values import input_items, wire_object, with_members, without_none
 from treadle.protocol.app.registry import METHODS
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """`AsyncAppServerClient`: the client for asyncio, one awaitable method for each RPC.
 
-It knows what is asked and answered; how a loop waits, opens, closes and runs handlers is in `async_shell`. The blocking
-client, `client.py`, is made from this file by scripts/make_sync.py. It is used by many threads, so nothing here may
-rely on nobody else running between two lines; a call of the router is one step.
+It knows requests and responses; waiting, opening, closing and running handlers on the loop is in `async_shell`. The
+blocking client, `client.py`, is generated from this file by scripts/make_sync.py. That one is used by many threads, so
+nothing here may assume that no other code runs between two lines; each call of the router is atomic.
 """
 
 from __future__ import annotations
@@ -14,26 +14,27 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 from treadle.arguments import function
 from treadle.arguments import limit as seconds_or_none
 from treadle.client import notification as notifications
+from treadle.client.argument_checks import check_config
 from treadle.client.async_calls import AsyncCalls
 from treadle.client.async_shell import AsyncAnswer, AsyncShell, AsyncWaiter, answer_within, new_answer
-from treadle.client.checks import check_config
 from treadle.client.codex_config import CodexConfig
-from treadle.client.exchange import (
+from treadle.client.handlers import Handlers, RawHandler
+from treadle.client.metadata import InitializeResponse, client_info
+from treadle.client.notification import Notification
+from treadle.client.request_values import (
     input_items,
-    limit_of_request,
+    no_answer_in_time,
     read_result,
+    request_timeout,
     started_turn,
     thread_of_start,
-    unanswered,
     wire_params,
     with_members,
 )
-from treadle.client.handlers import Handlers, RawHandler
-from treadle.client.metadata import InitializeResponse, introduction
-from treadle.client.notification import Notification
 from treadle.client.retry import async_retry_on_overload
-from treadle.client.router import Asked, Ending, News, Stream
+from treadle.client.router import AbandonedTurn, Received, ServerRequest, Stream
 from treadle.client.sdk_errors import CodexError, JsonRpcError, RequestTimeout, TransportClosedError
+from treadle.protocol.app.threads import ThreadGoalStatus
 
 if TYPE_CHECKING:
     from treadle.client.async_connection import AsyncConnection
@@ -48,7 +49,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-ENDING_S: Final = 10.0
+ABANDONED_S: Final = 10.0
 """A turn that was told to end gets this long before another one is tried on its thread."""
 
 
@@ -82,7 +83,7 @@ class AsyncAppServerClient(AsyncShell, AsyncCalls):
 
     async def initialize(self) -> InitializeResponse:
         """Shake hands."""
-        answer = await self.request("initialize", introduction(self.config), response_model=InitializeResponse)
+        answer = await self.request("initialize", client_info(self.config), response_model=InitializeResponse)
         self.notify("initialized")
         return answer
 
@@ -95,7 +96,7 @@ class AsyncAppServerClient(AsyncShell, AsyncCalls):
         """
         timeout = seconds_or_none(timeout)
         params = wire_params(params)
-        limit = limit_of_request(method, timeout, self.config.request_timeout)
+        limit = request_timeout(method, timeout, self.config.request_timeout)
         answer = new_answer()
         number = self._send_request(method, params, answer)
         try:
@@ -103,7 +104,7 @@ class AsyncAppServerClient(AsyncShell, AsyncCalls):
         except BaseException as error:  # also when the caller is cancelled
             self._give_up(number, answer, thread_of_start(method, params))
             if isinstance(error, TimeoutError):
-                raise unanswered(method, limit or 0.0) from None
+                raise no_answer_in_time(method, limit or 0.0) from None
             raise
 
     def _give_up(self, number: int, answer: AsyncAnswer, thread_id: str | None) -> None:
@@ -237,12 +238,12 @@ class AsyncAppServerClient(AsyncShell, AsyncCalls):
 
     async def _wait_for_ending(self, thread_id: str) -> None:
         """For a turn that somebody has given up: the next one would join it."""
-        ending = self._router.ending(thread_id)
-        if ending is None:
+        abandoned = self._router.abandoned(thread_id)
+        if abandoned is None:
             return
-        waiter = self._router.waiter(ending, AsyncWaiter)
+        waiter = self._router.waiter(abandoned, AsyncWaiter)
         try:
-            await waiter.take(lambda: ending.over or None, ENDING_S)
+            await waiter.take(lambda: abandoned.over or None, ABANDONED_S)
         except TimeoutError:
             return  # then the server decides
 
@@ -280,8 +281,6 @@ class AsyncAppServerClient(AsyncShell, AsyncCalls):
 
     async def pause_goal(self, thread_id: str) -> ThreadGoalSetResponse:
         """Let the goal of a thread rest."""
-        from treadle.protocol.app.threads import ThreadGoalStatus
-
         return await self.thread_goal_set(thread_id, status=ThreadGoalStatus.paused)
 
     # --- logins ---
@@ -308,35 +307,35 @@ class AsyncAppServerClient(AsyncShell, AsyncCalls):
 
     def frames_received(self, frames: list[bytes]) -> None:
         """What the server said; called by the connection."""
-        news = self._router.receive(frames)
-        self._spread(news)
-        if news.malformed is not None:
-            text = f"the server sent something that is no message: {news.malformed}"
+        received = self._router.receive(frames)
+        self._spread(received)
+        if received.malformed is not None:
+            text = f"the server sent something that is no message: {received.malformed}"
             self.connection_ended(TransportClosedError(text))
 
     def _dispatch_notification(self, notification: Notification) -> None:
         """Route a notification as if it had come from the server."""
-        news = News([], [], set())
-        self._router.tell(notification, news)
-        self._spread(news)
+        received = Received([], [], set())
+        self._router.deliver(notification, received)
+        self._spread(received)
 
     def _coerce_notification(self, method: str, params: object) -> Notification:
         return notifications.make(method, params)
 
-    def _spread(self, news: News) -> None:
-        if news.backlog:
+    def _spread(self, received: Received) -> None:
+        if received.backlog:
             self._news.set()
-        for answered in news.answers:
+        for answered in received.answers:
             answer: AsyncAnswer = answered.token
             if isinstance(answered.result, JsonRpcError):
                 answer.set_exception(answered.result)
             else:
                 answer.set_result(answered.result)
-        _wake(news.streams)
-        for asked in news.asks:
-            self._asked(asked)
-        if news.resolved:
-            self._withdrawn(news.resolved)
+        _wake(received.streams)
+        for request in received.requests:
+            self._request_received(request)
+        if received.resolved:
+            self._withdrawn(received.resolved)
 
     def connection_ended(self, failure: TransportClosedError) -> None:
         """The connection is over: everyone who waits is told. Called by the connection."""
@@ -347,18 +346,18 @@ class AsyncAppServerClient(AsyncShell, AsyncCalls):
             answer.exception()  # whoever waited may have gone
         _wake(streams)
 
-    def _reply(self, asked: Asked, result: Any) -> None:
-        from treadle.client.asks import frame_of
+    def _reply(self, request: ServerRequest, result: Any) -> None:
+        from treadle.client.server_requests import answer_frame  # loaded with the first request of the server
 
         connection = self._connection
         try:
             if connection is not None:
-                connection.send(frame_of(asked, result))
+                connection.send(answer_frame(request, result))
         except TransportClosedError:
-            logger.debug("the server went before %s was answered", asked.method)
+            logger.debug("the server went before %s was answered", request.method)
 
 
-def _wake(streams: Iterable[Stream | Ending]) -> None:
+def _wake(streams: Iterable[Stream | AbandonedTurn]) -> None:
     for stream in streams:
         if stream.waiter is not None:
             stream.waiter.set()

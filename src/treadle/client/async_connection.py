@@ -1,4 +1,6 @@
-"""Connections to a server on an event loop: a program's standard streams, a socket, or a server in this process."""
+"""Connections to a server on an event loop: the standard streams of a program, a socket, or a
+server in this process.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +11,23 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from treadle.client import connection
-from treadle.client.apart import on_thread
 from treadle.client.codex_config import CodexConfig
 from treadle.client.connection import Sink
+from treadle.client.own_thread import run_on_own_thread
 from treadle.client.sdk_errors import TransportClosedError
 from treadle.errors import ChannelClosed
+from treadle.transport.address import Address, AddressError
 
 if TYPE_CHECKING:
-    from treadle.client.child import LastWords, ServerChild
     from treadle.client.local_server import LocalServer
+    from treadle.client.server_child import DrainDeadline, ServerChild
     from treadle.transport import Channel
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
 class AsyncConnection(ABC):
-    """A road for frames, open until `close` or until the sink was told of its end."""
+    """Carries frames, open until `close` or until the sink was told that it ended."""
 
     @abstractmethod
     def send(self, frame: bytes) -> None:
@@ -50,10 +53,10 @@ async def open_connection(config: CodexConfig, sink: Sink) -> AsyncConnection:
 
 
 class LocalConnection(AsyncConnection):
-    """Our own server on this loop."""
+    """Our own server, on this loop."""
 
     def __init__(self, config: CodexConfig, sink: Sink) -> None:
-        from treadle.client.local_server import LocalServer
+        from treadle.client.local_server import LocalServer  # only for a server in this process
 
         self._loop = asyncio.get_running_loop()
         self._sink = sink
@@ -71,7 +74,7 @@ class LocalConnection(AsyncConnection):
 
 
 class ChannelConnection(AsyncConnection):
-    """Over a channel, and the program behind it if we started it."""
+    """A connection over a channel, and the program behind it if we started it."""
 
     def __init__(self, channel: Channel, sink: Sink, child: ServerChild | None = None) -> None:
         self._channel = channel
@@ -121,13 +124,13 @@ class ChannelConnection(AsyncConnection):
 
     def _child_exited(self) -> None:
         """What it has written is in the pipe and is read first; but others may hold that pipe open."""
-        from treadle.client.child import SILENCE_S, LastWords
+        from treadle.client.server_child import SILENCE_S, DrainDeadline  # only for a server that we start
 
         self._forget_exit()
         # Not at once, however long it was silent: its last words may not have been read.
-        self._loop.call_later(SILENCE_S, self._end_when_silent, LastWords(self._loop.time()))
+        self._loop.call_later(SILENCE_S, self._end_when_silent, DrainDeadline(self._loop.time()))
 
-    def _end_when_silent(self, last_words: LastWords) -> None:
+    def _end_when_silent(self, last_words: DrainDeadline) -> None:
         if self._channel.closed:
             return
         left = last_words.left(self._loop.time(), self._channel.heard_at or 0.0)
@@ -154,7 +157,7 @@ class ChannelConnection(AsyncConnection):
 
     async def _report(self, child: ServerChild) -> None:
         """Its exit code and its last words take a moment to come through."""
-        self._sink.connection_ended(await on_thread(child.failure, "has closed its standard output"))
+        self._sink.connection_ended(await run_on_own_thread(child.failure, "has closed its standard output"))
 
     async def close(self) -> None:
         self._closed = True
@@ -163,17 +166,16 @@ class ChannelConnection(AsyncConnection):
         if self._ending is not None:
             await self._ending
         if self._child is not None:
-            await on_thread(_end, self._child)
+            await run_on_own_thread(_end, self._child)
         await self._channel.wait_closed()
 
     async def abandon(self) -> None:
         if self._child is not None:
-            await on_thread(_end, self._child)
+            await run_on_own_thread(_end, self._child)
 
 
 async def _connect(url: str, config: CodexConfig, sink: Sink) -> ChannelConnection:
-    from treadle.transport.address import Address, AddressError
-    from treadle.transport.connect import connect
+    from treadle.transport.connect import connect  # only for a server with a URL: it loads websockets
 
     try:
         channel = await connect(Address.parse(url), token=config.token, environ={**os.environ, **(config.env or {})})
@@ -188,7 +190,8 @@ def _end(child: ServerChild) -> None:
 
 
 async def _start(config: CodexConfig, sink: Sink) -> ChannelConnection:
-    from treadle.client.child import ServerChild
+    # Only for a server that we start.
+    from treadle.client.server_child import ServerChild
     from treadle.transport.stdio import stdio_channel
 
     child = ServerChild(config)

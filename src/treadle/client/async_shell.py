@@ -1,7 +1,7 @@
-"""`AsyncShell`: what a client for asyncio does with its event loop: waiting, opening and closing, running handlers.
+"""`AsyncShell`: the event-loop side of the asyncio client: waiting, opening and closing, running handlers.
 
-`shell` has the same names for threads; the clients themselves, which are made on these, are one source. Everything
-happens on the loop on which the client was started; there are no threads except for handlers that are plain functions.
+`shell` defines the same names for threads, so that both clients come from one source. Everything happens on the loop on
+which the client was started; only handlers that are plain functions run on threads.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from msgspec import Raw
 
-from treadle.client.apart import on_thread
 from treadle.client.codex_config import CodexConfig
 from treadle.client.handlers import MAX_HANDLER_THREADS, MAX_HANDLERS, Handlers
-from treadle.client.router import Asked, Router
+from treadle.client.own_thread import run_on_own_thread
+from treadle.client.router import Router, ServerRequest
 from treadle.client.sdk_errors import CodexError, TransportClosedError
 from treadle.rpc import RequestId
-from treadle.transport.owner import LoopOwner, needs_loop
+from treadle.transport.loop_owner import LoopOwner, needs_loop
 
 if TYPE_CHECKING:
-    from treadle.client.asks import Work
     from treadle.client.async_connection import AsyncConnection
+    from treadle.client.server_requests import HandlerCall
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ async def answer_within(answer: AsyncAnswer, limit: float | None) -> Raw:
 
 
 class AsyncWaiter:
-    """Where tasks wait until there is something to take."""
+    """Tasks wait here until there is something to take."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -66,7 +66,7 @@ class AsyncWaiter:
 
 
 class AsyncShell(ABC):
-    """The loop's side of a client."""
+    """The event-loop side of a client."""
 
     def __init__(self, config: CodexConfig, handlers: Handlers) -> None:
         self.config: CodexConfig = config
@@ -93,13 +93,13 @@ class AsyncShell(ABC):
         """The connection is over: everyone who waits is told. Called by the connection."""
 
     @abstractmethod
-    def _reply(self, asked: Asked, result: Any) -> None: ...
+    def _reply(self, request: ServerRequest, result: Any) -> None: ...
 
     # --- life ---
 
     async def start(self) -> None:
         """Connect to the server, starting it when the config says so. Does nothing when that was done."""
-        from treadle.client.async_connection import open_connection
+        from treadle.client.async_connection import open_connection  # loaded when a client connects
 
         self._check_usable()
         if self._opening is None:
@@ -146,7 +146,7 @@ class AsyncShell(ABC):
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _wait_until_closed(self) -> None:
-        """Unless it is a handler that asks: whoever closes the client waits for that."""
+        """Wait, unless the caller is itself a handler: closing waits for handlers, so that would deadlock."""
         closing = self._closing
         if closing is None or asyncio.current_task() in self._handling:
             return
@@ -175,14 +175,14 @@ class AsyncShell(ABC):
 
     # --- answering ---
 
-    def _asked(self, asked: Asked) -> None:
-        from treadle.client import asks
+    def _request_received(self, request: ServerRequest) -> None:
+        from treadle.client import server_requests  # loaded with the first request of the server
 
         if len(self._handling) >= MAX_HANDLERS or len(self._handler_threads) >= MAX_HANDLER_THREADS:
-            self._reply(asked, asks.busy(MAX_HANDLERS))
+            self._reply(request, server_requests.busy(MAX_HANDLERS))
             return
-        task = asyncio.get_running_loop().create_task(self._answer(asked), name=f"treadle {asked.method}")
-        self._handling[task] = asked.id
+        task = asyncio.get_running_loop().create_task(self._answer(request), name=f"treadle {request.method}")
+        self._handling[task] = request.id
         task.add_done_callback(self._handled)
 
     def _handled(self, task: asyncio.Task[None]) -> None:
@@ -194,13 +194,13 @@ class AsyncShell(ABC):
             if request_id in questions:
                 task.cancel()
 
-    async def _answer(self, asked: Asked) -> None:
-        from treadle.client.asks import work_for
+    async def _answer(self, request: ServerRequest) -> None:
+        from treadle.client.server_requests import handler_call_for  # loaded with the first request of the server
 
-        work = work_for(asked, self.handlers, self._router.changes)
-        self._reply(asked, await self._result_of(work))
+        work = handler_call_for(request, self.handlers, self._router.changes)
+        self._reply(request, await self._result_of(work))
 
-    async def _result_of(self, work: Work) -> Any:
+    async def _result_of(self, work: HandlerCall) -> Any:
         try:
             value = await self._call_on_thread(work) if work.blocking else work.call()
             if hasattr(value, "__await__"):
@@ -214,7 +214,7 @@ class AsyncShell(ABC):
         except BaseException as error:  # also one that would end the loop: the server waits for an answer
             return work.refuse(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
-    async def _call_on_thread(self, work: Work) -> Any:
+    async def _call_on_thread(self, work: HandlerCall) -> Any:
         """A plain function may take its time; what it gives may have to be awaited, on the loop."""
         running = object()  # for as long as the thread: a handler whose question was withdrawn goes on
         self._handler_threads.add(running)
@@ -225,4 +225,4 @@ class AsyncShell(ABC):
             finally:
                 self._handler_threads.discard(running)
 
-        return await on_thread(call)
+        return await run_on_own_thread(call)

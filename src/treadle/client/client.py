@@ -12,26 +12,27 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 from treadle.arguments import function
 from treadle.arguments import limit as seconds_or_none
 from treadle.client import notification as notifications
+from treadle.client.argument_checks import check_config
 from treadle.client.calls import Calls
-from treadle.client.checks import check_config
 from treadle.client.codex_config import CodexConfig
-from treadle.client.exchange import (
+from treadle.client.handlers import Handlers, RawHandler
+from treadle.client.metadata import InitializeResponse, client_info
+from treadle.client.notification import Notification
+from treadle.client.request_values import (
     input_items,
-    limit_of_request,
+    no_answer_in_time,
     read_result,
+    request_timeout,
     started_turn,
     thread_of_start,
-    unanswered,
     wire_params,
     with_members,
 )
-from treadle.client.handlers import Handlers, RawHandler
-from treadle.client.metadata import InitializeResponse, introduction
-from treadle.client.notification import Notification
 from treadle.client.retry import retry_on_overload
-from treadle.client.router import Asked, Ending, News, Stream
+from treadle.client.router import AbandonedTurn, Received, ServerRequest, Stream
 from treadle.client.sdk_errors import CodexError, JsonRpcError, RequestTimeout, TransportClosedError
 from treadle.client.shell import Answer, Shell, Waiter, answer_within, new_answer
+from treadle.protocol.app.threads import ThreadGoalStatus
 
 if TYPE_CHECKING:
     from treadle.client.connection import Connection
@@ -46,7 +47,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-ENDING_S: Final = 10.0
+ABANDONED_S: Final = 10.0
 """A turn that was told to end gets this long before another one is tried on its thread."""
 
 
@@ -80,7 +81,7 @@ class AppServerClient(Shell, Calls):
 
     def initialize(self) -> InitializeResponse:
         """Shake hands."""
-        answer = self.request("initialize", introduction(self.config), response_model=InitializeResponse)
+        answer = self.request("initialize", client_info(self.config), response_model=InitializeResponse)
         self.notify("initialized")
         return answer
 
@@ -93,7 +94,7 @@ class AppServerClient(Shell, Calls):
         """
         timeout = seconds_or_none(timeout)
         params = wire_params(params)
-        limit = limit_of_request(method, timeout, self.config.request_timeout)
+        limit = request_timeout(method, timeout, self.config.request_timeout)
         answer = new_answer()
         number = self._send_request(method, params, answer)
         try:
@@ -101,7 +102,7 @@ class AppServerClient(Shell, Calls):
         except BaseException as error:  # also Ctrl-C
             self._give_up(number, answer, thread_of_start(method, params))
             if isinstance(error, TimeoutError):
-                raise unanswered(method, limit or 0.0) from None
+                raise no_answer_in_time(method, limit or 0.0) from None
             raise
 
     def _give_up(self, number: int, answer: Answer, thread_id: str | None) -> None:
@@ -233,12 +234,12 @@ class AppServerClient(Shell, Calls):
 
     def _wait_for_ending(self, thread_id: str) -> None:
         """For a turn that somebody has given up: the next one would join it."""
-        ending = self._router.ending(thread_id)
-        if ending is None:
+        abandoned = self._router.abandoned(thread_id)
+        if abandoned is None:
             return
-        waiter = self._router.waiter(ending, Waiter)
+        waiter = self._router.waiter(abandoned, Waiter)
         try:
-            waiter.take(lambda: ending.over or None, ENDING_S)
+            waiter.take(lambda: abandoned.over or None, ABANDONED_S)
         except TimeoutError:
             return  # then the server decides
 
@@ -276,8 +277,6 @@ class AppServerClient(Shell, Calls):
 
     def pause_goal(self, thread_id: str) -> ThreadGoalSetResponse:
         """Let the goal of a thread rest."""
-        from treadle.protocol.app.threads import ThreadGoalStatus
-
         return self.thread_goal_set(thread_id, status=ThreadGoalStatus.paused)
 
     # --- logins ---
@@ -304,35 +303,35 @@ class AppServerClient(Shell, Calls):
 
     def frames_received(self, frames: list[bytes]) -> None:
         """What the server said; called by the connection."""
-        news = self._router.receive(frames)
-        self._spread(news)
-        if news.malformed is not None:
-            text = f"the server sent something that is no message: {news.malformed}"
+        received = self._router.receive(frames)
+        self._spread(received)
+        if received.malformed is not None:
+            text = f"the server sent something that is no message: {received.malformed}"
             self.connection_ended(TransportClosedError(text))
 
     def _dispatch_notification(self, notification: Notification) -> None:
         """Route a notification as if it had come from the server."""
-        news = News([], [], set())
-        self._router.tell(notification, news)
-        self._spread(news)
+        received = Received([], [], set())
+        self._router.deliver(notification, received)
+        self._spread(received)
 
     def _coerce_notification(self, method: str, params: object) -> Notification:
         return notifications.make(method, params)
 
-    def _spread(self, news: News) -> None:
-        if news.backlog:
+    def _spread(self, received: Received) -> None:
+        if received.backlog:
             self._news.set()
-        for answered in news.answers:
+        for answered in received.answers:
             answer: Answer = answered.token
             if isinstance(answered.result, JsonRpcError):
                 answer.set_exception(answered.result)
             else:
                 answer.set_result(answered.result)
-        _wake(news.streams)
-        for asked in news.asks:
-            self._asked(asked)
-        if news.resolved:
-            self._withdrawn(news.resolved)
+        _wake(received.streams)
+        for request in received.requests:
+            self._request_received(request)
+        if received.resolved:
+            self._withdrawn(received.resolved)
 
     def connection_ended(self, failure: TransportClosedError) -> None:
         """The connection is over: everyone who waits is told. Called by the connection."""
@@ -343,18 +342,18 @@ class AppServerClient(Shell, Calls):
             answer.exception()  # whoever waited may have gone
         _wake(streams)
 
-    def _reply(self, asked: Asked, result: Any) -> None:
-        from treadle.client.asks import frame_of
+    def _reply(self, request: ServerRequest, result: Any) -> None:
+        from treadle.client.server_requests import answer_frame  # loaded with the first request of the server
 
         connection = self._connection
         try:
             if connection is not None:
-                connection.send(frame_of(asked, result))
+                connection.send(answer_frame(request, result))
         except TransportClosedError:
-            logger.debug("the server went before %s was answered", asked.method)
+            logger.debug("the server went before %s was answered", request.method)
 
 
-def _wake(streams: Iterable[Stream | Ending]) -> None:
+def _wake(streams: Iterable[Stream | AbandonedTurn]) -> None:
     for stream in streams:
         if stream.waiter is not None:
             stream.waiter.set()

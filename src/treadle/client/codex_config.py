@@ -1,4 +1,4 @@
-"""`CodexConfig`: which server a client talks to, and as whom."""
+"""`CodexConfig`: which server a client talks to, and how the client introduces itself."""
 
 from __future__ import annotations
 
@@ -69,6 +69,7 @@ class CodexConfig:
     def __repr__(self) -> str:
         shown = {name: value for name, value in self._members().items() if value is not None}
         if self.url is not None:
+            # `import treadle` and a client of a child process need no transport.
             from treadle.transport.address import shown_url
 
             shown["url"] = shown_url(self.url)

@@ -1,6 +1,6 @@
-"""Blocking connections to a server: a program's standard streams, a socket, or a server in this process.
+"""Blocking connections to a server: the standard streams of a program, a socket, or a server in this process.
 
-Each has one thread that reads; what arrives goes to the `Sink` on that thread. Frames may be sent from any thread.
+Each has one reader thread, which passes what arrives to the `Sink`. Frames may be sent from any thread.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from treadle.client.codex_config import CodexConfig
 from treadle.client.sdk_errors import ConfigurationError, TransportClosedError
+from treadle.errors import ChannelClosed
 
 if TYPE_CHECKING:
     import asyncio
     import socket
 
-    from treadle.client.child import LastWords, ServerChild
     from treadle.client.local_server import LocalServer
+    from treadle.client.server_child import DrainDeadline, ServerChild
     from treadle.transport.websocket import WebSocketFramer
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ MAX_OWED: Final = 48
 
 
 class Sink(Protocol):
-    """Who gets what arrives."""
+    """Receives what arrives."""
 
     def frames_received(self, frames: list[bytes]) -> None: ...
 
@@ -49,7 +50,7 @@ class Sink(Protocol):
 
 
 class Connection(ABC):
-    """A road for frames, open until `close` or until the sink was told of its end."""
+    """Carries frames, open until `close` or until the sink was told that it ended."""
 
     @abstractmethod
     def send(self, frame: bytes) -> None:
@@ -74,14 +75,14 @@ class ChildConnection(Connection):
     """Lines over the standard streams of a program that we start."""
 
     def __init__(self, config: CodexConfig, sink: Sink) -> None:
-        from treadle.client.child import ServerChild
+        from treadle.client.server_child import ServerChild  # only for a server that we start
 
         self._child: ServerChild = ServerChild(config)
         self._sink = sink
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._closed = False
-        self._last_words: LastWords | None = None  # once it has ended
+        self._last_words: DrainDeadline | None = None  # once it has ended
         self._looked_at = 0.0  # when it was last looked whether it has
         os.set_blocking(self._child.stdin_fd, False)
         os.set_blocking(self._child.stdout_fd, False)
@@ -109,6 +110,7 @@ class ChildConnection(Connection):
         raise failure
 
     def _read(self) -> None:
+        # Importing treadle.transport loads asyncio, which a blocking client may not need.
         from treadle.transport.lines import LineFramer
 
         framer = LineFramer()
@@ -150,7 +152,7 @@ class ChildConnection(Connection):
 
     def _outlived(self, exited: int | None) -> bool:
         """Whether it has ended, and somebody who holds its output has gone on talking for too long."""
-        from treadle.client.child import SILENCE_S, LastWords
+        from treadle.client.server_child import SILENCE_S, DrainDeadline  # only for a server that we start
 
         now = time.monotonic()
         if exited is None or now - self._looked_at < SILENCE_S:  # to look costs as much as to read
@@ -159,7 +161,7 @@ class ChildConnection(Connection):
         if self._last_words is None:
             poll = select.poll()
             poll.register(exited, select.POLLIN)
-            self._last_words = LastWords(now) if poll.poll(0) else None
+            self._last_words = DrainDeadline(now) if poll.poll(0) else None
         return self._last_words is not None and self._last_words.left(now, heard_at=now) <= 0
 
     def close(self) -> None:
@@ -197,11 +199,12 @@ def _wait_writable(descriptor: int) -> None:
 class SocketConnection(Connection):
     """WebSocket over TCP or a unix socket.
 
-    The socket does not block. `_lock` is for single calls of it, because TLS takes no two at a time, and `_turn` for
-    whole frames: whoever waits for room holds only that, and the reader goes on.
+    The socket is non-blocking. `_lock` guards single calls on it, because TLS allows only one at a time; `_turn` guards
+    whole frames. A sender that waits for buffer space holds only `_turn`, so the reader goes on.
     """
 
     def __init__(self, url: str, config: CodexConfig, sink: Sink) -> None:
+        # Importing treadle.transport loads asyncio, which a blocking client may not need.
         from treadle.transport.address import shown_url
 
         self._peer = shown_url(url)
@@ -304,7 +307,7 @@ class SocketConnection(Connection):
         self._owe(self._framer.ping())
 
     def close(self) -> None:
-        import socket
+        import socket  # loaded since it connected
 
         if self._closed:
             return
@@ -334,11 +337,11 @@ def _would_block(error: OSError) -> bool:
 
 def _connect(url: str, config: CodexConfig) -> tuple[socket.socket, WebSocketFramer, bytes]:
     """An open WebSocket connection, and what came with the handshake."""
+    # Only for a server with a URL: these load asyncio and websockets.
     import socket
 
-    from treadle.errors import ChannelClosed
     from treadle.transport.address import Address, AddressError, shown_url
-    from treadle.transport.secret import approach
+    from treadle.transport.listener_secret import resolve_address
     from treadle.transport.websocket import WebSocketFramer
     from treadle.transport.websocket_handshake import BadRequest, Upgrade, split_head
 
@@ -348,7 +351,7 @@ def _connect(url: str, config: CodexConfig) -> tuple[socket.socket, WebSocketFra
         unix = address.scheme == "unix"
         if address.scheme == "stdio":
             raise AddressError(f"{shown_url(url)!r}: a client connects to ws://, wss:// or unix://")
-        address, token, advice = approach(address, config.token, {**os.environ, **(config.env or {})})
+        address, token, advice = resolve_address(address, config.token, {**os.environ, **(config.env or {})})
         place = ("localhost", "/") if unix else (address.authority, address.path)
         upgrade = Upgrade.new(*place, token, advice)
         if unix:
@@ -359,7 +362,7 @@ def _connect(url: str, config: CodexConfig) -> tuple[socket.socket, WebSocketFra
             opened = socket.create_connection((address.host, address.port), CONNECT_S)
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if address.scheme == "wss":
-                import ssl
+                import ssl  # only for wss://
 
                 opened = ssl.create_default_context().wrap_socket(opened, server_hostname=address.host)
         opened.sendall(upgrade.request())
@@ -414,7 +417,7 @@ class LocalConnection(Connection):
             raise TransportClosedError("the connection to the server is closed") from None
 
     def _run(self, config: CodexConfig) -> None:
-        import asyncio
+        import asyncio  # only for a server in this process
 
         try:
             asyncio.run(self._serve(config))
@@ -428,6 +431,7 @@ class LocalConnection(Connection):
             self._sink.connection_ended(TransportClosedError("the connection to the server was closed"))
 
     async def _serve(self, config: CodexConfig) -> None:
+        # Only for a server in this process.
         import asyncio
 
         from treadle.client.local_server import LocalServer

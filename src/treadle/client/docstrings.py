@@ -1,4 +1,4 @@
-"""What a docstring says of a function and of its parameters: Google, NumPy and reST style. Pure."""
+"""Parses docstrings for the description of a function and its parameters: Google, NumPy and reST style. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Handlers`: who answers what the server asks. How they are called is in `asks`, which is loaded when it is needed."""
+"""`Handlers`: what answers requests of the server. `server_requests`, loaded when needed, calls them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ RawHandler: TypeAlias = "Callable[[str, dict[str, Any] | None], dict[str, Any]]"
 
 
 class Handlers:
-    """`raw` is the low-level handler of the official client and comes before all others; tools are by thread."""
+    """`raw` is the low-level handler of the official client and takes precedence over all others; tools are keyed by
+    thread.
+    """
 
     def __init__(self, raw: RawHandler | None = None) -> None:
         self.raw = raw

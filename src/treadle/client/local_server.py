@@ -13,7 +13,7 @@ from treadle.transport import Channel
 
 
 class LocalServer:
-    """`on_frame` gets what the server says, at once, on the loop's thread."""
+    """`on_frame` is called with what the server sends, immediately, on the loop's thread."""
 
     def __init__(self, config: CodexConfig, on_frame: Callable[[bytes], None]) -> None:
         environ = {**os.environ, **config.env} if config.env else os.environ
@@ -33,7 +33,7 @@ class LocalServer:
 
 def _check(server: AppServer) -> None:
     """Settings of the caller's own that are wrong are told to the caller, and not with the first thread."""
-    from treadle.config import ConfigError
+    from treadle.config import ConfigError  # loaded with the settings
 
     try:
         server.check_overrides()
@@ -43,7 +43,7 @@ def _check(server: AppServer) -> None:
 
 
 class _DirectChannel(Channel):
-    """The server's end of the road: what it sends has arrived. Bounded by what the client keeps for its readers."""
+    """The server's end: what it sends is delivered immediately. The client's limits on unread events bound it."""
 
     def __init__(self, on_frame: Callable[[bytes], None]) -> None:
         super().__init__("client in this process")

@@ -1,4 +1,4 @@
-"""Who the server is: the answer to `initialize`, with the attribute names of the official SDK."""
+"""Who the server is: the result of `initialize`, with the attribute names of the official SDK."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class InitializeResponse(_Read):
     """What the server can do beyond the Codex protocol: ours says so here."""
 
 
-def introduction(config: CodexConfig) -> dict[str, Any]:
+def client_info(config: CodexConfig) -> dict[str, Any]:
     """The params of `initialize`."""
     info = {"name": config.client_name, "title": config.client_title, "version": config.client_version}
     return {"clientInfo": info, "capabilities": {"experimentalApi": config.experimental_api}}

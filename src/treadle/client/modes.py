@@ -1,4 +1,4 @@
-"""`ApprovalMode` and `Sandbox`: the two settings that matter most, in a word each."""
+"""`ApprovalMode` and `Sandbox`: the two most important settings, as one word each."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from treadle.errors import ArgumentValueError
+from treadle.protocol.app import settings
 
 if TYPE_CHECKING:
     from treadle.protocol.app.settings import SandboxPolicy
@@ -29,15 +30,17 @@ class Sandbox(str, Enum):  # noqa: UP042
     full_access = "full-access"
 
 
-def approval_settings(mode: ApprovalMode | None, *, asks_us: bool = False) -> dict[str, Any]:
-    """Members of params. None leaves everything as it is; `asks_us` means that an `approval_handler` decides."""
+def approval_settings(mode: ApprovalMode | None, *, has_approval_handler: bool = False) -> dict[str, Any]:
+    """Members of params. None leaves everything as it is; `has_approval_handler` means that an `approval_handler`
+    decides.
+    """
     if mode is None:
         return {}
     if not isinstance(mode, ApprovalMode):
         raise _no_member("approval_mode", mode, ApprovalMode)
     if mode is ApprovalMode.deny_all:
         return {"approval_policy": "never"}
-    return {"approval_policy": "on-request", "approvals_reviewer": "user" if asks_us else "auto_review"}
+    return {"approval_policy": "on-request", "approvals_reviewer": "user" if has_approval_handler else "auto_review"}
 
 
 def sandbox_mode(sandbox: Sandbox | None) -> str | None:
@@ -49,8 +52,6 @@ def sandbox_mode(sandbox: Sandbox | None) -> str | None:
 
 def sandbox_policy(sandbox: Sandbox | None) -> SandboxPolicy | None:
     """As a turn takes it."""
-    from treadle.protocol.app import settings
-
     if sandbox is None:
         return None
     match _checked(sandbox):

@@ -1,6 +1,6 @@
-"""`Notification`: one thing that a server tells, and how it is read from a frame.
+"""`Notification`: one notification from a server, and how it is parsed from a frame.
 
-What cannot be understood is kept as it came, so that a newer server never breaks a stream.
+What cannot be parsed is kept as raw data, so that a newer server never breaks a stream.
 """
 
 from __future__ import annotations

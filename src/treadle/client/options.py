@@ -1,6 +1,6 @@
-"""`TurnOptions`: the options of a turn that `run`, `turn` and `events` take alike, for type checkers.
+"""`TurnOptions`: the options that `run`, `turn` and `events` have in common, for type checkers.
 
-The signatures of `Thread` list them one by one; their overloads, which differ in `output_type` alone, name this.
+The signatures of `Thread` list them one by one; the overloads, which differ only in `output_type`, use this.
 """
 
 from __future__ import annotations

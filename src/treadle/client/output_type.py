@@ -1,6 +1,6 @@
-"""`OutputType`: the Python type that the final response of a turn is read as.
+"""`OutputType`: the Python type that the final response of a turn is parsed into.
 
-Owns the schema that is sent with the turn, and the reading of the answer. `schemas` knows the types.
+It owns the schema that is sent with the turn, and parsing the answer. `schemas` knows the types.
 """
 
 from __future__ import annotations

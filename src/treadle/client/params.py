@@ -1,14 +1,16 @@
-"""From the keyword arguments of `Codex` and `Thread` to the params of the protocol. Pure; both faces use it."""
+"""From the keyword arguments of `Codex` and `Thread` to protocol params. Pure; both clients use it."""
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, cast
 
 from treadle.arguments import limit
-from treadle.client.checks import checked, paths, required
-from treadle.client.exchange import without_none
+from treadle.client.argument_checks import checked, paths, required
 from treadle.client.modes import ApprovalMode, Sandbox, approval_settings, sandbox_mode, sandbox_policy
+from treadle.client.request_values import without_none
 from treadle.client.turn_input import RunInput, tool_output, wire_input
+from treadle.protocol.app.turns import TurnStartParams
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -25,11 +27,15 @@ if TYPE_CHECKING:
 
 
 def start_params(
-    approval_mode: ApprovalMode, sandbox: Sandbox | None, tools: Iterable[Tool], asks_us: bool, **given: Any
+    approval_mode: ApprovalMode,
+    sandbox: Sandbox | None,
+    tools: Iterable[Tool],
+    has_approval_handler: bool,
+    **given: Any,
 ) -> ThreadStartParams:
-    from treadle.protocol.app.thread_methods import ThreadStartParams
+    from treadle.protocol.app.thread_methods import ThreadStartParams  # loaded with the first thread
 
-    settings = approval_settings(approval_mode, asks_us=asks_us)
+    settings = approval_settings(approval_mode, has_approval_handler=has_approval_handler)
     specs = tuple(tool.spec() for tool in tools) or None
     return ThreadStartParams(
         **settings, **checked(**given), **without_none(sandbox=sandbox_mode(sandbox), dynamic_tools=specs)
@@ -41,12 +47,12 @@ def resume_params(
     approval_mode: ApprovalMode | None,
     sandbox: Sandbox | None,
     include_turns: bool | None,
-    asks_us: bool,
+    has_approval_handler: bool,
     **given: Any,
 ) -> ThreadResumeParams:
-    from treadle.protocol.app.thread_methods import ThreadResumeParams
+    from treadle.protocol.app.thread_methods import ThreadResumeParams  # loaded with the first thread
 
-    settings = approval_settings(approval_mode, asks_us=asks_us)
+    settings = approval_settings(approval_mode, has_approval_handler=has_approval_handler)
     return ThreadResumeParams(
         **required(thread_id=thread_id),
         **settings,
@@ -61,12 +67,12 @@ def fork_params(
     approval_mode: ApprovalMode | None,
     sandbox: Sandbox | None,
     include_turns: bool | None,
-    asks_us: bool,
+    has_approval_handler: bool,
     **given: Any,
 ) -> ThreadForkParams:
-    from treadle.protocol.app.thread_methods import ThreadForkParams
+    from treadle.protocol.app.thread_methods import ThreadForkParams  # loaded with the first thread
 
-    settings = approval_settings(approval_mode, asks_us=asks_us)
+    settings = approval_settings(approval_mode, has_approval_handler=has_approval_handler)
     return ThreadForkParams(
         **required(thread_id=thread_id),
         **settings,
@@ -82,7 +88,7 @@ def _excluded(include_turns: bool | None) -> dict[str, Any]:
 
 
 def list_params(*, cwd: object, **given: Any) -> ThreadListParams:
-    from treadle.protocol.app.thread_methods import ThreadListParams
+    from treadle.protocol.app.thread_methods import ThreadListParams  # loaded with the first thread
 
     folders = {} if cwd is None else {"cwd": paths("cwd", cwd)}
     return ThreadListParams(**checked(**given), **cast("Any", folders))
@@ -95,15 +101,13 @@ def turn_params(
     sandbox: Sandbox | None,
     source: str | None,
     turn_service_tier: str | None,
-    asks_us: bool,
+    has_approval_handler: bool,
     **given: Any,
 ) -> TurnStartParams:
-    from treadle.protocol.app.turns import TurnStartParams
-
     return TurnStartParams(
         thread_id=thread_id,
         input=cast("Any", tuple(wire_input(input))),  # plain values, as they are sent
-        **approval_settings(approval_mode, asks_us=asks_us),
+        **approval_settings(approval_mode, has_approval_handler=has_approval_handler),
         **checked(**given),
         **without_none(
             sandbox_policy=sandbox_policy(sandbox),
@@ -121,19 +125,17 @@ def _renamed(source: str | None, turn_service_tier: str | None) -> dict[str, str
 
 
 def limit_of(timeout: float | None) -> dict[str, float]:
-    """Only when there is one: a client of somebody's own need not know it."""
+    """Empty if there is no limit, so that a custom client need not accept `timeout`."""
     found = limit(timeout)
     return {} if found is None else {"timeout": found}
 
 
-def what_is_left(timeout: float | None, since: float) -> float | None:
-    """Of a time limit that began at `since`."""
-    import time
-
+def remaining(timeout: float | None, since: float) -> float | None:
+    """What is left of a time limit that began at `since`."""
     return None if timeout is None else max(0.0, timeout - (time.monotonic() - since))
 
 
-def asks_us(client: Any) -> bool:
+def has_approval_handler(client: Any) -> bool:
     """Whether an `approval_handler` decides."""
     handlers = getattr(client, "handlers", None)
     return handlers is not None and handlers.approval is not None
@@ -142,7 +144,7 @@ def asks_us(client: Any) -> bool:
 def tools_of(given: Sequence[Tool | Callable[..., Any]]) -> dict[str, Tool]:
     if isinstance(given, tuple | list) and not given:
         return {}
-    from treadle.client.tools import tools_by_name
+    from treadle.client.tools import tools_by_name  # only for threads with tools
 
     return tools_by_name(given)
 
@@ -150,6 +152,6 @@ def tools_of(given: Sequence[Tool | Callable[..., Any]]) -> dict[str, Tool]:
 def output_of(wanted: Any) -> OutputType[Any] | None:
     if wanted is None:
         return None
-    from treadle.client.output_type import OutputType
+    from treadle.client.output_type import OutputType  # only for turns with an output type
 
     return OutputType(wanted)

@@ -1,4 +1,4 @@
-"""`TurnResult`: what came of a turn, and how it is put together from the events of its stream."""
+"""`TurnResult`: the outcome of a turn, and how it is assembled from the events of its stream."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class TurnResult(Generic[OutputT]):
 
 
 class Collector:
-    """Takes the events of one turn."""
+    """Collects the events of one turn."""
 
     def __init__(self, turn_id: str) -> None:
         self._turn_id = turn_id

@@ -1,7 +1,8 @@
-"""Trying again when the server is busy."""
+"""Retries when the server is busy."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
@@ -30,7 +31,6 @@ def retry_on_overload(
         jitter_ratio: How much longer or shorter each wait may be, as a part of it.
     """
     delays = _delays(max_attempts, initial_delay_s, max_delay_s, jitter_ratio)
-    import time
 
     while True:
         try:
@@ -59,7 +59,7 @@ async def async_retry_on_overload(
         max_delay_s: The longest wait.
         jitter_ratio: How much longer or shorter each wait may be, as a part of it.
     """
-    import asyncio
+    import asyncio  # the blocking client shares this module and may not need asyncio
 
     delays = _delays(max_attempts, initial_delay_s, max_delay_s, jitter_ratio)
     while True:
@@ -75,7 +75,7 @@ async def async_retry_on_overload(
 def _delays(attempts: int, first: float, most: float, jitter: float) -> Iterator[float]:
     if attempts < 1:
         raise ValueError("max_attempts must be at least 1")
-    import random
+    import random  # only when the server is busy
 
     return (
         max(0.0, delay + random.uniform(-jitter, jitter) * delay)

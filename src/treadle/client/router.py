@@ -1,10 +1,10 @@
-"""`Router`: what one client knows of its conversation, without I/O: bytes in; answers, turn streams and asks out.
+"""`Router`: the state of one client's conversation, sans I/O: bytes in; answers, turn streams and server requests out.
 
-No threads, no loop, no locks: the two clients feed it and wake whoever waits; threads share a `SharedRouter`. A
-*token* is what a client left with a request and gets back with the answer; a `waiter` is what it left on a stream.
+No threads, no loop, no locks: the two clients feed it and wake their waiters; threads share a `SharedRouter`. A *token*
+is what a client passes with a request and gets back with the answer; a `waiter` is what it attaches to a stream.
 
-Nothing that a server says about a turn is lost, however early it comes: a stream exists from the first word about its
-turn, and is dropped when its end was read. What nobody reads is bounded.
+Nothing that a server says about a turn is lost, however early it arrives: a stream exists from the first notification
+of its turn, and is dropped when its end was read. Unread events are bounded.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
 W = TypeVar("W")
 
 MAX_PENDING: Final = 16_384
-"""Requests that wait for an answer."""
+"""Requests waiting for an answer."""
 MAX_TURN_EVENTS: Final = 262_144
-"""Events of one turn that wait for their reader."""
+"""Unread events of one turn."""
 MAX_STREAMS: Final = 65_536
-"""Turns of which something was heard and whose end was not read."""
+"""Turns with at least one event whose end was not read."""
 MAX_UNREAD_EVENTS: Final = 1_048_576
-"""Events of ended turns that nobody has read, together."""
+"""Unread events of ended turns, in total."""
 BACKLOG: Final = 4_096
-"""Notifications that `next_notification` can be behind."""
+"""How far `next_notification` may lag behind."""
 MAX_ENDED: Final = 4_096
 MAX_LOGINS: Final = 64
 MAX_PATCHES: Final = 256
 
 
-class Asked(NamedTuple):
-    """The server wants an answer."""
+class ServerRequest(NamedTuple):
+    """A request of the server, to be answered."""
 
     id: RequestId
     method: str
@@ -53,14 +53,14 @@ class Asked(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """A request of ours was answered."""
+    """The answer to one of our requests."""
 
     token: Any
     result: Raw | JsonRpcError
 
 
 class Stream:
-    """The events of one turn, or of one login, that are to be read."""
+    """The unread events of one turn, or of one login."""
 
     __slots__ = ("completed", "events", "failure", "key", "reading", "waiter")
 
@@ -73,7 +73,7 @@ class Stream:
         self.waiter: Any = None
 
     def take(self) -> Notification | None:
-        """The next event, or None when there is none yet. Raises when there will never be one."""
+        """The next event, or None if there is none yet. Raises if there will never be one."""
         try:
             return self.events.popleft()
         except IndexError:
@@ -82,10 +82,11 @@ class Stream:
             return None
 
 
-class Ending:
-    """A turn that somebody has given up. The next one on its thread must wait for its end: else it would join it.
+class AbandonedTurn:
+    """A turn that its reader has given up. The next turn on its thread must wait for it to end: otherwise it would join
+    it.
 
-    `turn_id` is None while the answer to its start has not come.
+    `turn_id` is None until the answer to `turn/start` arrives.
     """
 
     __slots__ = ("over", "turn_id", "waiter")
@@ -96,18 +97,18 @@ class Ending:
         self.waiter: Any = None
 
 
-class News(Struct):
+class Received(Struct):
     """What the client has to do after `receive`."""
 
     answers: list[Answered]
-    asks: list[Asked]
-    streams: set[Stream | Ending]
-    """They have something new for whoever waits."""
+    requests: list[ServerRequest]
+    streams: set[Stream | AbandonedTurn]
+    """Streams whose waiters must be woken."""
     backlog: bool = False
     resolved: list[RequestId] = []
-    """Requests of the server that need no answer any more."""
+    """Server requests that no longer need an answer."""
     malformed: MalformedMessage | None = None
-    """What came after is not to be trusted."""
+    """The first malformed frame; frames after it were ignored."""
 
 
 class Router:
@@ -121,16 +122,18 @@ class Router:
         self._streams: dict[str, Stream] = {}
         self._reading: set[Stream] = set()
         self._ended: dict[str, None] = {}
-        self._unread: dict[str, int] = {}  # ended turns that wait for a reader, oldest first, with their events
+        self._unread: dict[str, int] = {}  # ended turns with unread events, oldest first, and how many
         self._active: dict[str, str] = {}
         self._starting: set[str] = set()
-        self._endings: dict[str, Ending] = {}  # by thread
-        self._patches: dict[str, Any] = {}  # that are under way, by item: who is asked about one wants to see it
+        self._abandoned: dict[str, AbandonedTurn] = {}  # by thread
+        self._patches: dict[
+            str, Any
+        ] = {}  # patches in progress by item id, so that approval handlers can show the changes
 
     # --- out ---
 
     def request(self, method: str, params: Any, token: Any = None) -> tuple[int, bytes]:
-        """A new request: its id and its frame. Without a token nobody wants the answer."""
+        """A new request: its id and its frame. Without a token, the answer is ignored."""
         if self.failure is not None:
             raise self.failure.fresh()
         if len(self._pending) >= MAX_PENDING:
@@ -150,55 +153,55 @@ class Router:
 
     # --- in ---
 
-    def receive(self, frames: Iterable[bytes]) -> News:
+    def receive(self, frames: Iterable[bytes]) -> Received:
         """Take frames in the order in which they came, up to the first that is no message."""
-        news = News([], [], set())
-        streams, backlog, touched = self._streams, self.backlog, news.streams
+        received = Received([], [], set())
+        streams, backlog, touched = self._streams, self.backlog, received.streams
         read = frequent_reader()
         for frame in frames:
             try:
                 notification = read(frame)
             except (DecodeError, ValueError, RecursionError):
                 try:
-                    self._receive_other(frame, news)
+                    self._receive_other(frame, received)
                 except MalformedMessage as error:
-                    news.malformed = error
+                    received.malformed = error
                     break
                 continue
             if not notification.plain:
-                self.tell(notification, news)
+                self.deliver(notification, received)
                 continue
             # Most are, so the way of these is short.
             payload: Any = notification.payload
             stream = streams.get(payload.turn_id)
             if stream is None or stream.failure is not None or len(stream.events) >= MAX_TURN_EVENTS:
-                self.tell(notification, news)
+                self.deliver(notification, received)
             else:
                 backlog.append(notification)
                 stream.events.append(notification)
                 touched.add(stream)
-        news.backlog = news.backlog or bool(touched)
-        return news
+        received.backlog = received.backlog or bool(touched)
+        return received
 
-    def _receive_other(self, frame: bytes, news: News) -> None:
+    def _receive_other(self, frame: bytes, received: Received) -> None:
         message = decode_lenient(frame)
         if isinstance(message, RawNotification):
-            self.tell(make(message.method, _plain(message.params)), news)
+            self.deliver(make(message.method, _plain(message.params)), received)
         elif isinstance(message, Request):
-            news.asks.append(Asked(message.id, message.method, message.params))
+            received.requests.append(ServerRequest(message.id, message.method, message.params))
         else:
-            self._answer(message, news)
+            self._answer(message, received)
 
-    def tell(self, notification: Notification, news: News) -> None:
+    def deliver(self, notification: Notification, received: Received) -> None:
         """Route one notification."""
         turn_id = turn_of(notification)
         self.backlog.append(notification)
-        news.backlog = True
+        received.backlog = True
         if turn_id is None:
             if notification.method == "account/login/completed":
-                self._login_completed(notification, news)
+                self._login_completed(notification, received)
             elif notification.method == "serverRequest/resolved":
-                self._request_resolved(notification.payload, news)
+                self._request_resolved(notification.payload, received)
             return
         stream = self._streams.get(turn_id)
         if stream is None:
@@ -210,9 +213,9 @@ class Router:
             events.append(notification)
             if len(events) > MAX_TURN_EVENTS:
                 self._drop(stream)
-        news.streams.add(stream)
+        received.streams.add(stream)
         if notification.method == "turn/completed":
-            self._turn_completed(stream, thread_of(notification), news)
+            self._turn_completed(stream, thread_of(notification), received)
         elif notification.method == "item/started":
             self._note_patch(notification.payload)
 
@@ -225,13 +228,13 @@ class Router:
         stream = self._streams[turn_id] = Stream(turn_id)
         return stream
 
-    def _turn_completed(self, stream: Stream, thread_id: str | None, news: News) -> None:
+    def _turn_completed(self, stream: Stream, thread_id: str | None, received: Received) -> None:
         stream.completed = True
         if thread_id is not None and self._active.get(thread_id) == stream.key:
             del self._active[thread_id]
-        ending = self._endings.get(thread_id) if thread_id is not None else None
-        if ending is not None and ending.turn_id == stream.key:
-            news.streams.add(self._over(thread_id, ending))
+        abandoned = self._abandoned.get(thread_id) if thread_id is not None else None
+        if abandoned is not None and abandoned.turn_id == stream.key:
+            received.streams.add(self._over(thread_id, abandoned))
         if not stream.reading:
             self._unread[stream.key] = len(stream.events)
             while sum(self._unread.values()) > MAX_UNREAD_EVENTS:
@@ -259,36 +262,36 @@ class Router:
         if stream.completed:
             self._end(stream.key)
 
-    def _login_completed(self, notification: Notification, news: News) -> None:
+    def _login_completed(self, notification: Notification, received: Received) -> None:
         login_id = getattr(notification.payload, "login_id", None)
         if isinstance(login_id, str):
             stream = self.login(login_id)
             stream.events.append(notification)
-            news.streams.add(stream)
+            received.streams.add(stream)
 
-    def _request_resolved(self, payload: Any, news: News) -> None:
+    def _request_resolved(self, payload: Any, received: Received) -> None:
         request_id = getattr(payload, "request_id", None)
         if isinstance(request_id, int | str):
-            news.resolved.append(request_id)
+            received.resolved.append(request_id)
 
-    def _answer(self, message: Reply | Failure, news: News) -> None:
+    def _answer(self, message: Reply | Failure, received: Received) -> None:
         token = self._pending.pop(message.id, None) if isinstance(message.id, int) else None
         if token is None:
-            return  # whoever asked has given up
+            return  # the caller has given up
         if isinstance(message, Reply):
-            news.answers.append(Answered(token, message.result))
+            received.answers.append(Answered(token, message.result))
         else:
             error = message.error
-            news.answers.append(Answered(token, rpc_error(error.code, error.message, error.data)))
+            received.answers.append(Answered(token, rpc_error(error.code, error.message, error.data)))
 
-    def fail(self, failure: CodexError) -> tuple[list[Any], list[Stream | Ending]]:
+    def fail(self, failure: CodexError) -> tuple[list[Any], list[Stream | AbandonedTurn]]:
         """The conversation is over: the tokens that will not be answered, and the streams to wake."""
         if self.failure is not None:
             return [], []
         self.failure = failure
         tokens = list(self._pending.values())
         streams = list(self._streams.values())
-        endings = [self._over(thread_id, ending) for thread_id, ending in list(self._endings.items())]
+        endings = [self._over(thread_id, abandoned) for thread_id, abandoned in list(self._abandoned.items())]
         self._pending.clear()
         self._active.clear()
         self._starting.clear()
@@ -325,15 +328,15 @@ class Router:
         if self.failure is None and not self._is_over(turn_id):
             self._active[thread_id] = turn_id
 
-    def turn_refused(self, thread_id: str) -> Ending | None:
+    def turn_refused(self, thread_id: str) -> AbandonedTurn | None:
         """There is no turn. Whoever waits for the end of it is to be woken."""
         self._starting.discard(thread_id)
-        ending = self._endings.get(thread_id)
-        return self._over(thread_id, ending) if ending is not None and ending.turn_id is None else None
+        abandoned = self._abandoned.get(thread_id)
+        return self._over(thread_id, abandoned) if abandoned is not None and abandoned.turn_id is None else None
 
     def start_failed(self, thread_id: str) -> None:
         """Whoever started a turn got no answer that counts. One that was given up may still come."""
-        if thread_id not in self._endings:
+        if thread_id not in self._abandoned:
             self.turn_refused(thread_id)
 
     def _is_over(self, turn_id: str) -> bool:
@@ -344,29 +347,29 @@ class Router:
         """Somebody gives up a turn, or its start while that is not answered. Whether it has to be interrupted now."""
         if self.failure is not None:
             return False
-        ending = self._endings.get(thread_id)
+        abandoned = self._abandoned.get(thread_id)
         if turn_id is None:
-            self._endings[thread_id] = ending or Ending(None)
+            self._abandoned[thread_id] = abandoned or AbandonedTurn(None)
             return False
-        if self._is_over(turn_id) or (ending is not None and ending.turn_id == turn_id):
+        if self._is_over(turn_id) or (abandoned is not None and abandoned.turn_id == turn_id):
             return False
-        if ending is None:
-            ending = self._endings[thread_id] = Ending(None)
-        ending.turn_id = turn_id
+        if abandoned is None:
+            abandoned = self._abandoned[thread_id] = AbandonedTurn(None)
+        abandoned.turn_id = turn_id
         return True
 
-    def ending(self, thread_id: str) -> Ending | None:
+    def abandoned(self, thread_id: str) -> AbandonedTurn | None:
         """What the next turn of a thread has to wait for."""
-        return self._endings.get(thread_id)
+        return self._abandoned.get(thread_id)
 
-    def _over(self, thread_id: str | None, ending: Ending) -> Ending:
-        ending.over = True
+    def _over(self, thread_id: str | None, abandoned: AbandonedTurn) -> AbandonedTurn:
+        abandoned.over = True
         if thread_id is not None:
-            self._endings.pop(thread_id, None)
-        return ending
+            self._abandoned.pop(thread_id, None)
+        return abandoned
 
-    def waiter(self, what: Stream | Ending, make: Callable[[], W]) -> W:
-        """Who is woken when there is news of it: as `make` makes it, once."""
+    def waiter(self, what: Stream | AbandonedTurn, make: Callable[[], W]) -> W:
+        """The waiter of a stream, made by `make` the first time."""
         if what.waiter is None:
             what.waiter = make()
         waiter: W = what.waiter

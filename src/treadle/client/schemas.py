@@ -1,8 +1,7 @@
-"""JSON schemas of Python types, and reading JSON as those types.
+"""JSON schemas of Python types, and parsing JSON into those types.
 
-Owns what a model server is told of a type, and what is said about a value that does not fit. msgspec does the work;
-models of pydantic are known by their methods, because pydantic is no dependency of ours. Does not know what the types
-are for: see `tools` and `output_type`.
+It owns what a model server is told about a type, and the errors for values that do not fit. msgspec does the work;
+pydantic models are recognised by their methods, because pydantic is not a dependency. `tools` and `output_type` use it.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _JSON_TYPES: Final = {str: "string", bool: "boolean", int: "integer", float: "nu
 
 
 class ShapeError(ValueError):
-    """A value is not of the type: `place` is where (`$.items[0].price`), `problem` what was expected there."""
+    """A value does not have the type: `place` says where (`$.items[0].price`), `problem` what was expected there."""
 
     def __init__(self, problem: str, place: str = "$") -> None:
         super().__init__(f"{place}: {problem}")
@@ -41,7 +40,7 @@ class ShapeError(ValueError):
 
 
 class NotJson(ShapeError):
-    """A text is no JSON."""
+    """A text is not JSON."""
 
 
 def json_schema(type_: Any, *, strict: bool) -> Schema:
@@ -147,7 +146,7 @@ def _model_error(error: ValueError) -> ShapeError:
 
 
 def _is_path(type_: Any) -> bool:
-    from pathlib import PurePath
+    from pathlib import PurePath  # loaded when a schema is made
 
     return isinstance(type_, type) and issubclass(type_, PurePath)
 

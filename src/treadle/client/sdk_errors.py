@@ -20,6 +20,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
+from msgspec import ValidationError, convert
+
 from treadle.errors import (
     CONFIG_PROBLEMS,
     INTERNAL_ERROR,
@@ -87,9 +89,7 @@ class ConfigurationError(InvalidRequestError):
     @property
     def problems(self) -> tuple[ConfigProblem, ...]:
         """Each with `problem` (what was found and what is allowed), `key`, and `path` and `line`, or its `source`."""
-        from msgspec import ValidationError, convert
-
-        from treadle.config import ConfigProblem
+        from treadle.config import ConfigProblem  # loaded with the settings
 
         try:
             return convert(self.data[CONFIG_PROBLEMS], tuple[ConfigProblem, ...])

@@ -1,4 +1,4 @@
-"""What must not be shown: which names and values are secrets, and texts without them. Pure."""
+"""What must not be shown: which names and values are secrets, and how to redact them. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`SharedRouter`: the router of a client that any number of threads use at the same time."""
+"""`SharedRouter`: a router that any number of threads can use at the same time."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from treadle.client.router import Router
 
-# Not `peek`, `changes` and `readers`, which look into one dict or set, once, nor `notification`, which into none.
+# Not `peek`, `changes` and `readers`, which do a single lookup, nor `notification`, which does none.
 GUARDED: Final = (
     "abandon",
     "begin_turn",
     "close",
-    "ending",
+    "abandoned",
     "fail",
     "forget",
     "forget_login",
@@ -26,7 +26,7 @@ GUARDED: Final = (
     "seen",
     "start_failed",
     "stream",
-    "tell",
+    "deliver",
     "turn_refused",
     "turn_started",
     "waiter",
@@ -34,7 +34,7 @@ GUARDED: Final = (
 
 
 class SharedRouter(Router):
-    """One call at a time. The lock is the caller's again at once if a signal comes while it is held."""
+    """One call at a time. The lock is released immediately if a signal arrives while it is held."""
 
     def __init__(self) -> None:
         super().__init__()

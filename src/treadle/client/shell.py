@@ -1,7 +1,7 @@
-"""`Shell`: what a blocking client does with threads: waiting, opening and closing, running handlers.
+"""`Shell`: the threading side of the blocking client: waiting, opening and closing, running handlers.
 
-`async_shell` has the same names for an event loop; the clients themselves, which are made on these, are one source. A
-thread of the connection reads, and nothing of the user's runs there; each handler has a thread of its own.
+`async_shell` defines the same names for an event loop, so that both clients come from one source. One thread per
+connection reads, and no user code runs there; each handler gets a thread of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgspec import Raw
 
 from treadle.client.codex_config import CodexConfig
 from treadle.client.handlers import MAX_HANDLER_THREADS, MAX_HANDLERS, Handlers
-from treadle.client.router import Asked, Router
+from treadle.client.router import Router, ServerRequest
 from treadle.client.sdk_errors import CodexError, TransportClosedError
 from treadle.client.shared_router import SharedRouter
 from treadle.rpc import RequestId
@@ -26,8 +26,8 @@ from treadle.rpc import RequestId
 if TYPE_CHECKING:
     import asyncio
 
-    from treadle.client.asks import Work
     from treadle.client.connection import Connection
+    from treadle.client.server_requests import HandlerCall
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ def answer_within(answer: Answer, limit: float | None) -> Raw:
 
 
 class Waiter:
-    """Where threads wait until there is something to take."""
+    """Threads wait here until there is something to take."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -68,7 +68,7 @@ class Waiter:
 
 
 class Shell(ABC):
-    """The threads' side of a client."""
+    """The threading side of a client."""
 
     def __init__(self, config: CodexConfig, handlers: Handlers) -> None:
         self.config: CodexConfig = config
@@ -96,13 +96,13 @@ class Shell(ABC):
         """The connection is over: everyone who waits is told. Called by the connection."""
 
     @abstractmethod
-    def _reply(self, asked: Asked, result: Any) -> None: ...
+    def _reply(self, request: ServerRequest, result: Any) -> None: ...
 
     # --- life ---
 
     def start(self) -> None:
         """Connect to the server, starting it when the config says so. Does nothing when that was done."""
-        from treadle.client.connection import open_connection
+        from treadle.client.connection import open_connection  # loaded when a client connects
 
         self._check_usable()
         with self._opening:
@@ -130,7 +130,7 @@ class Shell(ABC):
     def _check_usable(self) -> None:
         """Before any lock: a fork has copies of them, which nobody opens, and no thread that reads."""
         if self._forked:
-            from treadle.transport.owner import forked
+            from treadle.transport.loop_owner import forked  # only for the error message: it loads asyncio
 
             raise CodexError(forked("this client", self._pid or 0))
 
@@ -139,38 +139,40 @@ class Shell(ABC):
 
     # --- answering ---
 
-    def _asked(self, asked: Asked) -> None:
-        from treadle.client import asks
+    def _request_received(self, request: ServerRequest) -> None:
+        from treadle.client import server_requests  # loaded with the first request of the server
 
-        handling = _Handling(asked)
+        handling = _Handling(request)
         with self._counting:
             busy = len(self._handling) >= MAX_HANDLERS or self._handler_threads >= MAX_HANDLER_THREADS
             if not busy:
                 self._handling.add(handling)
                 self._handler_threads += 1
         if busy:
-            self._reply(asked, asks.busy(MAX_HANDLERS))
+            self._reply(request, server_requests.busy(MAX_HANDLERS))
         else:
-            threading.Thread(target=self._answer, args=(handling,), name=f"treadle {asked.method}", daemon=True).start()
+            threading.Thread(
+                target=self._answer, args=(handling,), name=f"treadle {request.method}", daemon=True
+            ).start()
 
     def _withdrawn(self, questions: Container[RequestId]) -> None:
         """Nobody waits for these answers any more. A plain function goes on, on its thread."""
         with self._counting:
-            withdrawn = [handling for handling in self._handling if handling.asked.id in questions]
+            withdrawn = [handling for handling in self._handling if handling.request.id in questions]
             self._handling.difference_update(withdrawn)
         for handling in withdrawn:
             handling.cancel()
 
     def _answer(self, handling: _Handling) -> None:
-        from treadle.client.asks import work_for
+        from treadle.client.server_requests import handler_call_for  # loaded with the first request of the server
 
         try:
-            result = handling.result_of(work_for(handling.asked, self.handlers, self._router.changes))
+            result = handling.result_of(handler_call_for(handling.request, self.handlers, self._router.changes))
             with self._counting:
                 wanted = handling in self._handling
                 self._handling.discard(handling)
             if wanted:
-                self._reply(handling.asked, result)
+                self._reply(handling.request, result)
         finally:
             with self._counting:
                 self._handling.discard(handling)
@@ -178,19 +180,19 @@ class Shell(ABC):
 
 
 class _Handling:
-    """A question of the server that a thread is answering. A coroutine has a loop of its own there."""
+    """A server request that a thread is answering. An async handler gets an event loop of its own on that thread."""
 
-    def __init__(self, asked: Asked) -> None:
-        self.asked = asked
+    def __init__(self, request: ServerRequest) -> None:
+        self.request = request
         self._lock = threading.Lock()
         self._cancelled = False
         self._task: asyncio.Task[Any] | None = None
 
-    def result_of(self, work: Work) -> Any:
+    def result_of(self, work: HandlerCall) -> Any:
         try:
             value = work.call()
             if hasattr(value, "__await__"):
-                import asyncio
+                import asyncio  # only for async handlers
 
                 value = asyncio.run(self._finish(value))
             return work.answer(value)
@@ -198,7 +200,7 @@ class _Handling:
             return work.refuse(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
     async def _finish(self, value: Any) -> Any:
-        import asyncio
+        import asyncio  # only for async handlers
 
         with self._lock:
             self._task = task = asyncio.current_task()

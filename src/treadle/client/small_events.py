@@ -1,6 +1,6 @@
-"""Small events, for those who don't want the protocol: what the agent says, runs, changes, plans and uses.
+"""Small events, for programs that do not want the protocol: what the agent says, runs, changes, plans and uses.
 
-`EventReader` makes them from the notifications of a turn; everything that is not in them is in `turn.stream()`.
+`EventReader` makes them from the notifications of a turn; everything else is in `turn.stream()`.
 """
 
 from __future__ import annotations

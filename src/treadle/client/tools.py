@@ -1,17 +1,21 @@
 """`Tool`: a Python function that the model can call.
 
-Owns what the model is told of a function (name, description, schema of its parameters), the checking of what it sends
-and the shape of what it gets back. Does not call by itself, run anything concurrently or talk to a server.
+It owns what the model is told about a function (name, description, parameter schema), the validation of arguments, and
+the format of results. It does not run calls by itself or talk to a server.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Optional, TypeAlias
+from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, Optional, TypeAlias, get_type_hints
 
 import msgspec
 
+from treadle.agent.tools.built_in import built_in_names
 from treadle.arguments import text, wrong_type
 from treadle.client.docstrings import read_docstring
 from treadle.client.schemas import ShapeError, convert, object_schema
@@ -176,8 +180,6 @@ class Tool:
 
 def tools_by_name(things: Iterable[Callable[..., Any] | Tool]) -> dict[str, Tool]:
     """Tools under the names that the model calls them by; raises `ArgumentError` for those that cannot be used."""
-    from treadle.agent.tools.built_in import built_in_names
-
     if callable(things) or isinstance(things, Tool):
         raise wrong_type("tools", "a list of functions", things, ": pass tools=[…]")
     if isinstance(things, str | Mapping) or not isinstance(things, Iterable):
@@ -201,8 +203,6 @@ def _bad_name(problem: str) -> ArgumentValueError:
 
 
 def _checked_name(function: Callable[..., Any], name: str | None) -> str:
-    from functools import partial
-
     if name is None:
         # Of a partial it is not clear what it does: its function has the name of something more general.
         fallback = None if isinstance(function, partial) else type(function).__name__
@@ -218,9 +218,6 @@ def _checked_name(function: Callable[..., Any], name: str | None) -> str:
 
 def _implementation(function: Callable[..., Any]) -> Any:
     """The function whose docstring and annotations count."""
-    import inspect
-    from functools import partial
-
     while isinstance(function, partial):
         function = function.func
     function = inspect.unwrap(function)
@@ -228,9 +225,6 @@ def _implementation(function: Callable[..., Any]) -> Any:
 
 
 def _docstring(function: Callable[..., Any]) -> str:
-    import inspect
-    from functools import partial
-
     implementation = _implementation(function)
     if inspect.isroutine(function) or isinstance(function, partial):
         return inspect.getdoc(implementation) or ""
@@ -240,9 +234,6 @@ def _docstring(function: Callable[..., Any]) -> str:
 
 def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Parameter]:
     """Those that the model may give."""
-    import inspect
-    from functools import partial
-
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise TypeError(f"the tool `{name}` is a generator: make it return one value, such as a list")
     try:
@@ -264,9 +255,6 @@ def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Paramet
 
 
 def _types(function: Callable[..., Any], parameters: list[inspect.Parameter], name: str) -> dict[str, Any]:
-    from types import SimpleNamespace
-    from typing import get_type_hints
-
     implementation = _implementation(function)
     annotated = {item.name: item.annotation for item in parameters if item.annotation is not item.empty}
     try:
@@ -307,7 +295,7 @@ def _item(value: object) -> DynamicToolCallOutputContentItem | None:
         data = bytes(value)
         for start, media_type in _IMAGES:
             if start.match(data):
-                from pybase64 import b64encode
+                from pybase64 import b64encode  # only for images
 
                 url = f"data:{media_type};base64,{b64encode(data).decode()}"
                 return InputImageDynamicToolCallOutputContentItem(image_url=url)

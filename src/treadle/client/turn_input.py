@@ -1,4 +1,4 @@
-"""What a turn is given: text, images, skills and mentions, or something from outside that is not the user's word."""
+"""The input of a turn: text, images, skills and mentions, or a message from outside that is not from the user."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The clients of both earlier shapes: those of `treadle.client` with the calls that a turn's stream was made of.
+"""The clients of both earlier SDKs: those of `treadle.client`, plus the calls from which a turn's stream was built.
 
-Their private names are kept as far as programs of that time, and the tests of those programs, take hold of them: what
-answers the server (`_approval_handler`), where notifications are put (`_router`), what reads (`_reader_loop`), and the
-blocking client that was inside the other one (`_sync`).
+Their private names are kept as far as programs of that time, and their tests, rely on them: what answers the server
+(`_approval_handler`), where notifications are put (`_router`), what reads (`_reader_loop`), and the blocking client
+inside the async one (`_sync`).
 """
 
 from __future__ import annotations

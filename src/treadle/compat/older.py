@@ -1,4 +1,4 @@
-"""What both earlier shapes have in common: their config and their results. Their clients are in `clients`."""
+"""What both earlier SDKs have in common: their config and their results. Their clients are in `clients`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from treadle.client.codex_config import CodexConfig
-from treadle.client.exchange import wire_object
 from treadle.client.modes import ApprovalMode, approval_settings
 from treadle.client.notification import Notification, turn_of
+from treadle.client.request_values import wire_object
 from treadle.client.result import Collector
 from treadle.client.sdk_errors import CodexError
 from treadle.errors import ArgumentValueError

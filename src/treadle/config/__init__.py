@@ -1,7 +1,7 @@
-"""Home, settings, login, models, project instructions, and what we say to a model.
+"""Home, settings, login, models, project instructions, and the prompts that we send to a model.
 
-It owns what is configured and where it came from. It starts nothing and talks to nobody. The names below are loaded
-when they are first used: a start without a file reads no TOML.
+It owns the configuration and where each value came from. It starts nothing and sends nothing. The names below are
+imported on first use: a start without a config file never loads the TOML parser.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from treadle.config.config_edits import write_values
     from treadle.config.configuration import Config, Loaded, built_in_config, load_config
-    from treadle.config.document import Document, Written, read_document, write_values
+    from treadle.config.document import Document, Written, read_document
+    from treadle.config.effective_config import config_view
     from treadle.config.home_directory import find_home
     from treadle.config.instructions import InstructionFile, find_instructions
     from treadle.config.login import Login
@@ -26,11 +28,11 @@ if TYPE_CHECKING:
         instructions_text,
         permissions_text,
     )
-    from treadle.config.shown_config import config_view
     from treadle.config.values import ShellEnvironment, WorkspaceWrite
 
 _MODULES = {
-    "document": ("Document", "Written", "read_document", "write_values"),
+    "config_edits": ("write_values",),
+    "document": ("Document", "Written", "read_document"),
     "home_directory": ("find_home",),
     "instructions": ("InstructionFile", "find_instructions"),
     "login": ("Login",),
@@ -47,7 +49,7 @@ _MODULES = {
     ),
     "configuration": ("Config", "Loaded", "built_in_config", "load_config"),
     "values": ("ShellEnvironment", "WorkspaceWrite"),
-    "shown_config": ("config_view",),
+    "effective_config": ("config_view",),
 }
 _HOME = {name: f"treadle.config.{module}" for module, names in _MODULES.items() for name in names}
 

@@ -1,7 +1,7 @@
-"""`Config`: the settings in force, and how they come about.
+"""`Config`: the settings in force, and how they are derived.
 
-Owns the loading and the laying of a thread's own settings over them. Precedence: built in < file (its profile over the
-rest of it) < environment < `-c` < thread.
+It owns loading, and overlaying a thread's own settings. Precedence: built in < file (its profile over the rest of it) <
+environment < `-c` < thread.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from treadle.config.model_tables import read_models
 from treadle.config.overrides import KeyPath, expand, join_key, lookup, parse_overrides
 from treadle.config.problems import ConfigError, ConfigWarning, ModelUnusable
 from treadle.config.providers import Providers, read_providers
-from treadle.config.values import Reading, Settings, read_values
+from treadle.config.values import ParsedValues, Settings, read_values
 from treadle.llm.catalogue import KnownModel
 from treadle.llm.known_providers import OFFLINE, key_variables
 from treadle.llm.provider import ProviderConfig
@@ -42,7 +42,9 @@ _MAX_INSTRUCTIONS: Final = 1024 * 1024
 
 
 class Config(Settings, frozen=True, kw_only=True):
-    """The settings in force. `providers` has every usable one by its id; `layers` says who said what."""
+    """The settings in force. `providers` has every usable provider by id; `layers` knows where each
+    setting came from.
+    """
 
     home: Path
     layers: Layers
@@ -103,6 +105,7 @@ class Config(Settings, frozen=True, kw_only=True):
 
         The keys of providers are never inherited, whatever they are called. One that `set` names is meant for commands.
         """
+        # Loaded with the first command.
         from treadle.config.secret_variables import secret_variables
         from treadle.protocol.exec import EnvPolicy
 
@@ -208,11 +211,11 @@ def _resolve(home: Path, layers: Layers) -> Loaded:
     return Loaded(config, (*_warnings(layers, reading, providers), *models.warnings))
 
 
-def _invalid(layers: Layers, reading: Reading) -> list[ConfigError]:
+def _invalid(layers: Layers, reading: ParsedValues) -> list[ConfigError]:
     return [layers.error(invalid.path, invalid.problem) for invalid in reading.invalid]
 
 
-def _warnings(layers: Layers, reading: Reading, providers: Providers) -> list[ConfigWarning]:
+def _warnings(layers: Layers, reading: ParsedValues, providers: Providers) -> list[ConfigWarning]:
     warnings = [layers.warning(path, _unknown_text(path)) for path in reading.unknown]
     for path, word, replacement in reading.retired:
         text = f"`{word}` is no longer known; `{replacement}` is used, write that instead"
@@ -226,7 +229,7 @@ def _warnings(layers: Layers, reading: Reading, providers: Providers) -> list[Co
 
 
 def _unknown_text(path: KeyPath) -> str:
-    from difflib import get_close_matches
+    from difflib import get_close_matches  # only for a warning
 
     known = Settings.__struct_fields__
     if len(path) > 1:

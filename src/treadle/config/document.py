@@ -1,36 +1,32 @@
-"""`config.toml` as a document: reading it with its version, and editing it in place.
+"""A TOML file of the home as a document: reading it with its version, and rewriting it.
 
-Owns the file, and how any TOML file of the home is read and rewritten. What the keys of `config.toml` mean is known to
-`configuration` alone, which also checks an edit before it is written.
+`config_edits` edits `config.toml`; what its keys mean is known to `configuration` alone.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from treadle.config.overrides import KeyPath, lookup, merge, split_key, without_nulls
-from treadle.config.problems import ConfigError, ConfigProblem, ConfigWriteError
+from treadle.config.problems import ConfigError
 
 if TYPE_CHECKING:
-    from treadle.protocol.app.config import ConfigEdit
+    pass
 
 FILE_NAME: Final = "config.toml"
 MAX_BYTES: Final = 4 * 1024 * 1024  # a thousand times a long one; more is not a configuration
 
 _BOM: Final = b"\xef\xbb\xbf"
 
-Check = Callable[[Mapping[str, Any]], ConfigError | None]
-
 
 class Document(Struct, frozen=True, kw_only=True):
-    """`version` changes with every byte. A file that is not there is an empty document."""
+    """`version` changes with every byte. A missing file is an empty document."""
 
     path: str
     text: str
@@ -59,11 +55,11 @@ def read_document(home: Path, name: str = FILE_NAME) -> Document:
     path = home / name
     data = _read(path)
     text = _decode(path, data)
-    return Document(path=str(path), text=text, values=_parse(path, text), has_bom=data.startswith(_BOM))
+    return Document(path=str(path), text=text, values=parse_document(path, text), has_bom=data.startswith(_BOM))
 
 
 def version_of(data: bytes) -> str:
-    import hashlib
+    import hashlib  # only when a client asks for the version
 
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
@@ -99,10 +95,10 @@ def _decode(path: Path, data: bytes) -> str:
         raise ConfigError("it is not UTF-8; save it as UTF-8", path=str(path), line=line, column=column) from None
 
 
-def _parse(path: Path, text: str) -> dict[str, Any]:
+def parse_document(path: Path, text: str) -> dict[str, Any]:
     if not text.strip():
         return {}
-    from treadle.config.toml_scan import TomlError, parse
+    from treadle.config.toml_scan import TomlError, parse  # a start without a config file parses no TOML
 
     try:
         return parse(text)
@@ -111,26 +107,9 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
         raise ConfigError(problem, path=str(path), line=error.line, column=error.column) from None
 
 
-def write_values(home: Path, edits: Iterable[ConfigEdit], expected_version: str | None = None) -> Written:
-    """Edit the file: all of the edits, or none. A value of null removes the key.
-
-    Raises `ConfigWriteError` when `expected_version` is given and the file has another one, and when the new values
-    are not allowed. `upsert` merges tables, `replace` puts one value for another.
-    """
-    from treadle.config.configuration import check_document
-
-    def edit(document: Document) -> str:
-        if expected_version is not None and expected_version != document.version:
-            problem = "it was changed since it was read; read it again and repeat the edit"
-            raise ConfigWriteError(problem, "configVersionConflict", path=document.path)
-        return _edited(document, edits, check_document)
-
-    return rewrite_document(home, edit)
-
-
 def rewrite_document(home: Path, edit: Callable[[Document], str], name: str = FILE_NAME) -> Written:
     """Put what `edit` makes of a file of the home in its place; nobody else rewrites one in between."""
-    from treadle.config.atomic import PRIVATE, make_home, replace_file
+    from treadle.config.atomic_write import PRIVATE, make_home, replace_file  # only when writing
 
     path = home / name
     try:
@@ -148,7 +127,7 @@ def rewrite_document(home: Path, edit: Callable[[Document], str], name: str = FI
 @contextmanager
 def _locked(home: Path) -> Iterator[None]:
     """Guards read-edit-write against other processes. The lock is on the directory, so no file is left behind."""
-    import fcntl
+    import fcntl  # only when writing
 
     descriptor = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -156,36 +135,3 @@ def _locked(home: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _edited(document: Document, edits: Iterable[ConfigEdit], check: Check) -> str:
-    text = document.text
-    for edit in edits:
-        try:
-            text = _apply(text, split_key(edit.key_path), edit)
-        except ValueError as error:
-            raise ConfigWriteError(str(error), "configValidationError", path=document.path, key=edit.key_path) from None
-    # What was wrong before is no reason to refuse: this edit may be the first of several that mend it.
-    earlier = {problem.key for problem in _problems(check, document.values)}
-    for problem in _problems(check, _parse(Path(document.path), text)):
-        if problem.key not in earlier:
-            raise ConfigWriteError(problem.problem, "configValidationError", path=document.path, key=problem.key)
-    return text
-
-
-def _problems(check: Check, values: Mapping[str, Any]) -> tuple[ConfigProblem, ...]:
-    error = check(values)
-    return () if error is None else error.problems
-
-
-def _apply(text: str, path: KeyPath, edit: ConfigEdit) -> str:
-    from treadle.config.toml_edit import remove_value, set_value
-    from treadle.config.toml_scan import parse
-
-    if edit.value is None:
-        return remove_value(text, path)
-    value = without_nulls(edit.value)
-    old = lookup(parse(text), path)
-    if edit.merge_strategy == "upsert" and isinstance(old, Mapping) and isinstance(value, Mapping):
-        value = merge(old, value)
-    return set_value(text, path, value)

@@ -1,7 +1,7 @@
-"""The instructions of a project: `AGENTS.md` and its kin, from the root of the repository down to where we work.
+"""Project instructions: `AGENTS.md` and the like, from the root of the repository down to the working directory.
 
-Owns the finding and the reading. Whatever is odd about a file (gone, a pipe, binary, not ours to read, a circle of
-links, a link out of the repository) makes it a file that is not there: nobody's turn fails because of one.
+It owns finding and reading them. A file that is odd in any way (gone, a pipe, binary, unreadable, a symlink loop, a
+link out of the repository) is treated as missing: no turn fails because of one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Keys of `config.toml` that Codex has and that we do not read: people keep one file for both.
+"""Keys of `config.toml` that Codex has and we do not read: people share one file between both.
 
-Owns the lists. A key that changes what an agent does or may do is `IGNORED`: it is named in a warning, because whoever
-wrote it counts on it. One about a screen, a log, or a part that we have not at all is `SILENT`. All others are typing
-errors, or newer than we are.
+It owns the lists. A key that changes what an agent does or may do is `IGNORED`: it gets a warning, because its author
+relies on it. A key about the screen, logging, or a feature that we do not have is `SILENT`. All others are typos, or
+newer than we are.
 """
 
 from __future__ import annotations

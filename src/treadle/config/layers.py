@@ -1,6 +1,6 @@
 """Where settings come from: file, profile, environment, command line, thread; later ones win.
 
-Owns the order and the answer to "who said that". Values are plain tables here.
+It owns the order, and knows the origin of each setting. Values are plain tables here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from treadle.config.model_choice import Found
+from treadle.config.model_choice import FoundKey
 from treadle.config.overrides import KeyPath, Table, join_key, lookup, merge
 from treadle.config.problems import ConfigError, ConfigWarning, kind_of
 
@@ -21,7 +21,7 @@ BASE_URL_VARIABLE: Final = "OPENAI_BASE_URL"
 
 
 class Layers(Struct, frozen=True, kw_only=True):
-    """What each source says. `path` is the file, `text` its text, to find the line of a key."""
+    """What each source says. `path` is the file, `text` its text, for finding the line of a key."""
 
     path: str
     text: str = ""
@@ -29,7 +29,7 @@ class Layers(Struct, frozen=True, kw_only=True):
     environment: Mapping[str, Any] = {}
     flags: Mapping[str, Any] = {}
     thread: Mapping[str, Any] = {}
-    found: Found = Found()
+    found: FoundKey = FoundKey()
     """The provider that there is a key for."""
 
     def __repr__(self) -> str:
@@ -114,7 +114,7 @@ class Layers(Struct, frozen=True, kw_only=True):
         return (in_profile if lookup(self.file, in_profile) is not None else path), None
 
     def _place(self, path: KeyPath) -> tuple[int | None, int | None]:
-        from treadle.config.toml_scan import locate
+        from treadle.config.toml_scan import locate  # a start without a config file parses no TOML
 
         return (self.text and locate(self.text, path)) or (None, None)
 

@@ -1,7 +1,7 @@
 """The login: `auth.json` in the home, and who it belongs to.
 
-Owns the credentials of the user and never shows one. It talks to nobody: a token is taken as it is given, and the
-claims in it are read for display only, unverified.
+It owns the user's credentials and never shows one. It sends nothing: tokens are taken as given, and their claims are
+read for display only, unverified.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import re
 import stat
+from base64 import urlsafe_b64decode
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
+from treadle.config.atomic_write import PRIVATE, make_home, replace_file
 from treadle.config.problems import ConfigError
 from treadle.protocol.app.accounts import Account, ApiKeyAccount, AuthMode, ChatgptAccount
 from treadle.protocol.app.base import Closed
@@ -36,7 +38,7 @@ class _Tokens(Struct, frozen=True):
 
 
 class _Stored(Struct, frozen=True):
-    """The file. Members that other programs keep in it are not ours to read."""
+    """The file. Members that other programs keep in it are ignored."""
 
     auth_mode: str | None = None
     OPENAI_API_KEY: str | None = None
@@ -47,7 +49,7 @@ class _Stored(Struct, frozen=True):
 
 
 class _Credential(Struct, frozen=True):
-    """What is in use. `bearer` is the secret."""
+    """The credential in use. `bearer` is the secret."""
 
     mode: Closed[AuthMode]
     bearer: str
@@ -60,10 +62,10 @@ class _Credential(Struct, frozen=True):
 
 
 class Login:
-    """The login of a home. The file is read when it is first asked for, and again when it has changed.
+    """The login of a home. The file is read on first use, and again when it has changed.
 
-    Tokens that a client brings (`set_chatgpt_tokens`) live as long as this object: they are the client's to keep and to
-    renew, so they are not written.
+    Tokens that a client supplies (`set_chatgpt_tokens`) live as long as this object: the client keeps and renews them,
+    so they are never written.
     """
 
     def __init__(self, home: Path) -> None:
@@ -109,8 +111,6 @@ class Login:
 
     def set_api_key(self, key: str) -> None:
         """Log in with a key, and keep it in the file, for its owner alone."""
-        from treadle.config.atomic import PRIVATE, make_home, replace_file
-
         key = _usable(key, "the API key")
         try:
             make_home(self._path.parent)
@@ -202,8 +202,6 @@ def _chatgpt(mode: Closed[AuthMode], tokens: _Tokens, plan: str | None) -> _Cred
 
 def _claims(token: str) -> dict[str, Any]:
     """What a JWT says about itself; nothing when it is none."""
-    from base64 import urlsafe_b64decode
-
     try:
         body = token.split(".")[1]
         claims = msgspec.json.decode(urlsafe_b64decode(body + "=" * (-len(body) % 4)))

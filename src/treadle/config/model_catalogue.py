@@ -1,7 +1,7 @@
-"""The models that a client may choose from (`model/list`), and what the turn loop must know of a model.
+"""The models that a client can choose from (`model/list`), and what the turn loop must know of a model.
 
-Owns what is shown of them. What is known of a model is in `treadle.llm.catalogue`. A model that is not listed works as
-well; it only has to be configured.
+It owns what is shown of them; the facts are in `treadle.llm.catalogue`. A model that is not listed works just as well;
+it only has to be configured.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from treadle.config.configuration import Config
-from treadle.config.offered import known_names
 from treadle.errors import TreadleError
-from treadle.llm.catalogue import Price, known_model
+from treadle.llm.catalogue import CATALOGUE, Price, known_model
 from treadle.llm.known_providers import ANTHROPIC, OFFLINE, OPENAI
 from treadle.protocol.app.models import Model, ModelListParams, ModelListResponse, ReasoningEffortOption
 
@@ -23,10 +22,12 @@ if TYPE_CHECKING:
     from treadle.llm.offers import Offer
 
 CONTEXT_WINDOW: Final = 272_000
-"""Tokens, for a model that nobody has said more about."""
+"""Tokens, for a model of which nothing else is known."""
 
-_USABLE_PERCENT: Final = 95  # the rest is for what the provider adds
+_USABLE_PERCENT: Final = 95  # headroom for what the provider adds
 _COMPACT_PERCENT: Final = 90  # early enough that the request for the summary still fits
+
+_FAMILIES: Final = {OPENAI: "gpt-", ANTHROPIC: "claude-", OFFLINE: OFFLINE}
 
 EFFORTS: Final = (
     ReasoningEffortOption(reasoning_effort="none", description="Answers at once, without reasoning first"),
@@ -39,12 +40,13 @@ EFFORTS: Final = (
 
 
 class InvalidCursor(TreadleError):
-    """A cursor is not one that we gave."""
+    """The cursor is not one of ours."""
 
 
 class ModelFacts(Struct, frozen=True, kw_only=True):
-    """What the turn loop must know. Sizes are tokens; `usable_window` is what a client is told. `output_limit` is what
-    the user allows an answer: with None, requests say nothing of it unless their API needs it."""
+    """What the turn loop must know. Sizes are in tokens; `usable_window` is what a client is told. `output_limit` is
+    the limit that the user set; if None, requests leave it out unless their API requires it.
+    """
 
     context_window: int
     usable_window: int
@@ -167,3 +169,22 @@ def _window(model_id: str, config: Config) -> int:
     long = known.price.long if known.price is not None else None
     window = known.input_limit or known.context_window or CONTEXT_WINDOW
     return window if long is None else min(window, long.tokens)
+
+
+def with_known_facts(offers: Sequence[Offer], config: Config) -> list[Offer]:
+    """Offers completed with what the catalogue knows; the user's own settings take precedence."""
+    return [_with_known_facts(offer, config) for offer in offers]
+
+
+def _with_known_facts(offer: Offer, config: Config) -> Offer:
+    own, known = config.models.get(offer.id), known_model(offer.id)
+    window = (own and own.context_window) or offer.context_window or known.context_window
+    limit = (own and own.output_limit) or offer.output_limit or known.output_limit
+    price = (own and own.price) or offer.price or known.price
+    return replace(offer, context_window=window, output_limit=limit, price=price)
+
+
+def known_names(provider: str) -> list[str]:
+    """The models of the catalogue that belong to a provider, as far as their names show."""
+    family = _FAMILIES.get(provider)
+    return [name for name in CATALOGUE if family and name.startswith(family) and "oss" not in name]

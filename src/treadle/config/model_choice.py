@@ -1,7 +1,7 @@
-"""Which model answers, at which provider, and why: decided in one place, from what was named and which keys there are.
+"""Which model answers, at which provider, and why: decided in one place, from what was named and which keys exist.
 
-Owns the rule. The offline model answers when it is named, or when nothing is and there is no key: never in place of a
-model that somebody has asked for.
+The offline model is used when it is named, or when nothing is named and there is no key: never in place of a model that
+was asked for.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CLAUDE: Final = "claude-"
 
 
 class ModelChoice(Struct, frozen=True):
-    """`model` is empty when the provider has none that could be meant. `because` is why it is this provider."""
+    """`model` is empty if the provider has no default. `because` explains the choice of provider."""
 
     model: str
     provider: str
@@ -37,28 +37,28 @@ class ModelChoice(Struct, frozen=True):
         return f"{self.model} ({self.provider}, because {self.because})" if self.because else self.model
 
 
-class Found(Struct, frozen=True):
-    """The provider that a key is there for. It is used when nothing is named."""
+class FoundKey(Struct, frozen=True):
+    """The provider for which a key was found. It is used if no provider is named."""
 
     provider: str = OFFLINE
     because: str = NOTHING
 
 
-def find_key(home: Path, environ: Mapping[str, str]) -> Found:
+def find_key(home: Path, environ: Mapping[str, str]) -> FoundKey:
     """A key in the environment goes before a login: whoever sets it means this run."""
     for provider, variable in ((OPENAI, OPENAI_KEY_VARIABLE), (ANTHROPIC, ANTHROPIC_KEY_VARIABLE)):
         if environ.get(variable, "").strip():
-            return Found(provider, f"{variable} is set")
+            return FoundKey(provider, f"{variable} is set")
     if os.path.exists(home / "auth.json"):
-        from treadle.config.login import Login
+        from treadle.config.login import Login  # only when there is a login file
 
         if Login(home).auth_mode() == "apikey":
-            return Found(OPENAI, "you are logged in")
-    return Found()
+            return FoundKey(OPENAI, "you are logged in")
+    return FoundKey()
 
 
 def choose_model(
-    model: str | None, provider: str | None, found: Found, *, named_by: str = "it was named", gateway: bool = False
+    model: str | None, provider: str | None, found: FoundKey, *, named_by: str = "it was named", gateway: bool = False
 ) -> ModelChoice:
     """What was named, None when nobody did, and what there is a key for.
 

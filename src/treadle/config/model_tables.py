@@ -1,6 +1,6 @@
-"""`[models."NAME"]` of `config.toml`: what a user knows of a model, laid over the catalogue.
+"""`[models."NAME"]` in `config.toml`: what the user says about a model, overlaid on the catalogue.
 
-Owns the keys of these tables and what may be in them. Prices are dollars per million tokens.
+It owns the keys of these tables and their validation. Prices are in dollars per million tokens.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Settings that are laid over others: `-c key=value` of the command line, and the `config` object of a thread.
+"""Settings overlaid on others: `-c key=value` on the command line, and the `config` object of a thread.
 
-Owns dotted keys, the reading of a value, and the merge. Knows no setting by name.
+It owns dotted keys, parsing values, and merging. It knows no setting by name.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def unquoted(quoted: str) -> str:
     """The text of a TOML string in double quotes. Raises `ValueError`."""
     if "\\" not in quoted:
         return quoted[1:-1]
-    import tomllib
+    import tomllib  # a start without settings parses no TOML
 
     text = tomllib.loads(f"x = {quoted}")["x"]
     assert isinstance(text, str)
@@ -63,7 +63,7 @@ def unquoted(quoted: str) -> str:
 
 def join_key(path: Iterable[str]) -> str:
     """How a key path is written; the inverse of `split_key`."""
-    from treadle.config.toml_text import key_text
+    from treadle.config.toml_text import key_text  # loaded when a message or an edit names a key
 
     return ".".join(part if _BARE.fullmatch(part) else key_text(part) for part in path)
 
@@ -105,7 +105,7 @@ def _split_at_equals(text: str) -> tuple[str, str, str]:
 
 def parse_value(text: str) -> Any:
     """Raises `ValueError` for what is too deep."""
-    import tomllib
+    import tomllib  # a start without settings parses no TOML
 
     text = text.strip()
     try:

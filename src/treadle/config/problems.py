@@ -1,6 +1,6 @@
-"""What can be wrong with a configuration: `ConfigError` stops, `ConfigWarning` does not.
+"""What can be wrong with a configuration: a `ConfigError` is fatal, a `ConfigWarning` is not.
 
-Owns their shape and how a value that was found is described. No text here ever repeats a value that may be secret.
+It owns their format, and how a wrong value is described. No text here ever repeats a value that may be secret.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ WriteErrorCode: TypeAlias = Literal["configVersionConflict", "configValidationEr
 
 
 class ConfigProblem(Struct, frozen=True, kw_only=True):
-    """One thing that is wrong: `problem` says what was found and what is allowed.
+    """One problem: `problem` says what was found and what is allowed.
 
-    `path` is the file, None when the value came from elsewhere (`source` says from where). `line` and `column` count
-    from 1.
+    `path` is the file; None if the value came from elsewhere (`source` says where). `line` and `column` count from 1.
     """
 
     problem: str
@@ -35,7 +34,9 @@ class ConfigProblem(Struct, frozen=True, kw_only=True):
 
 
 class ConfigError(TreadleError):
-    """The configuration cannot be used. `problems` has all that is wrong; the other fields are those of the first."""
+    """The configuration is unusable. `problems` lists everything that is wrong; the other fields are those of the
+    first.
+    """
 
     def __init__(
         self,
@@ -73,11 +74,11 @@ class ConfigError(TreadleError):
 
 
 class ModelUnusable(ConfigError):
-    """The configuration is sound, but the model that it asks for cannot be used: it says what to set."""
+    """The configuration is valid, but the model it asks for cannot be used; the message says what to set."""
 
 
 class ConfigWriteError(ConfigError):
-    """An edit of the file was refused; the file is as it was. `code` is what the protocol calls the reason."""
+    """An edit of the file was refused; the file is unchanged. `code` is the protocol's name for the reason."""
 
     def __init__(self, problem: str, code: WriteErrorCode, *, path: str | None = None, key: str | None = None) -> None:
         super().__init__(problem, path=path, key=key)

@@ -1,7 +1,6 @@
-"""What we say to a model: how to work, where it is, what it may do, and how to sum up.
+"""What we tell a model: how to work, where it is, what it may do, and how to summarise.
 
-Owns the wording. Everything here goes to the model as a developer message; when, and in which order, is the turn loop's
-matter.
+It owns the wording. All of it goes to the model as developer messages; the turn loop decides when and in which order.
 """
 
 from __future__ import annotations

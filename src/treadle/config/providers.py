@@ -1,7 +1,7 @@
-"""The providers of a configuration: those of `[model_providers]`, over those that are built in.
+"""The providers of a configuration: those in `[model_providers]`, overlaid on the built-in ones.
 
-Owns which there are, and what is wrong with the one in use. A table is read by `treadle.llm`; a bad one that is not
-used is a warning, because a file may be older or newer than we are.
+It owns which there are, and what is wrong with the one in use. `treadle.llm` parses the tables. A bad table that is not
+in use is only a warning, because a file may be older or newer than we are.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from treadle.llm.provider import ProviderConfig, ProviderConfigError, read_provi
 
 
 class Providers(Struct):
-    """All usable providers by id. `errors` are about the one in use; `ignored` are keys of it that we do not read.
-    `unusable` is why it cannot be used although nothing that is said of it is wrong."""
+    """All usable providers by id. `errors` are about the one in use; `ignored` are its keys that we do not read.
+    `unusable` says why a correctly configured provider still cannot be used.
+    """
 
     usable: dict[str, ProviderConfig] = {}
     errors: list[ConfigError] = []

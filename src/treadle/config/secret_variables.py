@@ -1,6 +1,6 @@
-"""`secret_variables`: the environment variables that hold keys, as far as the configuration says so.
+"""`secret_variables`: the environment variables that the configuration names as holding keys.
 
-Owns the keys of `config.toml` that name such a variable. Commands never inherit them.
+It knows which keys of `config.toml` name such a variable. Commands never inherit them.
 """
 
 from __future__ import annotations

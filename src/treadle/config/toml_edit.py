@@ -1,7 +1,7 @@
-"""Editing the text of a TOML file: what is not touched stays as it is, byte for byte, comments and order too.
+"""Edits the text of a TOML file: everything else stays as it is, byte for byte, including comments and order.
 
-Owns the edit of a text, pure. Every edit is checked by reading the new text. Where an edit on the spot would not
-say what it should (a table that is written in pieces, say), the one top-level key is written anew.
+Pure. Every edit is verified by parsing the new text. Where an edit in place would not mean what it should (a table that
+is written in pieces, say), that one top-level key is rewritten.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Where things are in the text of a TOML file.
 
-Owns the spans of headers and values, and the reading of a text with the place of its first error. The text that `scan`
-gets has been read by `tomllib` before, so it only has to find the ends of things, not to check them.
+It owns the spans of headers and values, and parsing a text with the position of its first error. The text passed to
+`scan` has already been parsed by `tomllib`, so it only has to find where things end, not to validate them.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from typing import Any, Final
 
 from msgspec import Struct
@@ -48,7 +49,7 @@ class Statement(Struct, frozen=True, kw_only=True):
 
 
 class TomlError(ValueError):
-    """A text is no TOML: `problem`, at `line` and `column` from 1."""
+    """A text is not valid TOML: `problem`, at `line` and `column` from 1."""
 
     def __init__(self, problem: str, line: int, column: int) -> None:
         super().__init__(problem)
@@ -58,8 +59,6 @@ class TomlError(ValueError):
 
 
 def parse(text: str) -> dict[str, Any]:
-    import tomllib
-
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

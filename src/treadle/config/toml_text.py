@@ -1,4 +1,4 @@
-"""Values to TOML text. Owns the writing only; `tomllib` reads."""
+"""Values to TOML text. Only for writing; `tomllib` reads."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The settings by key: their types, their defaults, and the reading of a plain table into them.
+"""The settings by key: their types, their defaults, and parsing a plain table into them.
 
-Owns what a value may be and the text that says so. Knows no file and no layer: a problem is named by its key path.
+It owns which values are allowed and the text that says so. It knows no file and no layer: a problem is identified by
+its key path.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class WorkspaceWrite(Struct, frozen=True, kw_only=True):
 
 
 class ShellEnvironment(Struct, frozen=True, kw_only=True):
-    """`[shell_environment_policy]`. Variables that look secret stay out unless the file says otherwise."""
+    """`[shell_environment_policy]`. Variables that look secret are excluded unless the file says otherwise."""
 
     inherit: Literal["all", "core", "none"] = "all"
     ignore_default_excludes: bool = False
@@ -70,7 +71,7 @@ class ShellEnvironment(Struct, frozen=True, kw_only=True):
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """Every key of `config.toml` that has an effect, but the tables of providers, models and profiles."""
+    """Every key of `config.toml` that has an effect, except the tables of providers, models and profiles."""
 
     model: _Text = "offline"
     model_provider: _Text = "offline"
@@ -114,8 +115,8 @@ _ALLOWED: Final[dict[Any, str]] = {
 }
 
 
-class Reading(Struct):
-    """What a table says: `values` for the keys that have an effect, and what is odd about the others by their paths."""
+class ParsedValues(Struct):
+    """What a table says: `values` for the keys that have an effect, and problems with the others by their paths."""
 
     values: dict[str, Any] = {}
     invalid: list[InvalidValue] = []
@@ -124,9 +125,9 @@ class Reading(Struct):
     retired: list[tuple[KeyPath, str, str]] = []
 
 
-def read_values(table: Mapping[str, Any]) -> Reading:
+def read_values(table: Mapping[str, Any]) -> ParsedValues:
     """The settings in a table. What is not allowed is in `invalid`, all of it, and has no value."""
-    reading = Reading()
+    reading = ParsedValues()
     for key, value in table.items():
         if key in _types(Settings):
             with _collected(reading):
@@ -140,14 +141,14 @@ def read_values(table: Mapping[str, Any]) -> Reading:
 
 
 @contextmanager
-def _collected(reading: Reading) -> Iterator[None]:
+def _collected(reading: ParsedValues) -> Iterator[None]:
     try:
         yield
     except InvalidValue as error:
         reading.invalid.append(error)
 
 
-def _read(path: KeyPath, value: Any, reading: Reading) -> Any:
+def _read(path: KeyPath, value: Any, reading: ParsedValues) -> Any:
     wanted = _types(Settings)[path[0]]
     if isinstance(wanted, type) and issubclass(wanted, Struct):
         return _read_struct(wanted, path, value, reading)
@@ -158,7 +159,7 @@ def _read(path: KeyPath, value: Any, reading: Reading) -> Any:
     return _convert(path, value, wanted)
 
 
-def _read_struct(wanted: type[T], path: KeyPath, table: Any, reading: Reading) -> T:
+def _read_struct(wanted: type[T], path: KeyPath, table: Any, reading: ParsedValues) -> T:
     if not isinstance(table, Mapping):
         raise InvalidValue(path, f"found {kind_of(table)}, allowed is a table")
     types = _types(wanted)

@@ -19,7 +19,7 @@ from treadle.execution.process_values import CompletedRun, Evicted, ExecParams, 
 from treadle.execution.uris import path_from_uri
 from treadle.protocol.exec import EnvironmentInfo, EnvPolicy, Sandbox
 from treadle.transport import Address, AddressError, Channel
-from treadle.transport.owner import LoopOwner, needs_loop
+from treadle.transport.loop_owner import LoopOwner, needs_loop
 
 logger: logging.Logger = logging.getLogger(__name__)
 

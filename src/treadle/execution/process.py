@@ -29,7 +29,7 @@ from treadle.execution.process_values import (
     WriteResult,
 )
 from treadle.protocol.exec import SignalName
-from treadle.transport.owner import LoopOwner
+from treadle.transport.loop_owner import LoopOwner
 
 RETAINED_BYTES = 1 << 20
 RETAINED_CHUNKS = 50_000

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from treadle.host.agent import HostAgent
     from treadle.host.agent_errors import AgentBusy, AgentClosed
     from treadle.host.app_server.runtime import AppServerRuntime
-    from treadle.host.asking import Ask
+    from treadle.host.ask import Ask
     from treadle.host.clock import Clock
     from treadle.host.conversation_result import ConversationResult
     from treadle.host.conversations import ConversationStore
@@ -35,7 +35,7 @@ _HOME = {
     "AgentBusy": "agent_errors",
     "AgentClosed": "agent_errors",
     "AppServerRuntime": "app_server.runtime",
-    "Ask": "asking",
+    "Ask": "ask",
     "Clock": "clock",
     "ConversationResult": "conversation_result",
     "ConversationStore": "conversations",

@@ -1,8 +1,8 @@
 """`HostAgent`: a conversation that survives its runtimes, remembers, and learns.
 
-It owns the messages, the counters, the session that is live, and what happens before and after every turn, whichever
-runtime runs it. All of that is done on one event loop of its own (`LoopThread`), so that it can be called from any
-thread, with or without an event loop. How a turn is run is `Session`'s matter, what is on disk `Transcript`'s.
+It owns the messages, the counters, the live session, and what happens before and after every turn, whichever runtime
+runs it. All of that happens on one event loop of its own (`LoopThread`), so that it can be called from any thread, with
+or without an event loop. `Session` runs the turns, `Transcript` owns what is on disk.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from treadle.agent.ids import new_id
 from treadle.arguments import count, flag, folder, function, one_of, text, wrong_type
-from treadle.client.apart import on_thread
+from treadle.client.own_thread import run_on_own_thread
 from treadle.client.tools import Tool, tools_by_name
 from treadle.errors import ArgumentValueError, TreadleError
-from treadle.host.agent_callbacks import approvals_of, guarded, telling
+from treadle.host.agent_callbacks import approvals_of, guarded, publish_summary
 from treadle.host.agent_errors import AgentBusy, AgentClosed, WrongThread
+from treadle.host.agent_resources import AgentResources
 from treadle.host.agent_turn import AgentTurn
-from treadle.host.asking import Approvals
-from treadle.host.belongings import Belongings
+from treadle.host.ask import Approvals
 from treadle.host.chat_messages import called_tools, checked_input, close_calls, said_after, user_message, without_echo
 from treadle.host.clock import Clock
 from treadle.host.conversation_result import ConversationResult, conversation_result
 from treadle.host.counters import SKILL_TOOL, Counters
-from treadle.host.fault_words import clean
+from treadle.host.fault_text import clean
 from treadle.host.faults import RuntimeFault
 from treadle.host.host_tools import tool_names
 from treadle.host.loop_thread import LoopThread
@@ -156,7 +156,7 @@ class HostAgent(Counters):
         self._turns = asyncio.Lock()
         shares = not isinstance(store, bool | str | os.PathLike)
         transcript = Transcript(session_id or new_id(), kept, owns_store=not shares)
-        self._own = Belongings(LoopThread("treadle agent"), transcript, timeouts or Timeouts())
+        self._own = AgentResources(LoopThread("treadle agent"), transcript, timeouts or Timeouts())
         # At the end of the program it is `guard` that sees to it, and waits.
         weakref.finalize(self, self._own.abandon).atexit = False
 
@@ -303,7 +303,7 @@ class HostAgent(Counters):
         choice, model, timeouts, clock = self._choice, self.model, self.timeouts, self._clock
 
         def reviewer() -> Reviewer:
-            from treadle.host.review import Reviewer
+            from treadle.host.review import Reviewer  # loaded with the first review
 
             return Reviewer(
                 lambda: choice.make_reviewing(model, timeouts.tool),
@@ -316,7 +316,7 @@ class HostAgent(Counters):
         return self._own.review.start(
             reviewer,
             messages_snapshot,
-            telling(self._own.transcript, self._sink),
+            publish_summary(self._own.transcript, self._sink),
             review_memory=memory is not None,
             review_skills=skills is not None,
         )
@@ -340,7 +340,7 @@ class HostAgent(Counters):
 
     async def aclose(self) -> None:
         """The same for asyncio."""
-        await on_thread(self._own.close)
+        await run_on_own_thread(self._own.close)
 
     def __enter__(self) -> Self:
         return self
@@ -424,7 +424,7 @@ class HostAgent(Counters):
                 "The runtime has ended since the last turn: a new session goes on with this conversation."
             )
         if self.session is None:
-            self._prompt = await on_thread(self._compose)
+            self._prompt = await run_on_own_thread(self._compose)
             self._own.transcript.notices += self._prompt.notices
             self.session = self._make_session()
             self._composed = composed

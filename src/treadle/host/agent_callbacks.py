@@ -1,4 +1,4 @@
-"""The callbacks of an agent, as its session gets them. None of them holds the agent, so that it can be forgotten."""
+"""The callbacks of an agent, wrapped for its session. None refers to the agent, so that it can be garbage-collected."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from treadle.client.apart import blocks
-from treadle.host.asking import Approvals, Ask, Choice
-from treadle.host.belongings import Belongings
-from treadle.host.runtime import RuntimeEvent, Told
+from treadle.client.own_thread import may_block
+from treadle.host.agent_resources import AgentResources
+from treadle.host.ask import Approvals, Ask, Choice
+from treadle.host.runtime import Notice, RuntimeEvent
 from treadle.host.transcript import Transcript
 from treadle.host.watched_turn import Sink
 
@@ -18,7 +18,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 def guarded(callback: Callable[[RuntimeEvent], object]) -> Sink:
-    """A callback whose failures harm nobody."""
+    """A callback whose exceptions are logged and go no further."""
 
     def told(event: RuntimeEvent) -> None:
         try:
@@ -29,20 +29,20 @@ def guarded(callback: Callable[[RuntimeEvent], object]) -> Sink:
     return told
 
 
-def telling(transcript: Transcript, sink: Sink | None) -> Callable[[str], None]:
-    """What a review tells: with the next result, and for display."""
+def publish_summary(transcript: Transcript, sink: Sink | None) -> Callable[[str], None]:
+    """A callback for the summary of a review: it goes into the next result, and to the display."""
 
     def learned(summary: str) -> None:
         transcript.notices.append(summary)
         if sink is not None:
-            sink(Told(summary))
+            sink(Notice(summary))
 
     return learned
 
 
-def approvals_of(callback: Approvals | None, own: Belongings) -> Approvals | None:
-    """The callback, so that a coroutine function runs on the loop of who called."""
-    if callback is None or blocks(callback):
+def approvals_of(callback: Approvals | None, own: AgentResources) -> Approvals | None:
+    """The callback; a coroutine function is run on the caller's loop."""
+    if callback is None or may_block(callback):
         return callback
 
     async def elsewhere(ask: Ask) -> Choice | bool | None:

@@ -1,8 +1,7 @@
-"""`Approver`: asks the person behind a session, and decides in time. Whatever goes wrong is a no.
+"""`Approver`: asks the person behind a session, with a deadline. Whatever goes wrong means no.
 
-A plain callback runs on a thread of its own, an async one as a task. Neither can hold a turn up: when the time is over,
-the turn is told to end or the runtime takes its question back, the answer is no, and what the callback says later
-counts for nothing.
+A plain callback runs on a thread of its own, an async one as a task. Neither can hold up a turn: when the time is over,
+the turn is told to end, or the runtime withdraws its question, the answer is no, and a later answer is ignored.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from treadle.client.apart import on_thread
+from treadle.client.own_thread import run_on_own_thread
 from treadle.client.secrets import redact, secrets_in
-from treadle.host.asking import Approvals, Ask, Choice
+from treadle.host.ask import Approvals, Ask, Choice
 from treadle.host.clock import Clock
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -122,7 +121,7 @@ class Approver:
                 # Not before: a thread cannot be ended, and one that hangs is one less.
                 self._slots.release()
 
-        answer = await on_thread(call)
+        answer = await run_on_own_thread(call)
         return await answer if inspect.isawaitable(answer) else answer
 
 

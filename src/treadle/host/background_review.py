@@ -1,4 +1,4 @@
-"""`BackgroundReview`: the review that runs beside the turns of an agent, one at a time."""
+"""`BackgroundReview`: a review that runs alongside the turns of an agent, one at a time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class BackgroundReview:
-    """One review at a time. What goes wrong with it is logged, and never anybody else's problem.
+    """One review at a time. Its failures are logged, and affect nothing else.
 
     Args:
         loop: Where it runs.

@@ -1,6 +1,6 @@
-"""Chat messages as what a model is sent: items of the Responses API, whichever wire API they go over.
+"""Chat messages as input for a model: items of the Responses API, whichever wire API carries them.
 
-It also reads what a user says, in the parts that a host has for it. What has no form here is told in words, so that the
+It also parses user input, in the parts that a host supports. What has no equivalent is described in words, so that the
 model knows that there was something.
 """
 

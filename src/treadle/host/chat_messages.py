@@ -1,4 +1,4 @@
-"""Chat messages, looked at: their text, the tools that were called in them, calls without an answer. Pure."""
+"""Inspects chat messages: their text, the tools called in them, calls without an answer. Pure."""
 
 from __future__ import annotations
 

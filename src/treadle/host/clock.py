@@ -1,4 +1,4 @@
-"""`Clock`: what a session knows of time. Tests give it one that they turn by hand."""
+"""`Clock`: where a session gets the time. Tests substitute one that they control."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CANCEL_S: Final = 5.0
 
 
 class Clock(Protocol):
-    """Where a session looks for the time."""
+    """Where a session gets the time."""
 
     def monotonic(self) -> float:
         """Seconds that never go back, for measuring."""
@@ -42,12 +42,12 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
 
-class OutOfTime(Exception):
+class DeadlineExceeded(Exception):
     """Something was not done within its limit."""
 
 
 async def within(clock: Clock, limit_s: float | None, work: Coroutine[Any, Any, T]) -> T:
-    """What the work gives. After `limit_s` it is cancelled, and `OutOfTime` raised.
+    """What the work gives. After `limit_s` it is cancelled, and `DeadlineExceeded` raised.
 
     Args:
         clock: Whose seconds they are.
@@ -62,7 +62,7 @@ async def within(clock: Clock, limit_s: float | None, work: Coroutine[Any, Any, 
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if doing.done():
             return doing.result()
-        raise OutOfTime
+        raise DeadlineExceeded
     finally:
         await end_tasks(tasks)
 

@@ -1,4 +1,4 @@
-"""`digest`: a conversation small enough to be read once more: the last messages as they are, the older as lines."""
+"""`digest`: a conversation shortened to be read once more: the last messages verbatim, older ones as single lines."""
 
 from __future__ import annotations
 

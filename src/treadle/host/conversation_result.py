@@ -1,4 +1,4 @@
-"""`ConversationResult`: what came of one call of `run_conversation`."""
+"""`ConversationResult`: the outcome of one call of `run_conversation`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Counters`: how much has been done since the agent last looked back, and when it is time to."""
+"""`Counters`: how much has happened since the agent last reviewed the conversation, and when the next review is due."""
 
 from __future__ import annotations
 

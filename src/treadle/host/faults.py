@@ -1,4 +1,4 @@
-"""`Fault`: what went wrong with a runtime, in parts that a program can look at and words that a person can act on."""
+"""`Fault`: what went wrong with a runtime, in fields for programs and words that a person can act on."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""`GuardedFolder`: files of a folder in which an agent may have put anything, read and replaced without trusting it.
+"""`GuardedFolder`: reads and replaces files in a folder whose content cannot be trusted, since an agent may write
+there.
 
-Memory and skills are written by the host itself, outside of any sandbox, and may lie where a sandboxed command writes.
-So every step goes by a name in an open folder, never by a path; no link is followed, and nothing but regular files is
-read. Writers hold the lock of the outermost folder; readers need none, because files are replaced at once.
+The host writes memory and skills itself, outside of any sandbox, and they may be where a sandboxed command can write.
+So every step goes by a name relative to an open folder, never by a path; no link is followed, and only regular files
+are read. Writers hold the lock of the outermost folder; readers need none, because files are replaced atomically.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLO
 
 
 class GuardedFolder:
-    """An open folder. Names are single components; whoever calls has checked that they are."""
+    """An open folder. Names are single components; the caller has checked that they are."""
 
     def __init__(self, path: str, descriptor: int) -> None:
         self.path: str = path

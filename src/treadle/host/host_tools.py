@@ -1,4 +1,4 @@
-"""`host_tools`: what a host offers its model inside of any runtime: memory, skills, and a search of what was said."""
+"""`host_tools`: what a host offers its model in any runtime: memory, skills, and search in earlier conversations."""
 
 from __future__ import annotations
 

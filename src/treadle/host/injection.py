@@ -1,8 +1,7 @@
-"""`find_injection`: whether a text that is to be kept reads like an attack on the agent that will read it again.
+"""`find_injection`: whether a text that is to be remembered looks like an attack on the agent that will read it again.
 
-What is remembered goes into every later prompt, so one poisoned web page would speak to the model for ever. This is a
-net with wide meshes, and no proof: it stops what is blunt and says why. Nothing found is repeated in the reason, since
-it may be a secret.
+Memory goes into every later prompt, so one poisoned web page would speak to the model forever. This is a coarse filter
+and no proof: it stops blunt attempts and says why. The reason never quotes what was found, since it may be a secret.
 """
 
 from __future__ import annotations

@@ -1,21 +1,23 @@
-"""`limited`: a host's tool that answers in time, whatever its function does."""
+"""`limited`: a tool of the host that answers in time, whatever its function does."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any
 
-from treadle.client.apart import blocks, on_thread
+from treadle.client.own_thread import may_block, run_on_own_thread
 from treadle.client.tools import Tool, ToolCallError
 
 
 def limited(tool: Tool, seconds: float | None) -> Tool:
-    """The same tool with a time limit. A plain function that takes longer goes on, on its thread, for nobody."""
+    """The same tool with a time limit. A plain function that takes longer keeps running on its thread, and its result
+    is dropped.
+    """
     return tool if seconds is None else _LimitedTool(tool, seconds)
 
 
 class _LimitedTool(Tool):
-    """It is seen as asynchronous, and runs a plain function on a thread by itself."""
+    """Presented as an async tool; it runs a plain function on a thread itself."""
 
     __slots__ = ("_seconds", "_tool")
 
@@ -36,7 +38,7 @@ class _LimitedTool(Tool):
         try:
             async with timeout:
                 tool = self._tool
-                value = await on_thread(tool.call, given) if blocks(tool.function) else tool.call(given)
+                value = await run_on_own_thread(tool.call, given) if may_block(tool.function) else tool.call(given)
                 return await value if hasattr(value, "__await__") else value
         except TimeoutError:
             if not timeout.expired():  # it is the function's own

@@ -1,4 +1,4 @@
-"""`LoopThread`: an event loop of one's own, in a daemon thread, made when something is first to be done on it."""
+"""`LoopThread`: an event loop of its own in a daemon thread, started on first use."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """Where an agent does its work, whoever calls it, and from which thread or loop.
+    """Where an agent does its work, whichever thread or loop calls it.
 
     Args:
-        name: What the thread is called.
+        name: The name of the thread.
     """
 
     def __init__(self, name: str) -> None:

@@ -1,7 +1,7 @@
 """`project`: the items of a turn as chat messages. Pure: the same items give the same messages, live and on resume.
 
-Every tool that was used is two messages, the call and its result, next to each other; so whatever happened to a turn,
-no call is without an answer. What is of no use to a later reader of the conversation is left out.
+Each tool use becomes two adjacent messages, the call and its result; so whatever happens to a turn, no call is without
+an answer. What is of no use to a later reader of the conversation is left out.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 from treadle.client.result import final_response
+from treadle.host.history_text import content_text
 from treadle.host.patch_summary import change_kind, patch_summary
 from treadle.host.runtime import Message, UserInput
-from treadle.host.seed import content_text
 from treadle.protocol.app.base import Unknown
 from treadle.protocol.app.items import ThreadItem
 from treadle.tools.command.command_shell import asked
@@ -35,15 +35,15 @@ _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 @dataclass(slots=True)
 class Projection:
-    """What the items of a turn are in a chat: its messages, the answer among them, and how many tools were used."""
+    """The items of a turn as chat messages: all messages, the answer, and the number of tool uses."""
 
     messages: list[Message] = field(default_factory=list)
     final_text: str = ""
     tool_iterations: int = 0
 
 
-class Used(NamedTuple):
-    """A tool that was used."""
+class ToolUse(NamedTuple):
+    """One use of a tool."""
 
     kind: str
     name: str
@@ -98,7 +98,7 @@ class _Projecting:
             self._thoughts = []
         self.projection.messages.append(message)
 
-    def _add_tool(self, item: Any, used: Used) -> None:
+    def _add_tool(self, item: Any, used: ToolUse) -> None:
         call_id = self._call_id(used.kind, item.id)
         name = _NOT_IN_NAMES.sub("_", used.name)[:64] or "tool"
         arguments = used.arguments if isinstance(used.arguments, dict) else {"arguments": used.arguments}
@@ -136,7 +136,7 @@ def _said(item: Any) -> str:
 # --- tools -----------------------------------------------------------------------------------------------------------
 
 
-def _command(item: Any) -> Used:
+def _command(item: Any) -> ToolUse:
     printed = _middle_cut(item.aggregated_output or "", MAX_OUTPUT)
     if item.status == "declined":
         result = DECLINED
@@ -144,21 +144,21 @@ def _command(item: Any) -> Used:
         result = f"[failed]\n{printed}"
     else:
         result = printed if not item.exit_code else f"[exit {item.exit_code}]\n{printed}"
-    return Used("exec", "exec_command", {"command": asked(item.command), "cwd": item.cwd}, result)
+    return ToolUse("exec", "exec_command", {"command": asked(item.command), "cwd": item.cwd}, result)
 
 
-def _patch(item: Any) -> Used:
+def _patch(item: Any) -> ToolUse:
     changes = [{"kind": change_kind(change), "path": change.path} for change in item.changes]
     told = f"{item.status}: {patch_summary(item.changes)}"
-    return Used("patch", "apply_patch", {"changes": changes}, DECLINED if item.status == "declined" else told)
+    return ToolUse("patch", "apply_patch", {"changes": changes}, DECLINED if item.status == "declined" else told)
 
 
-def _mcp(item: Any) -> Used:
+def _mcp(item: Any) -> ToolUse:
     if item.error is not None:
         result = f"[error] {_cut(item.error.message, MAX_ERROR)}"
     else:
         result = "" if item.result is None else _mcp_result(item.result)
-    return Used("mcp", f"mcp__{item.server}__{item.tool}", item.arguments, result)
+    return ToolUse("mcp", f"mcp__{item.server}__{item.tool}", item.arguments, result)
 
 
 def _mcp_result(given: Any) -> str:
@@ -169,28 +169,28 @@ def _mcp_result(given: Any) -> str:
     return _cut(_json(value), MAX_RESULT)
 
 
-def _dynamic(item: Any) -> Used:
+def _dynamic(item: Any) -> ToolUse:
     content = [getattr(part, "text", None) or f"[{part.type}]" for part in item.content_items or ()]
     text = _cut("\n".join(content), MAX_OUTPUT)
     name = item.tool if item.namespace is None else f"{item.namespace}__{item.tool}"
-    return Used("tool", name, item.arguments, text if item.success is not False else f"[error] {text}".strip())
+    return ToolUse("tool", name, item.arguments, text if item.success is not False else f"[error] {text}".strip())
 
 
-def _search(item: Any) -> Used:
+def _search(item: Any) -> ToolUse:
     action = item.action
     given = {} if action is None else (dict(action) if isinstance(action, dict) else action.model_dump())
     named = {name: value for name, value in given.items() if value is not None}
     results = "" if item.results is None else _cut(_json(item.results), MAX_RESULT)
-    return Used("search", "web_search", {**named, "query": item.query}, results)
+    return ToolUse("search", "web_search", {**named, "query": item.query}, results)
 
 
-def _agent(item: Any) -> Used:
+def _agent(item: Any) -> ToolUse:
     arguments = {"agents": list(item.receiver_thread_ids), "prompt": item.prompt}
     states = {name: f"{state.status}: {state.message or ''}".rstrip(": ") for name, state in item.agents_states.items()}
-    return Used("agent", f"agent__{item.tool}", arguments, _cut(f"{item.status} {_json(states)}", MAX_RESULT))
+    return ToolUse("agent", f"agent__{item.tool}", arguments, _cut(f"{item.status} {_json(states)}", MAX_RESULT))
 
 
-_TOOLS: Final[Mapping[str, Callable[[Any], Used]]] = {
+_TOOLS: Final[Mapping[str, Callable[[Any], ToolUse]]] = {
     "commandExecution": _command,
     "fileChange": _patch,
     "mcpToolCall": _mcp,

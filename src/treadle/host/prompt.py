@@ -1,4 +1,4 @@
-"""What the host tells the model at the start of a session, and the tools that it offers there."""
+"""What the host tells the model at the start of a session, and the tools it offers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Prompting(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Put together once for each session, and then left as it is: what is learned meanwhile is told to the next."""
+    """Composed once per session and then fixed: what is learned meanwhile goes into the next session."""
 
     instructions: str | None = None
     tools: tuple[Tool, ...] = ()

@@ -1,4 +1,4 @@
-"""`Refused`: what memory and skills do not do, and why: a kind for programs, and words that a model can act on."""
+"""`Refused`: what memory and skills refuse to do, and why: a kind for programs, and words that a model can act on."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`Reviewer`: looks back at a conversation in the background and keeps what was learned.
+"""`Reviewer`: reviews a conversation in the background and keeps what was learned.
 
-It owns one turn on a runtime of its own, with the tools of memory and skills and no others, nobody to ask, and a
-deadline. What it says is of no interest; what it did is counted where it happened.
+It owns one turn on a runtime of its own, with only the tools of memory and skills, nobody to ask, and a deadline. What
+it says is ignored; what it did is counted where it happened.
 """
 
 from __future__ import annotations

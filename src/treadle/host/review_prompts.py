@@ -1,4 +1,4 @@
-"""What a review is told: which conversation it looks at, what is worth keeping, and what is not."""
+"""The prompt of a review: which conversation to look at, what is worth keeping, and what is not."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""`Runtime`: the door for what runs the turns of a session, and the events that it tells, on one screen.
+"""`Runtime`: the interface of what runs the turns of a session, and its events, on one screen.
 
     open ─▶ start_turn ─▶ next_event … TurnEnded ─▶ start_turn ─▶ … ─▶ close
 
 A runtime has one thread and at most one turn at a time, and is used on one event loop. It has no timers and no policy:
-when to give up is the session's matter. What is not understood is passed on or left out, and never ends a turn.
+the session decides when to give up. What is not understood is passed on or left out, and never ends a turn.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 from msgspec import Struct
 
 from treadle.client.tools import Tool
-from treadle.host.asking import AskPerson
+from treadle.host.ask import AskPerson
 from treadle.host.faults import Fault
 from treadle.host.usage import Usage
 from treadle.protocol.app.items import ThreadItem
@@ -99,23 +99,24 @@ class Delta(Struct, frozen=True):
     kind: Literal["text", "reasoning", "output"] = "text"
 
 
-class UsageTold(Struct, frozen=True):
+class UsageReported(Struct, frozen=True):
     """The tokens of the whole thread so far."""
 
     total: Usage
 
 
-class Told(Struct, frozen=True):
-    """Something that people may want to know, such as that the provider is asked once more. It is a sign of life. With
-    `keep` it still matters when the turn is over, and is in its result too."""
+class Notice(Struct, frozen=True):
+    """Something that people may want to know, such as a retry. It counts as a sign of life. With `keep` it still
+    matters after the turn, and is in its result too.
+    """
 
     message: str
     fault: Fault | None = None
     keep: bool = False
 
 
-class Alive(Struct, frozen=True):
-    """Something happened that nobody needs to know more of: a sign of life."""
+class SignOfLife(Struct, frozen=True):
+    """Something happened that needs no event of its own: the turn is alive."""
 
 
 class Compacted(Struct, frozen=True):
@@ -133,7 +134,7 @@ NOTHING_YET: Final = frozenset({"userMessage", "reasoning", "contextCompaction"}
 """Items of a runtime that has done nothing yet."""
 
 RuntimeEvent: TypeAlias = (
-    ThreadNamed | ItemStarted | ItemCompleted | Delta | UsageTold | Told | Alive | Compacted | TurnEnded
+    ThreadNamed | ItemStarted | ItemCompleted | Delta | UsageReported | Notice | SignOfLife | Compacted | TurnEnded
 )
 
 

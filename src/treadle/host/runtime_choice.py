@@ -1,4 +1,4 @@
-"""Which runtime an agent has, by the word or the object that its maker gave."""
+"""Which runtime an agent uses, by the name or the object that was passed to it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from treadle.arguments import one_of, wrong_type
+from treadle.config.home_directory import find_home
 from treadle.errors import TreadleError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ _METHODS: Final = ("open", "start_turn", "next_event", "interrupt", "steer", "pr
 
 
 class RuntimeUsedUp(TreadleError):
-    """A runtime was given as an object, and that one has been retired."""
+    """A runtime was passed as an object, and that one has been retired."""
 
 
 @dataclass(slots=True)
@@ -63,7 +64,7 @@ class RuntimeChoice:
         """The next one; `tool_timeout` is for the host's tools."""
         match self.given:
             case "app_server":
-                from treadle.host.app_server.runtime import AppServerRuntime
+                from treadle.host.app_server.runtime import AppServerRuntime  # a runtime is loaded when it is chosen
 
                 return AppServerRuntime(
                     provider=self._said, api_key=self.api_key, base_url=self.base_url, tool_timeout=tool_timeout
@@ -71,7 +72,7 @@ class RuntimeChoice:
             case "auto" | "responses" | "chat_completions" | "anthropic" as word:
                 return self._local(self._wire() if word == AUTO else word, model, tool_timeout)
             case str(engine):
-                from treadle.host.engine.runtime import EngineRuntime
+                from treadle.host.engine.runtime import EngineRuntime  # a runtime is loaded when it is chosen
 
                 return EngineRuntime(engine)
         if not _is_runtime(self.given):
@@ -91,7 +92,7 @@ class RuntimeChoice:
 
     def make_reviewing(self, model: str | None, tool_timeout: float | None) -> Runtime:
         """One for a review."""
-        from treadle.host.review import MAX_ITERATIONS
+        from treadle.host.review import MAX_ITERATIONS  # loaded with the first review
 
         return self._local(self.review_name(), model, tool_timeout, max_iterations=MAX_ITERATIONS)
 
@@ -104,7 +105,7 @@ class RuntimeChoice:
     def _local(
         self, wire: str, model: str | None, tool_timeout: float | None, max_iterations: int | None = None
     ) -> LocalRuntime:
-        from treadle.host.local.runtime import LocalRuntime
+        from treadle.host.local.runtime import LocalRuntime  # a runtime is loaded when it is chosen
 
         return LocalRuntime(
             cast("LocalWire", wire),
@@ -118,8 +119,7 @@ class RuntimeChoice:
 
     def _wire(self) -> str:
         """The wire API of the provider: the one that was said, else the one that is configured."""
-        from treadle.config.configuration import load_config
-        from treadle.config.home_directory import find_home
+        from treadle.config.configuration import load_config  # only when the configuration decides
 
         config = load_config(find_home(os.environ)).config
         found = config.providers.get(self._said or config.model_provider)
@@ -134,6 +134,6 @@ def _is_runtime(value: object) -> bool:
 
 
 def _words() -> list[str]:
-    from treadle.runners.engine_registry import engine_names
+    from treadle.runners.engine_registry import engine_names  # only for an error message: it reads the entry points
 
     return [APP_SERVER, AUTO, *LOCAL, *engine_names()]

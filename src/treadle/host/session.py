@@ -1,7 +1,7 @@
-"""`Session`: one thread on one runtime, turn after turn, until the runtime is of no use any more.
+"""`Session`: one thread on one runtime, turn after turn, until the runtime must be retired.
 
-It owns the turns, the questions to people, and the verdict that a runtime is to be retired. What its turns mean to the
-conversation is `HostAgent`'s matter.
+It owns the turns, the questions to people, and the decision to retire a runtime. What its turns mean for the
+conversation is up to `HostAgent`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from msgspec.structs import replace
 from treadle.client.result import final_response
 from treadle.host import session_faults
 from treadle.host.approver import Approver
-from treadle.host.asking import Approvals, Ask, Choice
-from treadle.host.clock import Clock, OutOfTime, SystemClock, end_tasks, within
-from treadle.host.fault_words import duration
+from treadle.host.ask import Approvals, Ask, Choice
+from treadle.host.clock import Clock, DeadlineExceeded, SystemClock, end_tasks, within
+from treadle.host.fault_text import duration
 from treadle.host.faults import Fault, ResumeFailed, RuntimeFault, SessionBusy, SessionClosed
 from treadle.host.projection import project
-from treadle.host.runtime import Opened, Opening, Runtime, Told, UserInput
+from treadle.host.runtime import Notice, Opened, Opening, Runtime, UserInput
 from treadle.host.timeouts import Timeouts
 from treadle.host.turn_result import TurnResult
 from treadle.host.usage import Usage, UsageMeter
@@ -119,7 +119,7 @@ class Session:
             try:
                 opened = await within(self.clock, limit_s, self.runtime.open(opening, self._ask))
                 break
-            except OutOfTime:
+            except DeadlineExceeded:
                 reason = f"it was not ready within {duration(limit_s or 0.0)}."
                 raise self._start_failed(session_faults.startup(self.runtime.name, reason)) from None
             except ResumeFailed as error:
@@ -242,7 +242,7 @@ class Session:
                 await self._pause(turn, wait, error.fault)
 
     async def _pause(self, turn: WatchedTurn, wait: float, fault: Fault) -> None:
-        turn.tell(Told(f"{fault.message} It is tried again in {duration(wait)}.", fault))
+        turn.tell(Notice(f"{fault.message} It is tried again in {duration(wait)}.", fault))
         await turn.unless_stopped(self.clock.sleep(wait))
 
     async def _sum_up(self) -> None:
@@ -345,7 +345,7 @@ class Session:
             return False
         try:
             return await within(self.clock, self.timeouts.request, self._steer(turn, text))
-        except (RuntimeFault, OutOfTime) as error:
+        except (RuntimeFault, DeadlineExceeded) as error:
             logger.warning("the turn could not be steered: %s", error)
             return False
 
@@ -374,7 +374,7 @@ class Session:
             await end_tasks({self._starting})
         try:
             await within(self.clock, self.timeouts.close, self.runtime.close())
-        except OutOfTime:
+        except DeadlineExceeded:
             logger.error("%s did not end within %s s", self.runtime.name, self.timeouts.close)
 
     def _check_open(self) -> None:

@@ -1,8 +1,8 @@
-"""The faults that a session finds by itself: a runtime that does not start, hangs, or takes too long. Pure."""
+"""The faults that a session detects by itself: a runtime that does not start, hangs, or takes too long. Pure."""
 
 from __future__ import annotations
 
-from treadle.host.fault_words import clean, duration
+from treadle.host.fault_text import clean, duration
 from treadle.host.faults import Fault
 
 

@@ -1,4 +1,4 @@
-"""Where an agent keeps what it keeps: nowhere, in the home, at a path, or in an object that somebody else made."""
+"""Where an agent keeps its data: nowhere, in the home, at a path, or in an object of the caller."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from treadle.arguments import path, wrong_type
 from treadle.config.home_directory import home_name
+from treadle.host.conversations import ConversationStore
 
 if TYPE_CHECKING:
     from treadle.host.conversations import ConversationStore
@@ -47,18 +48,16 @@ def choose_store(
 
 
 def memory_at(path: str) -> MemoryStore:
-    from treadle.host.memory.memory_files import MemoryStore
+    from treadle.host.memory.memory_files import MemoryStore  # loaded when it is used
 
     return MemoryStore(path)
 
 
 def skills_at(path: str) -> SkillStore:
-    from treadle.host.skills.skill_store import SkillStore
+    from treadle.host.skills.skill_store import SkillStore  # loaded when it is used
 
     return SkillStore(path)
 
 
 def conversations_at(path: str) -> ConversationStore:
-    from treadle.host.conversations import ConversationStore
-
     return ConversationStore(path)

@@ -1,6 +1,6 @@
-"""`Transcript`: the messages of an agent, and what of them is stored. Used on the agent's loop alone.
+"""`Transcript`: the messages of an agent, and which of them are stored. Only used on the agent's loop.
 
-The user's message is on disk before its turn starts; the rest follows in one piece when it has ended. What could not be
+The user's message is on disk before its turn starts; the rest follows at once when it has ended. What could not be
 stored then is stored before the next turn.
 """
 

@@ -1,6 +1,6 @@
-"""`TurnEvents`: what a turn in this process tells, until the session reads it. Bounded, and nothing in it gets lost.
+"""`TurnEvents`: the events of a turn in this process, until the session reads them. Bounded, and lossless.
 
-Adjacent pieces of the same item become one. When there is still too much, whoever tells waits: a model that is faster
+Adjacent deltas of the same item are joined. If there are still too many, the producer waits: a model that is faster
 than its reader is read more slowly.
 """
 

@@ -1,4 +1,4 @@
-"""`TurnRecord`: what is known of a turn so far, from the events of its runtime. Pure: it waits for nothing."""
+"""`TurnRecord`: what is known of a turn so far, from the events of its runtime. Pure."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from treadle.host import session_faults
 from treadle.host.faults import Fault
 from treadle.host.runtime import (
     NOTHING_YET,
-    Alive,
     Compacted,
     Delta,
     ItemCompleted,
     ItemStarted,
+    Notice,
     RuntimeEvent,
+    SignOfLife,
     ThreadNamed,
-    Told,
     TurnEnded,
-    UsageTold,
+    UsageReported,
     begins_work,
 )
 from treadle.host.turn_watch import TurnWatch
@@ -108,7 +108,7 @@ class TurnRecord:
             case Delta(item_id, text, "text"):
                 self._words.setdefault(item_id, []).append(text)
                 self._watch.activity(now)
-            case UsageTold(total):
+            case UsageReported(total):
                 self._meter.tell(total, before_work=not self.began_work)
                 self._watch.activity(now)
             case Compacted():
@@ -117,11 +117,11 @@ class TurnRecord:
             case ThreadNamed(thread_id):
                 self.thread_id = thread_id
                 self._watch.activity(now)
-            case Told():
+            case Notice():
                 if event.keep and event.message not in self.notices and len(self.notices) < MAX_NOTICES:
                     self.notices.append(event.message)
                 self._watch.activity(now)
-            case Delta() | Alive():
+            case Delta() | SignOfLife():
                 self._watch.activity(now)
             case TurnEnded():
                 self._end(event)

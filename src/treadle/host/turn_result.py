@@ -1,4 +1,4 @@
-"""`TurnResult`: what came of one turn of a session, whichever runtime ran it."""
+"""`TurnResult`: the outcome of one turn of a session, whichever runtime ran it."""
 
 from __future__ import annotations
 

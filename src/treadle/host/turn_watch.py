@@ -1,7 +1,8 @@
-"""`TurnWatch`: when a turn has been waited for long enough. Pure: it is told what happens and when, and has no clock.
+"""`TurnWatch`: the time limits of a turn. Pure: it is told what happens and when, and has no clock.
 
 Three limits: `idle`, since the last sign of life; `turn`, since the beginning; `quiet`, since the last sign of life
-once a tool has ended. While a person is asked, all of them stand still; while an item is open, `quiet` does not count.
+after a tool has ended. While a person is asked, all of them are suspended; while an item is open, `quiet` does not
+apply.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from treadle.host.timeouts import Timeouts
 Limit: TypeAlias = Literal["turn", "idle", "quiet"]
 
 
-class Look(NamedTuple):
-    """When to look at a turn again, and which limit it has reached if nothing happens until then."""
+class NextCheck(NamedTuple):
+    """When to check on a turn again, and which limit it will have reached if nothing happens until then."""
 
     at: float
     limit: Limit
@@ -78,25 +79,28 @@ class TurnWatch:
         self.activity(now)
 
     def quiet_handled(self, now: float) -> None:
-        """The silence was looked into: the next look is due after another such time. It is no sign of life."""
+        """The silence was looked into: the next check is due after another such time. It is no sign of life."""
         self._looked = now
 
-    def next_look(self) -> Look | None:
+    def next_check(self) -> NextCheck | None:
         """When a limit is reached if nothing happens until then; None when none ever is."""
         if self._asked:
             return None
         limits = self._limits
-        looks = [Look(self._began + _span(limits.turn), "turn"), Look(self._alive + _span(limits.idle), "idle")]
+        checks = [
+            NextCheck(self._began + _span(limits.turn), "turn"),
+            NextCheck(self._alive + _span(limits.idle), "idle"),
+        ]
         if self._tool_ended and not self._open:
-            looks.append(Look(self._looked + _span(limits.quiet), "quiet"))
+            checks.append(NextCheck(self._looked + _span(limits.quiet), "quiet"))
         # Of two at the same time the one that ends the turn.
-        first = min(looks, key=lambda look: look.at)
+        first = min(checks, key=lambda check: check.at)
         return first if math.isfinite(first.at) else None
 
     def due(self, now: float) -> Limit | None:
         """The limit that is reached."""
-        look = self.next_look()
-        return look.limit if look is not None and look.at <= now else None
+        check = self.next_check()
+        return check.limit if check is not None and check.at <= now else None
 
 
 def _span(limit: float | None) -> float:

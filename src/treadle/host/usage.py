@@ -1,4 +1,4 @@
-"""`Usage`: the tokens of a turn, or of a thread so far. A turn's are the change of its thread's total."""
+"""`Usage`: the tokens of a turn, or of a thread so far. A turn's usage is the change of its thread's total."""
 
 from __future__ import annotations
 

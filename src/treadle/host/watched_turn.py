@@ -1,7 +1,7 @@
-"""`WatchedTurn`: one turn on a runtime, from its start to its end, with a limit to every wait.
+"""`WatchedTurn`: one turn on a runtime, from start to end, with a limit on every wait.
 
-It waits for the next event, for somebody who wants it to stop, and for the time at which a limit is reached, all at
-once. Only the runtime says that a turn has ended: whoever wants it to end early tells the runtime, and waits for that.
+It waits simultaneously for the next event, for a request to stop, and for the next time limit. Only the runtime says
+that a turn has ended: to end one early, tell the runtime, and wait for it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar, assert_never
 from msgspec.structs import replace
 
 from treadle.host import session_faults
-from treadle.host.clock import Clock, OutOfTime, end_tasks, within
-from treadle.host.fault_words import duration
+from treadle.host.clock import Clock, DeadlineExceeded, end_tasks, within
+from treadle.host.fault_text import duration
 from treadle.host.faults import Fault, RuntimeFault
-from treadle.host.runtime import Runtime, RuntimeEvent, Told, TurnEnded
+from treadle.host.runtime import Notice, Runtime, RuntimeEvent, TurnEnded
 from treadle.host.timeouts import Timeouts
 from treadle.host.turn_record import TurnRecord
 from treadle.host.turn_watch import Limit, TurnWatch
@@ -35,7 +35,7 @@ SETTLE_S: Final = 2.0
 
 
 class Stopped(Exception):
-    """The turn was told to end while there was nothing to interrupt yet."""
+    """The turn was told to end before there was anything to interrupt."""
 
 
 class WatchedTurn(TurnRecord):
@@ -116,7 +116,7 @@ class WatchedTurn(TurnRecord):
     def notice(self, text: str) -> None:
         """Something that people should know, now and in the result."""
         self.notices.append(text)
-        self.tell(Told(text))
+        self.tell(Notice(text))
 
     # --- before it runs ---
 
@@ -151,9 +151,9 @@ class WatchedTurn(TurnRecord):
             if self.stop == "closed":
                 raise Stopped
             if not start.done():
-                raise OutOfTime
+                raise DeadlineExceeded
             return start.result()
-        except OutOfTime:
+        except DeadlineExceeded:
             self.interrupted = self.stop is not None
             raise RuntimeFault(session_faults.stuck(self._runtime.name, limit_s or 0.0, doing)) from None
         finally:
@@ -188,11 +188,11 @@ class WatchedTurn(TurnRecord):
         """Wait for something and see to it; False when the turn is given up."""
         if self.stop is not None:
             return await self._end_early(None)
-        look = self._watch.next_look()
+        check = self._watch.next_check()
         waits: set[asyncio.Future[Any]] = {self._next_event()}
         if self._probe is not None:
             waits.add(self._probe)
-        await self._wait(math.inf if look is None else look.at, waits)
+        await self._wait(math.inf if check is None else check.at, waits)
         if self._take_event() and self._probe is not None:
             # That something came is a better answer than the one that was asked for.
             probe, self._probe = self._probe, None
@@ -230,7 +230,7 @@ class WatchedTurn(TurnRecord):
         self._watch.quiet_handled(self._clock.monotonic())
         try:
             probe.result()
-        except OutOfTime:
+        except DeadlineExceeded:
             silence = (self._timeouts.quiet or 0.0) + (self._timeouts.probe or 0.0)
             return await self._end_early(session_faults.stuck(self._runtime.name, silence))
         except RuntimeFault as error:
@@ -283,7 +283,7 @@ class WatchedTurn(TurnRecord):
                 telling.result()
             limit_s = self._timeouts.interrupt
             return await self._drain(None if limit_s is None else limit_s - (self._clock.monotonic() - began))
-        except (OutOfTime, RuntimeFault) as error:
+        except (DeadlineExceeded, RuntimeFault) as error:
             if isinstance(error, RuntimeFault):
                 self.fail(replace(error.fault, retire=True))
             return self.ended is not None

@@ -1,5 +1,6 @@
-"""HTTP/1.1 of a client, for whoever asks one server many times: connections kept alive, proxies, TLS, one exchange.
+"""A small HTTP/1.1 client for many requests to one server: pooled connections, proxies, TLS.
 
-It owns connections and framing. It knows nothing of models: what is asked, what is answered and whether to ask again is
-for others. `http1` and `target` are pure, `wire` is one connection, `lane` asks over it, `lanes` keeps them alive.
+It owns connections and framing, and knows nothing of models: what a request says, what the response means and whether
+to retry is up to the caller. `http1`, `chunks`, `decoding` and `target` are pure; `http_protocol` is one open socket,
+`http_connection` opens it and sends requests over it, and `http_pool` keeps idle connections alive.
 """

@@ -1,6 +1,6 @@
-"""Bodies that come in chunks, sans I/O: by llhttp where sizes are plain, line by line where they are not.
+"""Chunked bodies, sans I/O: parsed by llhttp where chunk sizes are plain, line by line where they are not.
 
-It owns the framing of chunks, and its limits. Where a chunked body begins is `http1`'s matter.
+It owns chunk framing and its limits. `http1` finds where a chunked body begins.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TRAILER: Final = re.compile(rb"[-!#$%&'*+.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xf
 
 
 class Chunks(Protocol):
-    """Feed it with what follows the head; what is body is added to the bytearray that it was made with."""
+    """Feed it what follows the head; body bytes are appended to the bytearray passed to the constructor."""
 
     ended: bool
 
@@ -46,7 +46,7 @@ def chunks_for(first_line: bytes, body: bytearray) -> Chunks:
 
 
 class ParsedChunks:
-    """Read by llhttp: there may be a chunk for each word of the model."""
+    """Parsed by llhttp, for speed: a model may send a chunk per word."""
 
     __slots__ = ("_body", "_lines", "_parser", "ended", "followed", "on_body")
 
@@ -87,7 +87,7 @@ class ParsedChunks:
 
 
 class LineChunks:
-    """Read line by line; a line ends by CRLF or LF."""
+    """Parsed line by line; a line ends with CRLF or LF."""
 
     __slots__ = ("_body", "_buffer", "_left", "_line", "_trailers", "ended")
 

@@ -1,6 +1,6 @@
-"""Content codings, sans I/O: bodies that come compressed, although nobody asked for that.
+"""Content codings, sans I/O: for servers that compress although we never ask for it.
 
-It owns gzip and deflate, and how much comes out at a time: a small piece may hold a thousand times its size.
+It owns gzip and deflate, and limits how much is decompressed at a time: a small input may expand a thousandfold.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NAMES: Final = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate"}
 
 
 class UnknownCoding(Exception):
-    """A content coding that is not read here, or several."""
+    """A content coding that we do not support, or more than one."""
 
     def __init__(self, name: str) -> None:
         super().__init__("a content coding that is not known")
@@ -26,7 +26,7 @@ class UnknownCoding(Exception):
 
 
 class BadCoding(Exception):
-    """The body is not what its coding says, or not all of it."""
+    """The body is corrupt or truncated."""
 
 
 def decoder_for(headers: Mapping[str, str]) -> Decoder | None:
@@ -43,7 +43,7 @@ def decoder_for(headers: Mapping[str, str]) -> Decoder | None:
 
 
 class Decoder:
-    """`receive`, then `take` until it gives nothing; at the end of the body, `end`. Both raise `BadCoding`."""
+    """Call `receive`, then `take` until it returns nothing; at the end of the body, `end`. Raises `BadCoding`."""
 
     def __init__(self, name: str) -> None:
         self._is_gzip = name == "gzip"

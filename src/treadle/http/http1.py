@@ -1,14 +1,13 @@
-"""HTTP/1.1 of a client, sans I/O: the bytes of a request, and a reader that turns bytes into one response.
+"""The client side of HTTP/1.1, sans I/O: encodes a request, and parses bytes into one response.
 
-It owns heads, where a body ends, and limits; chunks are read by `chunks`. It knows nothing of connections, nor of what
-a body says. A reader is for one response; whether another may follow on the same connection is its `reusable`.
+It owns heads, body lengths and limits; `chunks` parses chunked bodies. It knows nothing of connections or of what a
+body says. A reader is for one response; `reusable` says whether another may follow on the same connection.
 
-Chunks are read by llhttp (`httptools`), because there may be one for each word; heads are read here, because there is
-one for each response, and because llhttp refuses heads that servers and gateways do send. Whatever leniency it is
-asked for, it does not take a `Content-Length` that came twice with the same number. A `Content-Length` beside
-`Transfer-Encoding`, lines that end by LF alone, and `HTTP/1.2` it takes only when told to, and then also lines that
-continue the one before, which nobody may send. It has no limits, and does not say whether a connection may be used
-again after such a head.
+Chunks are parsed by llhttp (`httptools`), because there may be one per word. Heads are parsed here: there is only one
+per response, and llhttp rejects heads that real servers and gateways send. It never accepts a repeated
+`Content-Length`, even with equal values. It accepts `Content-Length` next to `Transfer-Encoding`, bare LF line ends and
+`HTTP/1.2` only in lenient modes, which also let folded header lines through. It has no size limits, and does not say
+whether the connection is reusable after such a head.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _NAME: Final = b"HTTP/1."
 
 
 class ResponseHead(Struct, frozen=True):
-    """Names of `headers` are in lower case; fields that came several times are joined by commas."""
+    """Header names are lower case; repeated headers are joined with commas."""
 
     status: int
     headers: Mapping[str, str]
@@ -57,7 +56,7 @@ def encode_request(method: bytes, target: bytes, headers: Iterable[tuple[bytes, 
 class ResponseReader:
     """Feed it with `receive_data`, however the bytes are cut, and `receive_eof`; look at `head`, `take_body`, `ended`.
 
-    After `NotHttp` it takes nothing more. `tunnel` is for the answer to CONNECT, which has no body when it is a yes.
+    After `NotHttp` it takes nothing more. `tunnel` is for the response to CONNECT, which has no body on success.
     """
 
     __slots__ = (

@@ -1,7 +1,7 @@
-"""Which proxy the environment wants for a target: `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`.
+"""Which proxy to use for a target, from `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`.
 
-The rules are those of httpx2, which other Python programs of the same user follow: what is most specific wins,
-`NO_PROXY` takes names, addresses, networks and whole URLs, and loopback is nothing special. It connects to nothing.
+The rules are httpx2's, so that we behave like other Python programs on the machine: the most specific rule wins,
+`NO_PROXY` accepts names, addresses, networks and whole URLs, and loopback is not special. Nothing is connected here.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct
@@ -29,7 +30,7 @@ _RULE: Final = re.compile(
 
 
 class Rule(Struct, frozen=True):
-    """For targets that match, `proxy` is used; none when it is None. Empty fields match everything."""
+    """Matching targets use `proxy`, or connect directly if it is None. Empty fields match everything."""
 
     scheme: str
     host: str
@@ -62,7 +63,7 @@ def may_be_set() -> bool:
 
 def proxy_for(target: Target) -> Target | None:
     """By the environment as it is now. Raises `HttpUnusable` for a proxy that cannot be used."""
-    from urllib.request import getproxies
+    from urllib.request import getproxies  # only when a proxy variable is set
 
     for rule in sorted(read_rules(getproxies()), key=lambda rule: rule.rank):
         if rule.matches(target):
@@ -128,8 +129,6 @@ def _ascii(host: str) -> str:
 
 
 def _network(host: str, prefix: str) -> Network | None:
-    from ipaddress import ip_network
-
     try:
         return ip_network(f"{host}/{prefix}", strict=False) if prefix.isdecimal() else None
     except ValueError:
@@ -137,8 +136,6 @@ def _network(host: str, prefix: str) -> Network | None:
 
 
 def _is_address(text: str, version: int) -> bool:
-    from ipaddress import ip_address
-
     try:
         return ip_address(text).version == version
     except ValueError:
@@ -146,8 +143,6 @@ def _is_address(text: str, version: int) -> bool:
 
 
 def _is_in(host: str, network: Network) -> bool:
-    from ipaddress import ip_address
-
     try:
         return ip_address(host) in network
     except ValueError:

@@ -1,12 +1,13 @@
-"""Where a URL points: what to connect to, and what to ask for there.
+"""`Target`: what a URL means for a request: where to connect, and which path to request.
 
-URLs that need no second look are read here; all others by httpx2, which knows about dots in paths, letters to be
-escaped and names in other scripts, and costs a tenth of a second to load.
+Simple URLs are parsed here. httpx2 handles the rest (dot segments, escaping, internationalised names), but takes a
+tenth of a second to import.
 """
 
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from typing import Final
 from urllib.parse import unquote
 
@@ -24,11 +25,11 @@ _PLAIN: Final = re.compile(
 
 
 class BadUrl(Exception):
-    """A URL that cannot be used. It may hold secrets, so it is not in the text."""
+    """A URL that cannot be used. It may contain secrets, so the message does not quote it."""
 
 
 class Target(Struct, frozen=True):
-    """`host` is in ASCII and without brackets; `port` is None when it is the one of the scheme."""
+    """`host` is ASCII, without brackets; `port` is None for the scheme's default."""
 
     scheme: str
     host: str
@@ -59,8 +60,6 @@ class Target(Struct, frozen=True):
         """The value of an `Authorization` header for the credentials in the URL."""
         if not (self.user or self.password):
             return None
-        from base64 import b64encode
-
         return b"Basic " + b64encode(f"{self.user}:{self.password}".encode("utf-8", "surrogateescape"))
 
     @property
@@ -77,7 +76,7 @@ def read_url(url: str) -> Target:
 
 
 def _read_any(url: str) -> Target:
-    import httpx2
+    import httpx2  # only for unusual URLs: slow to load
 
     try:
         read = httpx2.URL(url)

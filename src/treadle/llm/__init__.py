@@ -1,7 +1,7 @@
 """Model providers: a request goes in, a stream of events comes out.
 
-It owns the talk with models. It knows nothing of threads, tools or connections of clients. `ProviderModel` is in
-`treadle.llm.wire_client`, `OfflineModel` in `treadle.llm.offline`: a server loads the one that it uses.
+It owns all communication with models, and knows nothing of threads, tools or client connections. `ProviderModel` is in
+`treadle.llm.provider_model`, `OfflineModel` in `treadle.llm.offline`: a server loads only the one it uses.
 """
 
 from treadle.llm.model import (

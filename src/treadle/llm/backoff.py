@@ -1,4 +1,4 @@
-"""How long to wait before something is asked for again: one rule for requests and for streams."""
+"""How long to wait before a retry: one rule for requests and for streams."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def pause(attempt: int, asked_s: float | None, longest_s: float = MAX_ASKED_S) -
 
     None when the server asks for more than `longest_s`. What it asked for is never undercut.
     """
-    import random
+    import random  # only for retries
 
     if asked_s is not None:
         return asked_s * random.uniform(1.0, 1.0 + JITTER) if asked_s <= longest_s else None

@@ -1,7 +1,7 @@
-"""`BodyReader`: the body of a response as events, however it is cut.
+"""`BodyReader`: the body of a response as events, however the bytes are split.
 
-It owns the choice between the two forms of a body: a stream of events, or, from servers that do not stream or have
-failed before they could, one JSON document, which is one event.
+A body is either an event stream or, from a server that does not stream or that failed before it could, one JSON
+document, which becomes one event.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from treadle.llm.sse import MAX_EVENT, SseEvent, SseParser, SseTooLarge
 
 
 class BodyReader:
-    """Feed it with `receive` as the bytes come; call `end` when there are no more."""
+    """Feed it with `receive` as bytes arrive; call `end` when there are no more."""
 
     def __init__(self, *, max_event: int = MAX_EVENT) -> None:
         self._max_event = max_event

@@ -1,8 +1,7 @@
-"""The models that many people use: how much they read and write, and what they cost.
+"""Popular models: context sizes, output limits and prices.
 
-Owns a small table, as the vendors published it in November 2026. Nothing is fetched, and nobody has to be in it: a
-model that is not known works as well, only its cost is not known. `[models."NAME"]` of `config.toml` adds to it and
-corrects it.
+It owns a small table, as the vendors published it in November 2026. Nothing is fetched. A model that is not listed
+works just as well; only its cost is unknown. `[models."NAME"]` in `config.toml` adds to the table and corrects it.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _DOTTED: Final = re.compile(r"(?<=\d)\.(?=\d)")
 
 
 class LongPrompt(Struct, frozen=True):
-    """A request of more than `tokens` input tokens costs a multiple, all of it."""
+    """A request of more than `tokens` input tokens costs a multiple, for all of its tokens."""
 
     tokens: int
     input: float
@@ -29,7 +28,9 @@ class LongPrompt(Struct, frozen=True):
 
 
 class Price(Struct, frozen=True, kw_only=True):
-    """Dollars per million tokens. Without a price of their own, cached and written tokens cost what input costs."""
+    """Dollars per million tokens. Cached and cache-written tokens without a price of their own cost
+    the same as input.
+    """
 
     input: float
     output: float
@@ -53,8 +54,9 @@ class Price(Struct, frozen=True, kw_only=True):
 
 
 class KnownModel(Struct, frozen=True, kw_only=True):
-    """What is known of a model; None is unknown. Sizes are tokens, and the window holds what it reads and writes; where
-    a part of it is kept for the answer, `input_limit` is the rest."""
+    """What is known of a model; None is unknown. Sizes are in tokens. The context window holds input and output; if
+    part of it is reserved for output, `input_limit` is the rest.
+    """
 
     context_window: int | None = None
     input_limit: int | None = None

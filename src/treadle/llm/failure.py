@@ -1,6 +1,6 @@
-"""From what went wrong upstream to a `ModelError`: HTTP statuses, failed and cut streams.
+"""From upstream errors to a `ModelError`: HTTP statuses, failed streams and broken ones.
 
-One place for the table, so that an agent only looks at fields. The texts are safe to show: URLs come without query and
+It is the one table, so that an agent only looks at fields. The texts are safe to show: URLs come without query and
 credentials; what a server wrote must be redacted by the caller.
 """
 
@@ -54,7 +54,7 @@ _KINDS: Final[dict[int, ErrorKind]] = {
 
 
 class ErrorDetail(Struct):
-    """`error` of an HTTP body, of `response.failed`, or of an `error` event."""
+    """The `error` of an HTTP body, of `response.failed`, or of an `error` event."""
 
     code: str | int | None = None
     type: str | None = None
@@ -201,7 +201,7 @@ def _date(text: str) -> float | None:
     """A date of HTTP as seconds since 1970."""
     if not text:
         return None
-    from email.utils import parsedate_to_datetime
+    from email.utils import parsedate_to_datetime  # only for servers that send dates
 
     try:
         return parsedate_to_datetime(text).timestamp()

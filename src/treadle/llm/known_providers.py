@@ -1,6 +1,6 @@
-"""The providers that need no table: each is what its table in `config.toml` would say, and the model it begins with.
+"""Built-in providers: for each, what its table in `config.toml` would say, and its default model.
 
-Owns that data. A table of the same name is laid over it; what is not here is added by a table of its own.
+It owns that data. A table of the same name in `config.toml` overrides it; other providers need a table of their own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOCAL_MODEL: Final = "openai/gpt-oss-20b"
 
 
 class KnownProvider(Struct, frozen=True, kw_only=True):
-    """`table` is as in `config.toml`; `missing` says what has to be set before it can be used at all."""
+    """`table` is as in `config.toml`; `missing` says what must be configured before it can be used at all."""
 
     table: Mapping[str, Any]
     model: str | None

@@ -1,6 +1,6 @@
-"""What a model is to the rest of the house: a request goes in, a stream of events comes out, or a `ModelError`.
+"""What a model is to the rest of Treadle: a request goes in; a stream of events, or a `ModelError`, comes out.
 
-It owns these types and nothing that acts. It knows nothing of threads or tools, nor how a provider is reached.
+It owns these types and no behaviour. It knows nothing of threads or tools, or of how a provider is reached.
 
     async with model.stream(request) as events:
         async for event in events: ...
@@ -23,10 +23,11 @@ JsonObject: TypeAlias = Mapping[str, object] | Raw
 
 class ModelRequest(Struct, frozen=True, kw_only=True):
     """`input` holds items of the Responses API, oldest first. `headers` describe the caller (`session-id`,
-    `user-agent`, …); credentials are the provider's matter. `max_output_tokens` is what the user allows an answer; None
-    is as much as the model can write. One that is `retried` failed a moment ago, after silent retries: it gets no more
-    of those. Requests with the same `fair_key` count as one where many wait for a provider; `on_wait` is called when
-    this one waits, at most once."""
+    `user-agent`, …); credentials come from the provider. `max_output_tokens` is the user's limit for a response; None
+    means as much as the model can write. `retried` means that it failed a moment ago after silent retries, so it gets
+    no more of those. Requests with the same `fair_key` share one place where many wait for a provider; `on_wait` is
+    called at most once, when this one has to wait.
+    """
 
     model: str
     input: Sequence[JsonObject]
@@ -46,7 +47,7 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
 
 
 class Waiting(Struct, frozen=True):
-    """A request that waits for its provider: why, and how many do."""
+    """A request that waits for its provider: why, and how many are waiting."""
 
     provider: str
     why: str
@@ -54,7 +55,7 @@ class Waiting(Struct, frozen=True):
 
 
 class TokenUsage(Struct, frozen=True, kw_only=True):
-    """Of one response; sums are for whole threads. Cached, written and reasoning tokens are parts of the others."""
+    """The tokens of one response. Cached, cache-written and reasoning tokens are included in the others."""
 
     input_tokens: int = 0
     cached_input_tokens: int = 0
@@ -110,7 +111,7 @@ class ReasoningDelta(Struct, frozen=True):
 
 
 class ToolInputDelta(Struct, frozen=True):
-    """Arguments of a function call, or input of a custom tool, while the model writes them."""
+    """Arguments of a function call, or input of a custom tool, as the model writes them."""
 
     item_id: str
     delta: str
@@ -121,8 +122,9 @@ class ItemDone(Struct, frozen=True):
 
 
 class Completed(Struct, frozen=True):
-    """`usage` is None when the provider did not say. Items that are still open will never be done. `paused`: the model
-    has more to say, and does when it is asked again with what it has said so far."""
+    """`usage` is None if the provider did not report it. Items still open will never be done. `paused`: the model
+    stopped early and continues when it is sent the conversation so far.
+    """
 
     response_id: str
     usage: TokenUsage | None = None
@@ -130,7 +132,7 @@ class Completed(Struct, frozen=True):
 
 
 class UnknownEvent(Struct, frozen=True):
-    """`data` is what came, mostly JSON."""
+    """`data` is the raw event, usually JSON."""
 
     type: str
     data: str
@@ -183,10 +185,10 @@ class HttpFailure(Struct, frozen=True):
 
     Args:
         status: Its status.
-        headers: Its headers, names in lower case.
+        headers: Its headers, with lower-case names.
         body: The beginning of its body, without secrets.
-        url: Where it came from, as it may be shown.
-        retry_after_s: How long its headers ask to wait.
+        url: Where it came from, safe to show.
+        retry_after_s: How long its headers ask us to wait.
     """
 
     status: int
@@ -197,12 +199,12 @@ class HttpFailure(Struct, frozen=True):
 
 
 class ModelError(TreadleError):
-    """A response could not be had, or not to its end.
+    """There was no response, or it broke off.
 
-    `kind` says what it was, for whoever has to do something about it. `retryable` says whether the same request, sent
-    again, may succeed; `retry_after_s` is how long the provider asked to wait, and no more than `MAX_ASKED_S` in an
-    error that is retryable. Retries of single requests were made already. One that is `absent` will mostly stay so: to
-    ask again pays only where the server was there a moment ago.
+    `kind` classifies the error for callers that act on it. `retryable` says whether the same request may succeed if
+    sent again; `retry_after_s` is how long the provider asked us to wait, at most `MAX_ASKED_S` in a retryable error.
+    Retries of single requests have already been made. An `absent` server will most likely stay so: retrying only pays
+    if it was there a moment ago.
     """
 
     def __init__(
@@ -228,10 +230,10 @@ class ModelError(TreadleError):
 
 
 class ModelStream(Protocol):
-    """The events of one response. Nothing is sent before the first event is asked for.
+    """The events of one response. Nothing is sent until the first event is requested.
 
-    Its resources are released at the end, by an error or cancellation inside `__anext__`, and by `aclose`, which
-    whoever stops early must call; leaving `async with` does. It is for one task at a time.
+    Resources are released at the end of the stream, when `__anext__` raises or is cancelled, and by `aclose`, which a
+    consumer that stops early must call; leaving `async with` does. For one task at a time.
     """
 
     def __aiter__(self) -> Self: ...

@@ -1,7 +1,7 @@
-"""What a provider offers: its list of models, in the forms that servers give it, with the sizes and prices they tell.
+"""The models that a provider lists, in the formats that servers use, with the sizes and prices they report.
 
-Owns the question (`GET /models`) and the reading of the answer. It is asked once, with a deadline: a list is not worth
-waiting for.
+It owns the request (`GET /models`) and parses the response. It asks once, with a deadline: a list is not worth waiting
+for.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 from treadle.llm.catalogue import Price
 from treadle.llm.model import ModelError
 from treadle.llm.provider import KeySource, ProviderConfig, endpoint
-from treadle.llm.provider_connection import Connection
+from treadle.llm.provider_client import ProviderClient
 from treadle.llm.wire_api import WireApi
 from treadle.llm.wire_apis import find_wire_api
 
@@ -36,7 +36,7 @@ _LIMITS: Final = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 
 
 class Offer(Struct, frozen=True, kw_only=True):
-    """A model, with what the provider itself says of it; None where it says nothing."""
+    """A model with what the provider itself says about it; None where it says nothing."""
 
     id: str
     name: str
@@ -66,7 +66,7 @@ async def list_offers(
     query = {**config.query_params, **_MOST.get(wire.name, {})}
     asked = structs.replace(config, request_max_retries=0, query_params=query)
     where = endpoint(asked, _PATH, {**wire.headers, **_HEADERS}, wire.key_header, login_key=login_key, environ=environ)
-    connection = Connection(asked, wire.failure)
+    connection = ProviderClient(asked, wire.failure)
     try:
         async with asyncio.timeout(deadline_s):
             exchange = await connection.send(where, None)

@@ -1,7 +1,7 @@
 """The offline model: no network and no key, but real tool calls.
 
-It owns the script: look around, write a note, look at the note, report. All that it knows it reads from the request, so
-the same request always gets the same answer. What the tools then do is theirs; it only reads their outputs.
+It owns the script: look around, write a note, read the note, report. It is stateless: everything it knows is in the
+request, so the same request always gets the same answer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DELTA_CHARS: Final = 24
 
 
 class OfflineModel:
-    """A `Model` that needs nothing."""
+    """A `Model` without any dependencies."""
 
     def __init__(self) -> None:
         self._closed = False
@@ -47,7 +47,7 @@ class OfflineModel:
 
 
 class OfflineStream:
-    """A `ModelStream` over a script that is played as it is asked for."""
+    """A `ModelStream` that plays a script as events are requested."""
 
     def __init__(self, model: OfflineModel, request: ModelRequest) -> None:
         self._model = model
@@ -112,7 +112,7 @@ def _item_events(item: OutputItem) -> Iterator[ModelEvent]:
 
 def _mark(request: ModelRequest, view: View) -> str:
     """A part of ids that differs between the requests of a thread and between threads."""
-    from hashlib import blake2b
+    from hashlib import blake2b  # loaded with the first turn
 
     key = (request.prompt_cache_key or "").encode("utf-8", "surrogatepass")
     return blake2b(view.fingerprint + b"\0" + key, digest_size=8).hexdigest()

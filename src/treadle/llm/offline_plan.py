@@ -31,7 +31,7 @@ _ABOUT: Final = (
 
 
 class Call(Struct, frozen=True):
-    """`text` is JSON arguments, or free text when the tool takes that."""
+    """`text` is JSON arguments, or free text if the tool takes that."""
 
     name: str
     text: str

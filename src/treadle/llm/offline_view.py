@@ -1,6 +1,6 @@
-"""What the offline model sees in a request: the last thing the user said, the tools, and what its calls gave since.
+"""What the offline model sees in a request: the last user message, the tools, and the results of its calls since.
 
-Items that it does not understand it does not see.
+Items that it does not understand are ignored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Done(Struct, frozen=True):
 
 
 class View(Struct, frozen=True, kw_only=True):
-    """`tools`: by name, whether it takes free text. `done`: the calls since the user last said something."""
+    """`tools` maps each name to whether the tool takes free text. `done`: the calls since the last user message."""
 
     user_text: str
     tools: dict[str, bool]

@@ -1,8 +1,7 @@
-"""Output items of a model: what one is, read from its JSON.
+"""The output items of a model, parsed from JSON.
 
-The JSON is that of the Responses API, for every provider: it goes back to the model unchanged as input of the next
-request, so `raw` is kept, and the other members are only a view of it. Item types that are not known here are
-`OtherItem`s.
+The JSON is that of the Responses API, for every provider. It goes back to the model unchanged as input of the next
+request, so `raw` is kept; the other members are only a view of it. Unknown item types are `OtherItem`s.
 """
 
 from __future__ import annotations
@@ -13,22 +12,22 @@ from typing import Final, TypeAlias
 import msgspec
 from msgspec import Raw, Struct
 
-SEALED: Final = "treadle-sealed:"
+OPAQUE_PREFIX: Final = "treadle-sealed:"
 """How `encrypted_content` begins that is not OpenAI's: the name of the wire API that can read it follows."""
 
-_SEALED_MEMBER: Final = f'"encrypted_content":"{SEALED}'.encode()
+_SEALED_MEMBER: Final = f'"encrypted_content":"{OPAQUE_PREFIX}'.encode()
 
 
-def is_sealed(item: Mapping[str, object] | Raw) -> bool:
+def is_opaque(item: Mapping[str, object] | Raw) -> bool:
     """Whether only another wire API than `responses` can make something of this item."""
     if isinstance(item, Raw):
         return _SEALED_MEMBER in bytes(item)  # inside of a text, the quotes would be escaped
     sealed = item.get("encrypted_content")
-    return isinstance(sealed, str) and sealed.startswith(SEALED)
+    return isinstance(sealed, str) and sealed.startswith(OPAQUE_PREFIX)
 
 
 class Item(Struct, frozen=True, kw_only=True):
-    """`id` is the provider's; where it gave none, one of ours that is not in `raw`."""
+    """`id` is the provider's; if it gave none, one of ours, which is not in `raw`."""
 
     id: str
     raw: Raw
@@ -46,7 +45,7 @@ class ReasoningItem(Item, frozen=True, kw_only=True):
 
 
 class FunctionCallItem(Item, frozen=True, kw_only=True):
-    """`arguments` is JSON text, as the model wrote it: it may be wrong."""
+    """`arguments` is JSON text exactly as the model wrote it; it may be invalid."""
 
     call_id: str
     name: str

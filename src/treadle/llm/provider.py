@@ -1,7 +1,7 @@
-"""A provider of models: its table in `config.toml`, and where and with which credentials its requests go.
+"""A model provider: its table in `config.toml`, and where and with which credentials its requests go.
 
-It owns the reading of `[model_providers.x]` and the headers of a request. It sends nothing. Secrets are read when a
-request is made, are in no `repr`, and `Endpoint.redact` takes them out of what a server writes back.
+It parses `[model_providers.x]` and builds the headers of a request. It sends nothing. Secrets are read when a request
+is made and appear in no `repr`; `Endpoint.redact` removes them from what a server writes back.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NO_OPENAI_KEY: Final = (
 
 
 class ProviderConfigError(TreadleError):
-    """The table of a provider cannot be used: `problems` has the keys (None: the table itself) and what is wrong."""
+    """A provider's table is invalid: `problems` has the keys (None: the table itself) and what is wrong."""
 
     def __init__(self, provider: str, *problems: tuple[str | None, str]) -> None:
         said = "; ".join(problem if key is None else f"{key}: {problem}" for key, problem in problems)
@@ -52,7 +52,7 @@ class ProviderConfigError(TreadleError):
 
 
 class ProviderConfig(Struct, frozen=True, kw_only=True):
-    """`[model_providers.<id>]`. Keys that are not known are listed in `unknown_keys`, for a warning."""
+    """`[model_providers.<id>]`. Unknown keys are listed in `unknown_keys`, for a warning."""
 
     id: str
     base_url: str
@@ -163,7 +163,7 @@ def bearer(key: str) -> tuple[str, str]:
 
 
 class Endpoint:
-    """Where one request goes. Headers and query may hold secrets, so neither is ever shown."""
+    """Where a request goes. Headers and query may contain secrets, so neither is ever shown."""
 
     __slots__ = ("_secrets", "headers", "shown", "url")
 

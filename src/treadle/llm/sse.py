@@ -1,6 +1,6 @@
 """Server-Sent Events, sans I/O: bytes in, events out.
 
-It owns line ends, fields and the limit on the size of an event. It knows nothing of HTTP, nor of what the data says.
+It owns line ends, fields and the size limit of an event. It knows nothing of HTTP or of what the data means.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class SseTooLarge(TreadleError):
 
 
 class SseEvent(Struct, frozen=True):
-    """`event` is "" when the stream gave no name; `id` is the last one seen, also in an earlier event."""
+    """`event` is "" if the stream gave no name; `id` is the last one seen, possibly in an earlier event."""
 
     event: str
     data: str
@@ -34,7 +34,7 @@ class SseEvent(Struct, frozen=True):
 
 
 class SseParser:
-    """Feed it with `receive` as the bytes come, however they are cut; call `end` when there are no more."""
+    """Feed it with `receive` as bytes arrive, however they are split; call `end` when there are no more."""
 
     def __init__(self, *, max_event: int = MAX_EVENT) -> None:
         self._max_event = max_event

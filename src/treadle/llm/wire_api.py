@@ -1,8 +1,8 @@
-"""`WireApi`: the door for kinds of model servers. Data and pure functions; the client is one for all of them.
+"""`WireApi`: the extension point for kinds of model servers. Data and pure functions; one client serves all of them.
 
-A wire API says how a request is written and what the answers mean. The history of a thread is neutral (items of the
-Responses API): `encode` makes of it what the server wants, and a `Translator` makes such items of what comes back. It
-waits for nothing and reads no clock.
+A wire API says how a request is written and what the responses mean. The history of a thread is neutral (items of the
+Responses API): `encode` turns it into what the server expects, and a `Translator` turns the response back into such
+items. No waiting and no clock.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from treadle.llm.sse import SseEvent
 
 
 class Asking(Struct, frozen=True):
-    """Whom a request is for.
+    """Which server a request is for.
 
     Args:
         provider: Its settings.
-        quirks: What this server was found not to understand, in the wire API's own words.
+        quirks: What this server turned out not to support, in terms that the wire API defines.
     """
 
     provider: ProviderConfig
@@ -31,7 +31,7 @@ class Asking(Struct, frozen=True):
 
 
 class Translator(Protocol):
-    """One response. The order of events is that of `treadle.llm.model`."""
+    """One response. Events come in the order that `treadle.llm.model` promises."""
 
     completed: bool
     """Whether the response is whole; what follows is not read."""

@@ -1,4 +1,4 @@
-"""The names of the wire APIs: those of this package, and those that other packages offer as entry points."""
+"""The names of the wire APIs: ours, and those that other packages offer as entry points."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def is_wire_api(name: str) -> bool:
 
 def offered() -> dict[str, list[EntryPoint]]:
     """The entry points of other packages, by name."""
-    from importlib.metadata import entry_points
+    from importlib.metadata import entry_points  # only for names that are not built in: 20 ms
 
     found: dict[str, list[EntryPoint]] = {}
     for point in entry_points(group=GROUP):

@@ -1,6 +1,6 @@
-"""A wire API by its name, loaded when it is asked for.
+"""Finds a wire API by its name and loads it.
 
-An entry point of the group `treadle.wire_apis` has the API's name and leads to a `WireApi`.
+An entry point in the group `treadle.wire_apis` has the API's name and refers to a `WireApi`.
 """
 
 from __future__ import annotations

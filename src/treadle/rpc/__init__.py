@@ -1,7 +1,7 @@
 """JSON-RPC without the `jsonrpc` member, sans I/O: bytes in, messages out.
 
-It owns the shape of messages, the guards against hostile ones and the matching of replies to requests. It knows nothing
-of sockets, methods or types of params: those stay raw JSON.
+It owns the format of messages, the guards against hostile ones, and matching replies to requests. It knows nothing of
+sockets, methods or parameter types: those stay raw JSON.
 """
 
 from treadle.rpc.message import (

@@ -1,4 +1,4 @@
-"""The four messages and their JSON."""
+"""The four kinds of messages, and their JSON."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How deep JSON may be nested: as deep as the Codex app-server reads it, which is far less than our own parser can.
+"""How deep JSON may be nested: as deep as the Codex app-server allows, which is far less than our parser does.
 
-What goes through the parser would still break whatever walks through it level by level, at a depth that depends on
-who called. So what is deeper is refused where it comes in.
+Deeper JSON would pass the parser but could still overflow the stack of code that walks it recursively, depending on how
+deep the call stack already is. So it is rejected on arrival.
 """
 
 from __future__ import annotations

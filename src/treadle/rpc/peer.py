@@ -1,4 +1,4 @@
-"""Matching replies to the requests that this side made."""
+"""Matches replies to the requests that this side made."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ T = TypeVar("T")
 
 
 class Answer(NamedTuple, Generic[T]):
-    """A request of ours was answered: `token` is what the caller left with it."""
+    """One of our requests was answered; `token` is what the caller passed to `request`."""
 
     token: T
     result: Raw | RpcError
 
 
 class RpcPeer(Generic[T]):
-    """One end of a conversation. `token` is whatever the shell wants back with the answer (a future, say)."""
+    """One end of a conversation. `token` is whatever the caller wants back with the answer, such as a future."""
 
     def __init__(self, *, untrusted: bool = False, max_pending: int = 1024) -> None:
         self._untrusted = untrusted
@@ -55,7 +55,7 @@ class RpcPeer(Generic[T]):
 
 
 class UnmatchedAnswer(MalformedMessage):
-    """A peer that answers what was not asked is not speaking our protocol."""
+    """The peer answered something that was not asked, so it does not speak our protocol."""
 
 
 def _outcome(message: Reply | Failure) -> Raw | RpcError:

@@ -1,7 +1,7 @@
 """The engine `claude`: what `claude -p` takes and what its lines mean. Pure, but for the class at the end.
 
-A text of claude is its answer unless something comes after it; then it was said on the way, and becomes a note. So the
-last text is held until it is known which of the two it is.
+A text of claude is its answer unless something follows it; then it was commentary, and becomes a note. So the last text
+is held back until we know which of the two it is.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import msgspec
 
 from treadle.arguments import texts
 from treadle.runners import claude_control
+from treadle.runners.action_titles import cut, short_output, tool_action
 from treadle.runners.engine import CloseInput, Ending, Engine, Output, RunChoices, RunRequest, Timeouts
 from treadle.runners.json_line import read_object
 from treadle.runners.notes import Notes, end_by_code
@@ -22,8 +23,6 @@ from treadle.runners.resume import ResumeLine
 from treadle.runners.run_events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent, TextDelta
 from treadle.runners.run_usage import add_usage
 from treadle.runners.runner import Runner
-from treadle.runners.titles import cut, short_output
-from treadle.runners.tool_names import tool_action
 
 NAME: Final = "claude"
 MAX_OPEN: Final = 1000

@@ -1,7 +1,8 @@
-"""The control protocol of `claude`: how it is told its prompt and how it asks, when somebody can answer. Pure.
+"""The control protocol of `claude`: how it gets its prompt, and how it asks questions if there is someone to answer.
+Pure.
 
-Both sides write a JSON object per line. claude's questions are `control_request`s with an id; every one of them must be
-answered, or claude waits for ever.
+Both sides write one JSON object per line. Its questions are `control_request`s with an id; each must be answered, or
+claude waits forever.
 """
 
 from __future__ import annotations

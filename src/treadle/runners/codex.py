@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Unpack
 
+from treadle.runners.action_titles import command_title, cut, files_title, short_output
 from treadle.runners.engine import Ending, Engine, Output, RunChoices, RunRequest, Waits, find_flag
 from treadle.runners.json_line import read_object
 from treadle.runners.notes import Notes, end_by_code
@@ -22,7 +23,6 @@ from treadle.runners.run_events import (
     StartedEvent,
 )
 from treadle.runners.runner import Runner
-from treadle.runners.titles import command_title, cut, files_title, short_output
 
 NAME: Final = "codex"
 USAGE: Final = (

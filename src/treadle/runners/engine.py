@@ -1,8 +1,8 @@
-"""`Engine`: the door for agent programs. Data and pure functions; the lifecycle is `Runner`'s, once for all of them.
+"""`Engine`: the extension point for agent programs. Data and pure functions; `Runner` has the lifecycle of all of them.
 
 A run of an engine is a process that gets a prompt on its standard input and prints a JSON object per line. An engine
-says how it is called, what its lines mean and how it likes to be stopped. It keeps what it must remember during a run
-in a state of its own, made by `start`; nothing here waits, reads a clock or touches a file.
+says how it is called, what its lines mean and how to stop it. What it must remember during a run is in a state of its
+own, made by `start`; nothing here waits, reads a clock or touches a file.
 """
 
 from __future__ import annotations

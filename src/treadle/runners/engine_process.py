@@ -1,7 +1,7 @@
-"""`EngineProcess`: one run of an engine as a process of this machine, from its start until nothing of it is left.
+"""`EngineProcess`: one run of an engine as a local process, from its start until nothing of it is left.
 
-Owns the process and its family, its standard input, the deadlines and the way to stop it. What it prints goes to a
-`Reading`, which says what it means. Nothing here knows one engine from another.
+It owns the process and its descendants, its standard input, the deadlines and how to stop it. An `OutputReader`
+interprets what it prints. Nothing here knows one engine from another.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from treadle.runners.engine import (
     Waits,
     Withdrawn,
 )
-from treadle.runners.reading import Reading
+from treadle.runners.output_reader import OutputReader
 from treadle.runners.run_events import Event
-from treadle.runners.session_lock import SessionRecord, birth_of
+from treadle.runners.session_lock import SessionRecord, process_start_time
 from treadle.runners.shared_supervisor import shared_supervisor
 
 logger: Final = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class EngineProcess:
         self._command = command
         self._request = request
         self._limits = (request.options.timeouts or Timeouts()).over(engine.timeouts).over(DEFAULTS)
-        self._reading = Reading(engine, request)
+        self._reading = OutputReader(engine, request)
         self._wait: asyncio.Timeout | None = None
         self._stopped: str | None = None  # why it is being stopped before it is done
         self._limit: Literal["idle", "total"] | None = None  # that it was over then
@@ -368,7 +368,7 @@ class EngineProcess:
     def _record_process(self) -> None:
         token, process = self._reading.session or self._request.resume, self._process
         if token is not None and process is not None and process.pid:
-            SessionRecord(process.pid, birth_of(process.pid), self._carried_before()).keep(token)
+            SessionRecord(process.pid, process_start_time(process.pid), self._carried_before()).keep(token)
 
     def _carried_before(self) -> dict[str, Any] | None:
         carried = self._request.carried

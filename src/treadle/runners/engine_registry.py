@@ -1,7 +1,7 @@
-"""Which engines there are: those of this package, and those that other packages offer as entry points.
+"""Which engines there are: ours, and those that other packages offer as entry points.
 
-An entry point of the group `treadle.engines` has the engine's name and leads to an `Engine`. It comes through the same
-door as ours; what cannot be loaded is told, and breaks nothing else.
+An entry point in the group `treadle.engines` has the engine's name and refers to an `Engine`. Built-in engines take the
+same path; one that cannot be loaded is reported, and breaks nothing else.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from treadle.errors import TreadleError
 from treadle.runners.engine import Engine
+from treadle.runners.native import TreadleRunner
 from treadle.runners.runner import Runner
 
 GROUP: Final = "treadle.engines"
@@ -68,8 +69,6 @@ def make_runner(name: str, command: str | None = None, **choices: Any) -> Runner
         **choices: What `Runner` takes.
     """
     if name == "treadle" and command is None:
-        from treadle.runners.native import TreadleRunner
-
         return TreadleRunner(**choices)
     return Runner(find_engine(name), command, **choices)
 

@@ -1,7 +1,7 @@
-"""`read_object`: a line of an engine as the JSON object that it is, also when its text is broken. Pure.
+"""`read_object`: parses a line of an engine as a JSON object, even if its text is broken. Pure.
 
-Programs in JavaScript cut their strings between the two halves of a character, and print the half that is left. That
-is no reason to lose the line, which may be the answer.
+JavaScript programs cut strings between the two halves of a surrogate pair and print the remaining half. That is no
+reason to lose the line, which may be the answer.
 """
 
 from __future__ import annotations

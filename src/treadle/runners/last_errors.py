@@ -1,6 +1,6 @@
-"""`LastErrors`: why each engine's last run failed, for people who look later. A small file per engine in the home.
+"""`LastErrors`: why the last run of each engine failed, for later inspection. A small file per engine in the home.
 
-What is kept has no secrets in it: the writer takes them out first. A run that went well removes it.
+It contains no secrets: the writer removes them first. A successful run deletes the file.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from treadle.config.atomic import PRIVATE, make_home, replace_file
+from treadle.config.atomic_write import PRIVATE, make_home, replace_file
 from treadle.home import home_place
 
 MAX_ERROR: Final = 2000

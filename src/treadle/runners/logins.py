@@ -1,6 +1,7 @@
-"""Whether an engine has a login, seen from outside: its files and the environment.
+"""Whether an engine has a login, judged from its files and the environment.
 
-Nothing is sent anywhere, so an expired login looks like a good one. Values are never kept or shown, only their places.
+Nothing is sent anywhere, so an expired login looks like a good one. Values are never kept or shown, only where they
+are.
 """
 
 from __future__ import annotations
@@ -12,12 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from treadle.config import ConfigError, find_home, load_config
+from treadle.config.configuration import RUN_KEY_VARIABLE
+from treadle.config.login import Login as Stored
+from treadle.llm import ModelError
+from treadle.llm.known_providers import OPENAI_KEY_VARIABLE
+from treadle.llm.provider import endpoint
+
 # A file with a login is small; what is longer is not read to its end.
 _MAX_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class LoginStatus:
     """What was found.
 
     Args:
@@ -38,7 +46,7 @@ HOW_TO_LOG_IN: Final[Mapping[str, str]] = {
 }
 
 
-def find_login(engine: str, environ: Mapping[str, str]) -> Login:
+def find_login(engine: str, environ: Mapping[str, str]) -> LoginStatus:
     """The login of an engine of ours; of another one nothing is known.
 
     Args:
@@ -46,10 +54,10 @@ def find_login(engine: str, environ: Mapping[str, str]) -> Login:
         environ: The environment that it would run in.
     """
     look = _LOGINS.get(engine)
-    return Login(None) if look is None else look(environ)
+    return LoginStatus(None) if look is None else look(environ)
 
 
-def _codex(environ: Mapping[str, str]) -> Login:
+def _codex(environ: Mapping[str, str]) -> LoginStatus:
     home = _folder(environ, "CODEX_HOME", ".codex")
     provider = _codex_provider(home / "config.toml", environ)
     if provider is not None:
@@ -57,7 +65,7 @@ def _codex(environ: Mapping[str, str]) -> Login:
     return _first(environ, ("CODEX_API_KEY", "OPENAI_API_KEY"), (home / "auth.json",))
 
 
-def _codex_provider(file: Path, environ: Mapping[str, str]) -> Login | None:
+def _codex_provider(file: Path, environ: Mapping[str, str]) -> LoginStatus | None:
     """A provider of the user's own has its own key, or needs none."""
     try:
         settings: dict[str, Any] = tomllib.loads(_text(file))
@@ -70,11 +78,11 @@ def _codex_provider(file: Path, environ: Mapping[str, str]) -> Login | None:
     provider = providers.get(name) if isinstance(providers, dict) else None
     key = provider.get("env_key") if isinstance(provider, dict) else None
     if isinstance(key, str) and not environ.get(key):
-        return Login(False, f"{key} of the provider {name} is not set")
-    return Login(True, f"the provider {name}")
+        return LoginStatus(False, f"{key} of the provider {name} is not set")
+    return LoginStatus(True, f"the provider {name}")
 
 
-def _claude(environ: Mapping[str, str]) -> Login:
+def _claude(environ: Mapping[str, str]) -> LoginStatus:
     variables = (
         *("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
         *("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX"),
@@ -85,7 +93,7 @@ def _claude(environ: Mapping[str, str]) -> Login:
 _PROVIDER_KEYS: Final = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "GEMINI_API_KEY")
 
 
-def _opencode(environ: Mapping[str, str]) -> Login:
+def _opencode(environ: Mapping[str, str]) -> LoginStatus:
     data = _folder(environ, "XDG_DATA_HOME", ".local/share")
     config = _folder(environ, "XDG_CONFIG_HOME", ".config")
     chosen = environ.get("OPENCODE_CONFIG")
@@ -93,19 +101,12 @@ def _opencode(environ: Mapping[str, str]) -> Login:
     return _first(environ, _PROVIDER_KEYS, (data / "opencode" / "auth.json", settings))
 
 
-def _pi(environ: Mapping[str, str]) -> Login:
+def _pi(environ: Mapping[str, str]) -> LoginStatus:
     folder = _folder(environ, "PI_CODING_AGENT_DIR", ".pi/agent")
     return _first(environ, _PROVIDER_KEYS, (folder / "auth.json", folder / "models.json"))
 
 
-def _treadle(environ: Mapping[str, str]) -> Login:
-    from treadle.config import ConfigError, find_home, load_config
-    from treadle.config.configuration import RUN_KEY_VARIABLE
-    from treadle.config.login import Login as Stored
-    from treadle.llm import ModelError
-    from treadle.llm.known_providers import OPENAI_KEY_VARIABLE
-    from treadle.llm.provider import endpoint
-
+def _treadle(environ: Mapping[str, str]) -> LoginStatus:
     def key() -> str | None:
         given = environ.get(RUN_KEY_VARIABLE) or environ.get(OPENAI_KEY_VARIABLE)
         return Stored(config.home).api_key() or given
@@ -113,24 +114,24 @@ def _treadle(environ: Mapping[str, str]) -> Login:
     try:
         config = load_config(find_home(environ)).config
         if config.is_offline:
-            return Login(None, "offline model")
+            return LoginStatus(None, "offline model")
         choice = config.model_choice(None, None)
         provider = config.providers.get(choice.provider)
         if provider is not None:
             endpoint(provider, "", {}, login_key=key)
-        return Login(True, f"the provider {choice.provider}")
+        return LoginStatus(True, f"the provider {choice.provider}")
     except (ConfigError, ModelError) as error:
-        return Login(False, str(error).partition("\n")[0])
+        return LoginStatus(False, str(error).partition("\n")[0])
 
 
-def _first(environ: Mapping[str, str], variables: tuple[str, ...], files: tuple[Path, ...]) -> Login:
+def _first(environ: Mapping[str, str], variables: tuple[str, ...], files: tuple[Path, ...]) -> LoginStatus:
     for name in variables:
         if environ.get(name, "").strip():
-            return Login(True, name)
+            return LoginStatus(True, name)
     for file in files:
         if _has_content(file):
-            return Login(True, _short(file, environ))
-    return Login(False, f"no {_short(files[0], environ)}")
+            return LoginStatus(True, _short(file, environ))
+    return LoginStatus(False, f"no {_short(files[0], environ)}")
 
 
 def _has_content(file: Path) -> bool:
@@ -156,7 +157,7 @@ def _short(file: Path, environ: Mapping[str, str]) -> str:
     return f"~/{file.relative_to(home)}" if file.is_relative_to(home) else str(file)
 
 
-_LOGINS: Final[Mapping[str, Callable[[Mapping[str, str]], Login]]] = {
+_LOGINS: Final[Mapping[str, Callable[[Mapping[str, str]], LoginStatus]]] = {
     "codex": _codex,
     "claude": _claude,
     "opencode": _opencode,

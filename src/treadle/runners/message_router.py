@@ -1,4 +1,4 @@
-"""`Router`: what a person wrote, to which engine, session, project and branch it goes. Pure.
+"""`Router`: which engine, session, project and branch a person's message is for. Pure.
 
     /claude /web @fix-login why does the login
     fail on Mondays?

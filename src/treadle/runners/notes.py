@@ -1,4 +1,4 @@
-"""What engines have in common in their reports: notes with numbers, warnings, the end without a verdict. Pure."""
+"""What engines have in common in their reports: numbered notes, warnings, and ending without a verdict. Pure."""
 
 from __future__ import annotations
 

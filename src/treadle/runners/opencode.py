@@ -1,7 +1,7 @@
 """The engine `opencode`: what `opencode run --format json` takes and what its lines mean. Pure, but for the class.
 
-A run is a row of steps, each one answer of the model. Only the text of the last step is the answer; what was said
-before is told as notes. A tool is told when it has ended, and retries are not told at all.
+A run is a sequence of steps, each one response of the model. Only the text of the last step is the answer; earlier text
+becomes notes. A tool is only reported when it has ended, and retries are not reported at all.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Unpack
 
+from treadle.runners.action_titles import cut, short_output, tool_action
 from treadle.runners.engine import Ending, Engine, GiveUp, Output, RunChoices, RunRequest, Timeouts
 from treadle.runners.json_line import read_object
 from treadle.runners.notes import Notes, end_by_code
@@ -17,8 +18,6 @@ from treadle.runners.resume import ResumeLine
 from treadle.runners.run_events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent
 from treadle.runners.run_usage import add_usage
 from treadle.runners.runner import Runner
-from treadle.runners.titles import cut, short_output
-from treadle.runners.tool_names import tool_action
 
 NAME: Final = "opencode"
 MAX_CIRCLES: Final = 5

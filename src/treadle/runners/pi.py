@@ -1,7 +1,7 @@
 """The engine `pi`: what `pi --print --mode json` takes and what its lines mean. Pure, but for the class at the end.
 
-pi ends with 0 whether it did its work or not, and what looks like its end may be followed by a retry: the last message
-of the model decides. Most lines repeat the whole message with one word more, so lines are told apart before they are
+pi exits with 0 whether it succeeded or not, and what looks like its end may be followed by a retry: the model's last
+message decides. Most lines repeat the whole message with one more word, so lines are classified before they are
 decoded.
 """
 
@@ -14,6 +14,7 @@ from typing import Any, Final, Unpack
 
 from msgspec import structs
 
+from treadle.runners.action_titles import cut, short_output, tool_action
 from treadle.runners.engine import Ending, Engine, Output, RunChoices, RunRequest, Timeouts
 from treadle.runners.json_line import read_object
 from treadle.runners.notes import Notes, end_by_code
@@ -31,8 +32,6 @@ from treadle.runners.run_events import (
 )
 from treadle.runners.run_usage import add_usage, number
 from treadle.runners.runner import Runner
-from treadle.runners.titles import cut, short_output
-from treadle.runners.tool_names import tool_action
 
 NAME: Final = "pi"
 MAX_RUNNING: Final = 256

@@ -1,7 +1,7 @@
 """`Progress`: the events of a run, folded into what is running and what is done. Pure; the clock is an argument.
 
-It owns what a person is told while an engine works: a header and some plain lines, or a `Snapshot` for whoever paints
-them in another way. What it keeps is bounded, whatever the engine says: counts, what runs, and the last that was done.
+It owns what a person is shown while an engine works: a header and some plain lines, or a `Snapshot` for other
+renderers. What it keeps is bounded whatever the engine says: counts, running steps, and the last finished ones.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`ResumeLine`: how a session is written for people, and found again in what they send back. Pure.
 
-The line is what a person would type to go on in the engine's own program, so that chat text is all the memory that a
+The line is what a person would type to continue in the engine's own program, so that the chat text is all the memory a
 bot needs. It stands alone on its line; the last one counts.
 """
 

@@ -1,4 +1,4 @@
-"""What a run of an engine says, whichever engine it is: the whole vocabulary on one screen.
+"""What a run of any engine reports: the whole vocabulary on one screen.
 
     started?  action*  text*  completed
 

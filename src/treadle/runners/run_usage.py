@@ -1,7 +1,7 @@
-"""What a run used, in the same words for every engine. Pure.
+"""What a run used, in the same terms for every engine. Pure.
 
-`input_tokens` is all input, with what came from the cache and what was written to it; `output_tokens` is all output,
-with the thoughts. Engines that count those apart are added up here.
+`input_tokens` is all input, including cache reads and writes; `output_tokens` is all output, including reasoning.
+Engines that count those separately are added up here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`Runner`: an engine that can be run, and `Run`: one run of it.
 
-A runner is an engine with the user's choices (which program, which model, where). `run` owns the session's lock; what
-happens under it is `run_impl`, an attribute that can be replaced.
+A runner is an engine with the user's choices (which program, which model, where). `run` holds the session's lock around
+`run_impl`, an attribute that can be replaced.
 """
 
 from __future__ import annotations

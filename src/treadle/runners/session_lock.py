@@ -1,9 +1,9 @@
-"""`SessionLock`: one run at a time per session, in this program and in every other one of the same user.
+"""`SessionLock`: one run at a time per session, in this program and in all others of the same user.
 
-Two runs of one session at once lose a turn (claude), loop (opencode) or fail (codex). Inside a program the runs queue
-in the order in which they came; between programs a file lock decides, which ends with the program that holds it,
-however that ends. `SessionRecord` is what is kept beside it: the process that works on the session, and what the engine
-wants to know at the next run.
+Two concurrent runs of one session lose a turn (claude), loop (opencode) or fail (codex). Within a program, runs queue
+in order of arrival; between programs a file lock decides, which the kernel releases when its holder exits, however that
+happens. `SessionRecord` is kept beside it: the process that works on the session, and what the engine needs to know for
+the next run.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class SessionRecord(msgspec.Struct):
     @property
     def still_runs(self) -> bool:
         """Whether the process of a run that was never ended is still there: the program that had started it died."""
-        return self.pid > 0 and birth_of(self.pid) == self.born
+        return self.pid > 0 and process_start_time(self.pid) == self.born
 
     def keep(self, token: ResumeToken) -> None:
         """Write it; without content there is nothing to keep. A disk that is full costs the next run its usage, not
@@ -152,7 +152,7 @@ class SessionRecord(msgspec.Struct):
                 path.unlink(missing_ok=True)
 
 
-def birth_of(pid: int) -> int:
+def process_start_time(pid: int) -> int:
     """When a process started, in ticks; 0 when there is no such process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()

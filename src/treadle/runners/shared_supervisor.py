@@ -1,7 +1,7 @@
-"""One helper process for all runs of an event loop: starting one for each would cost more than the rest of a run.
+"""One helper process for all runs of an event loop: starting one per run would cost more than the rest of the run.
 
-It ends with its loop, in order: an async generator that was started is closed when the loop shuts down
-(`asyncio.run` and everything like it does that), and closing ours ends the helper.
+It is shut down with its loop: when a loop ends, it closes the async generators that were started on it (`asyncio.run`
+and everything like it does that), and closing ours ends the helper.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""`EngineStatus`: what there is of an engine on this machine: its program, version, login, last failure.
+"""`EngineStatus`: the state of an engine on this machine: its program, version, login, last failure.
 
-Looks at files and the environment, and asks the program for its version. The network is left alone, and so are runs.
+It looks at files and the environment, and runs the program to ask for its version. It uses no network and starts no
+run.
 """
 
 from __future__ import annotations

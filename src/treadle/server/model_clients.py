@@ -66,7 +66,7 @@ class Models:
 
     def _close_unused(self) -> None:
         """The one that was not used for the longest time; if all are in use, they are as many as turns run."""
-        from treadle.llm.wire_client import ProviderModel
+        from treadle.llm.provider_model import ProviderModel
 
         *others, _ = self._models.items()
         for key, model in others:
@@ -80,7 +80,7 @@ class Models:
             from treadle.llm.offline import OfflineModel
 
             return OfflineModel()
-        from treadle.llm.wire_client import ProviderModel
+        from treadle.llm.provider_model import ProviderModel
 
         server = self._server
         login_key = server.openai_key if config.id == OPENAI else server.login_key

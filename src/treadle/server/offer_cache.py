@@ -50,14 +50,14 @@ class Offers:
 
 
 async def _ask(config: Config, key: KeySource, environ: Mapping[str, str] | None) -> Sequence[Offer]:
-    from treadle.config.offered import completed
+    from treadle.config.model_catalogue import with_known_facts
     from treadle.llm import ModelError
     from treadle.llm.offers import list_offers
 
     assert config.provider is not None
     try:
         found = await list_offers(config.provider, login_key=key, environ=environ, deadline_s=DEADLINE_S)
-        return completed(found, config)
+        return with_known_facts(found, config)
     except ModelError as error:
         logger.info("no list of models from `%s`: %s", config.provider.id, error.message)
         return ()

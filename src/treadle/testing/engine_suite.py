@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from treadle.runners.engine import Ending, Engine, RunOptions, RunRequest
-from treadle.runners.reading import Reading
+from treadle.runners.output_reader import OutputReader
 from treadle.runners.run_events import ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent
 
 _SECRET_PROMPT = "a prompt -- that is --nobody's `business`"
@@ -44,7 +44,7 @@ def check_engine(engine: Engine[Any], *, recorded: bytes, session: str) -> None:
 
 
 def _play(engine: Engine[Any], chunks: list[bytes], ending: Ending, resume: ResumeToken | None = None) -> list[Any]:
-    reading = Reading(engine, RunRequest(prompt=_SECRET_PROMPT, resume=resume, cwd="/project"))
+    reading = OutputReader(engine, RunRequest(prompt=_SECRET_PROMPT, resume=resume, cwd="/project"))
     outputs: list[Any] = []
     for chunk in chunks:
         outputs += reading.receive(chunk)

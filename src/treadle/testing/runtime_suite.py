@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from treadle.host.asking import Ask, Choice
+from treadle.host.ask import Ask, Choice
 from treadle.host.faults import ResumeFailed, RuntimeFault
 from treadle.host.runtime import (
     Delta,
@@ -24,7 +24,7 @@ from treadle.host.runtime import (
     Runtime,
     RuntimeEvent,
     TurnEnded,
-    UsageTold,
+    UsageReported,
 )
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ async def _check_turns(make: Callable[[], Runtime], play: RuntimePlay) -> None:
             events = await turn_events(runtime)
             assert _answer(events) == play.answer or play.answer is None, f"the {when} answer is {_answer(events)!r}"
             _check_items(events)
-            totals += [event.total.total_tokens for event in events if isinstance(event, UsageTold)]
+            totals += [event.total.total_tokens for event in events if isinstance(event, UsageReported)]
         assert len(ids) == 2, "two turns have the same id"
         assert totals == sorted(totals), f"the total of the thread goes down: {totals}"
 

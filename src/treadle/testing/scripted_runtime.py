@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, TypeAlias, cast, get_args
 
-from treadle.host.asking import Ask, AskPerson, Choice
+from treadle.host.ask import Ask, AskPerson, Choice
 from treadle.host.faults import Fault, RuntimeFault
 from treadle.host.runtime import Compacted, ItemCompleted, Opened, Opening, RuntimeEvent, TurnEnded, UserInput
 from treadle.protocol.app.inputs import TextUserInput

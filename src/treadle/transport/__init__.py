@@ -1,4 +1,4 @@
-"""How frames move: stdio, WebSocket over TCP and unix sockets, and an in-memory pair; all give the same `Channel`."""
+"""How frames move: stdio, WebSocket over TCP and unix sockets, and an in-memory pair, all behind the same `Channel`."""
 
 from treadle.transport.address import Address, AddressError
 from treadle.transport.channel import Channel, ChannelStats, Receiver

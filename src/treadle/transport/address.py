@@ -1,11 +1,12 @@
 """Where a server is: `ws://HOST:PORT[/SECRET]`, `wss://HOST[:PORT]`, `unix://PATH`, `stdio://`.
 
-The path of a WebSocket address may be the secret of its listener. So an address as text, and every message about one,
-has an ellipsis in its place; only `Address.url` has it all.
+The path of a WebSocket address may be its listener's secret. So `str(address)`, and every message about one, shows an
+ellipsis instead; only `Address.url` is complete.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import Literal
 
@@ -30,7 +31,7 @@ def shown_url(text: str) -> str:
 
 
 class AddressError(TreadleError):
-    """The text is not an address that we know."""
+    """The text is not an address that we understand."""
 
 
 class Address(Struct, frozen=True):
@@ -63,7 +64,6 @@ class Address(Struct, frozen=True):
         """Whether only this machine can reach it."""
         if self.scheme in ("unix", "stdio") or self.host in ("localhost", "127.0.0.1"):
             return True
-        import ipaddress
 
         try:
             return ipaddress.ip_address(self.host).is_loopback

@@ -1,7 +1,7 @@
-"""`Channel`: a two-way road for frames. All transports give the same one.
+"""`Channel`: a two-way connection for frames, the same for all transports.
 
-A frame is one message as bytes. A channel knows nothing of what frames say. Delivery is by callback, so that a frame
-costs no task switch; everything happens on one event loop.
+A frame is one message as bytes; a channel does not look inside. Delivery is by callback, so that a frame costs no task
+switch; everything happens on one event loop.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 
 class Receiver(Protocol):
-    """Who gets what arrives. None of these may raise."""
+    """Receives what arrives on a channel. None of these may raise."""
 
     def frame_received(self, frame: bytes) -> None: ...
 
@@ -30,7 +30,7 @@ class ChannelStats(NamedTuple):
 
 
 class Channel(ABC):
-    """Frames out by `send`, frames in to the attached receiver."""
+    """`send` sends frames; incoming frames go to the attached receiver."""
 
     peer: str
     """Who is on the other side, for messages to people."""

@@ -9,7 +9,7 @@ from typing import cast
 
 from treadle.errors import ChannelClosed
 from treadle.transport.address import Address
-from treadle.transport.secret import approach
+from treadle.transport.listener_secret import resolve_address
 from treadle.transport.sockets import set_nodelay
 from treadle.transport.stream import StreamChannel
 from treadle.transport.websocket import WebSocketFramer
@@ -28,7 +28,7 @@ async def connect(
     Without a token, that of a listener on this machine is looked up in the home, which `environ` names (None: this
     process's).
     """
-    address, token, advice = approach(address, token, os.environ if environ is None else environ)
+    address, token, advice = resolve_address(address, token, os.environ if environ is None else environ)
     place = (address.authority, address.path) if address.scheme in ("ws", "wss") else ("localhost", "/")
     upgrade = Upgrade.new(*place, token, advice)
     loop = asyncio.get_running_loop()
@@ -59,7 +59,7 @@ async def connect(
 
 
 class _Opening(asyncio.Protocol):
-    """A connection until the server has agreed to the upgrade."""
+    """A connection until the server has accepted the upgrade."""
 
     def __init__(self, upgrade: Upgrade, peer: str) -> None:
         self._upgrade = upgrade

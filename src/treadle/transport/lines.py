@@ -1,4 +1,4 @@
-"""Framing by lines: one message per line, LF or CRLF, blank lines skipped. Without I/O."""
+"""Line framing: one message per line, LF or CRLF, blank lines skipped. Sans I/O."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ MAX_LINE = 64 << 20
 
 
 class LineFramer:
-    """The same shape as `WebSocketFramer`: bytes in, messages out."""
+    """Same interface as `WebSocketFramer`: bytes in, messages out."""
 
     def __init__(self, *, max_line: int = MAX_LINE) -> None:
         self._max_line = max_line

@@ -1,6 +1,6 @@
-"""`RpcLink`: one channel and one sans-I/O peer joined into calls, notifications and replies.
+"""`RpcLink`: a channel and a sans-I/O peer joined into calls, notifications and replies.
 
-It knows JSON-RPC but no method. Frames that cannot be read are answered or end the link, as the handler decides.
+It knows JSON-RPC but no methods. Whether an unreadable frame is answered or ends the link is up to the handler.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ R = TypeVar("R", bound=Struct)
 
 
 class Handler(Protocol):
-    """What a link's owner does with what arrives. None of these may raise."""
+    """What the link's owner does with what arrives. None of these may raise."""
 
     def request_received(self, request: Request) -> None: ...
 

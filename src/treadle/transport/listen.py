@@ -1,7 +1,7 @@
 """Listening: `ws://IP:PORT` and `unix://PATH`, WebSocket on both.
 
-It owns the handshakes and who is let in: the rule that a listener off loopback has a token, the user of a unix socket,
-how long a handshake may take and how many connections there may be. It does not know what is served.
+It owns handshakes and admission: a listener off loopback needs a token, a unix socket is checked for its peer's user,
+handshakes have a time limit and connections a maximum. It does not know what is served.
 """
 
 from __future__ import annotations
@@ -9,19 +9,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import socket
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import cast
 
-from treadle.transport.accepting import AcceptLoop, turn_away
+from treadle.transport.accept_loop import AcceptLoop, reject
 from treadle.transport.address import Address
 from treadle.transport.channel import Channel
 from treadle.transport.half_open import HalfOpen
 from treadle.transport.sockets import ListenError, Peer, peer_of, set_nodelay, tcp_socket, unix_socket
 from treadle.transport.stream import StreamChannel
 from treadle.transport.websocket import WebSocketFramer
-from treadle.transport.websocket_handshake import BadRequest, Gate, response, split_head
+from treadle.transport.websocket_handshake import AccessControl, BadRequest, response, split_head
 
 __all__ = ["HANDSHAKE_DEADLINE_S", "MAX_CONNECTIONS", "ListenError", "Listener", "listen"]
 
@@ -33,11 +34,13 @@ MAX_CONNECTIONS = 1024
 
 
 class Listener:
-    """An open listener. `url` is what clients connect to: whole, also when its path is the secret."""
+    """An open listener. `url` is what clients connect to, complete even if its path is the secret."""
 
-    def __init__(self, address: Address, gate: Gate, accept: Callable[[Channel], None], text_only: bool) -> None:
+    def __init__(
+        self, address: Address, access: AccessControl, accept: Callable[[Channel], None], text_only: bool
+    ) -> None:
         self.address = address
-        self.gate = gate
+        self.access = access
         self.accept = accept
         self.text_only = text_only
         self.max_connections: int = min(MAX_CONNECTIONS, _descriptors() // 2)
@@ -52,7 +55,7 @@ class Listener:
         return self.address.url
 
     def begin(self, sock: socket.socket) -> None:
-        self._accepting = AcceptLoop(sock, self._taken, self._wait_s, self._make_room)
+        self._accepting = AcceptLoop(sock, self._accepted, self._wait_s, self._make_room)
 
     async def close(self) -> None:
         """Accept no more. Open channels are not touched."""
@@ -60,24 +63,24 @@ class Listener:
             self._accepting.close()
             self._accepting = None
         while len(self.half_open):
-            self._push_out(self.half_open.take_oldest())
+            self._evict(self.half_open.evict_oldest())
         if self._joining:
             await asyncio.wait(self._joining)
         if self.address.scheme == "unix":
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.address.path)
 
-    def _taken(self, connection: socket.socket) -> None:
+    def _accepted(self, connection: socket.socket) -> None:
         try:
             peer = peer_of(connection)
         except OSError:  # it has gone already
             connection.close()
             return
         if peer.user not in (None, 0, os.geteuid()):
-            turn_away(connection, HTTPStatus.FORBIDDEN, "this socket is for the user that runs the server, and root")
+            reject(connection, HTTPStatus.FORBIDDEN, "this socket is for the user that runs the server, and root")
             return
         handshake = _Handshake(self, peer)
-        self._push_out(self.half_open.add(peer.group, handshake, self._loop.time()))
+        self._evict(self.half_open.add(peer.group, handshake, self._loop.time()))
         joining = self._loop.create_task(self._join(connection, handshake), name="handshake")
         self._joining.add(joining)
         joining.add_done_callback(self._joining.discard)
@@ -96,11 +99,11 @@ class Listener:
     def _make_room(self) -> bool:
         """Who has just come may be about to speak and is waited for: the shortage ends one way or the other."""
         found = len(self.half_open) > 0
-        while (slow := self.half_open.take_slow(self._loop.time())) is not None:
-            self._push_out(slow)
+        while (slow := self.half_open.evict_slow(self._loop.time())) is not None:
+            self._evict(slow)
         return found
 
-    def _push_out(self, handshake: _Handshake | None) -> None:
+    def _evict(self, handshake: _Handshake | None) -> None:
         if handshake is not None:
             handshake.abort()
 
@@ -119,7 +122,7 @@ async def listen(
     `any_path`: a WebSocket may be opened at every path that is not for health. `text_only`: binary messages are
     ignored.
     """
-    gate = Gate(token, health_paths, any_path)
+    access = AccessControl(token, health_paths, any_path)
     if address.scheme == "unix":
         sock = unix_socket(address.path)
     elif address.scheme != "ws":
@@ -134,13 +137,13 @@ async def listen(
         host = "127.0.0.1" if address.host == "localhost" else address.host
         sock = await tcp_socket(host, address.port)
         address = Address("ws", host, sock.getsockname()[1], "/")
-    listener = Listener(address, gate, accept, text_only)
+    listener = Listener(address, access, accept, text_only)
     listener.begin(sock)
     return listener
 
 
 class _Handshake(asyncio.Protocol):
-    """A connection until its handshake is done; then the channel takes the transport over."""
+    """A connection until its handshake is done; then the channel takes over the transport."""
 
     def __init__(self, listener: Listener, peer: Peer) -> None:
         self._listener = listener
@@ -175,7 +178,7 @@ class _Handshake(asyncio.Protocol):
         if split is None:
             return
         head, rest = split
-        answer, upgraded = self._listener.gate.answer(head)
+        answer, upgraded = self._listener.access.answer(head)
         limit = self._listener.max_connections
         if not upgraded:
             self._refuse(answer)
@@ -217,7 +220,7 @@ class _Handshake(asyncio.Protocol):
 
 
 class _Admitted(StreamChannel):
-    """A channel that is counted for as long as it has its descriptor."""
+    """A channel that counts against the limit for as long as it holds its descriptor."""
 
     def __init__(self, framer: WebSocketFramer, peer: str, everyone: set[Channel]) -> None:
         super().__init__(framer, peer, keepalive=True)
@@ -230,7 +233,5 @@ class _Admitted(StreamChannel):
 
 
 def _descriptors() -> int:
-    import resource
-
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 2 * MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else soft

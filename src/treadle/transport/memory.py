@@ -1,4 +1,4 @@
-"""Two channels joined in memory: for embedding a server and for tests."""
+"""Two channels joined in memory, for embedding a server and for tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HIGH_WATER = 1 << 20
 
 
 class MemoryChannel(Channel):
-    """One end of a pair. Delivery happens on a later turn of the loop, as with a real transport."""
+    """One end of a pair. Delivery happens in a later iteration of the loop, as with a real transport."""
 
     def __init__(self, peer: str) -> None:
         super().__init__(peer)

@@ -1,4 +1,4 @@
-"""Sockets to listen on, and who is at the other end of one that came in."""
+"""Sockets to listen on, and who is at the other end of an accepted one."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ BACKLOG = 1024
 
 
 class ListenError(TreadleError):
-    """The address cannot be listened on; the text says why and what to do."""
+    """The address cannot be listened on; the message says why and what to do."""
 
 
 class Peer(NamedTuple):
-    """`group` is what one peer has in common with itself: a network address, or a process for unix sockets."""
+    """`group` identifies a peer for counting: its network address, or its process for unix sockets."""
 
     name: str
     group: Hashable

@@ -51,7 +51,7 @@ async def spawn(command: Sequence[str]) -> StreamChannel:
 
 
 class _ChildChannel(StreamChannel):
-    """The end of the channel is the end of the child, too."""
+    """Closing the channel also ends the child."""
 
     def __init__(self, child: subprocess.Popen[bytes], peer: str) -> None:
         super().__init__(LineFramer(), peer)

@@ -1,7 +1,7 @@
-"""Channels over asyncio byte streams: the thin shell around a framer.
+"""Channels over asyncio byte streams: a thin shell around a framer.
 
-It owns what waits to be written. Frames that are sent in one step of the event loop leave in one write: for small
-frames the system call costs more than all that is done to make them.
+It owns what is waiting to be written. Frames sent in one iteration of the event loop leave in one write: for small
+frames the system call costs more than everything else.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DEAD_AFTER_S = 3 * KEEPALIVE_S
 
 
 class Framer(Protocol):
-    """Sans-I/O framing, see `websocket` and `lines`."""
+    """Sans-I/O framing; see `websocket` and `lines`."""
 
     outgoing: list[bytes]
     ended: bool
@@ -46,7 +46,7 @@ class Framer(Protocol):
 
 
 class StreamChannel(Channel, asyncio.Protocol):
-    """A channel over one transport, or over a reading and a writing one (stdio)."""
+    """A channel over one transport, or over a pair of a reading and a writing one (stdio)."""
 
     def __init__(self, framer: Framer, peer: str, *, keepalive: bool = False) -> None:
         super().__init__(peer)

@@ -1,12 +1,12 @@
-"""WebSocket framing (RFC 6455) by the sans-I/O protocol of the `websockets` library: bytes in, messages out.
+"""WebSocket framing (RFC 6455) with the sans-I/O protocol of the `websockets` library: bytes in, messages out.
 
-It owns what an open connection reads and writes, for both roles: the limits, the words for the end, and what the
-library leaves to others (text is UTF-8, lengths are in their shortest form). It does not open connections
-(`websocket_handshake` does the HTTP part) and agrees on no extension: most of the bytes are random base64, or never
-leave the machine.
+It owns what an open connection reads and writes, for both roles: limits, close reasons, and checks that the library
+leaves to others (text must be UTF-8, lengths in their shortest form). It does not open connections
+(`websocket_handshake` does the HTTP part) and negotiates no extension: most payload is random base64, or never leaves
+the machine, so compression would not pay.
 
-Reading goes through the library's state machine. Writing does not: a frame is made by the library's `Frame` alone, so
-that one thread may write while another reads.
+Reading goes through the library's state machine. Writing does not: a frame is built with the library's `Frame` alone,
+so that one thread may write while another reads.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class WebSocketFramer:
     """One end of an open WebSocket connection.
 
     `receive()` returns complete messages, text and binary alike unless it is `text_only`. Replies that the protocol
-    owes (pong, close) collect in `outgoing`, which the shell writes and clears. After `ended` nothing more is read.
+    requires (pong, close) collect in `outgoing`, which the shell writes and clears. After `ended` nothing more is read.
     """
 
     def __init__(
@@ -126,8 +126,9 @@ class WebSocketFramer:
 
 
 class _Protocol(Protocol):
-    """The library's, which puts fragments together and checks text. What these raise makes the library end the
-    connection with the right code: 1007 for bad UTF-8, 1002 for the rest."""
+    """The library's protocol, which joins fragments and checks text. An exception in here makes the library close the
+    connection with the right code: 1007 for bad UTF-8, 1002 otherwise.
+    """
 
     def __init__(self, client: bool, text_only: bool, max_message: int, max_frame: int) -> None:
         self._text_only = text_only
@@ -174,12 +175,12 @@ class _Protocol(Protocol):
 
 
 class _Reader(StreamReader):
-    """The library's, with two additions. Before each frame the library asks for the end of the stream, then reads the
-    header, then the length where that has bytes of its own; each then goes through a generator or two.
+    """The library's reader, with two additions. Before each frame the library asks for the end of the stream, then
+    reads the header, then the extended length if there is one; each goes through a generator or two.
 
-    Whole text messages in one frame, nearly all that ever comes, are taken before the library sees them: it would need
-    twice the time for small ones. Of all other frames the header is checked: the library refuses these after the
-    payload has come, or not at all.
+    Whole text messages in a single frame, nearly all of the traffic, are taken before the library sees them: it needs
+    twice the time for small ones. For all other frames the header is checked here: the library rejects a bad one only
+    after its payload has arrived, or not at all.
     """
 
     def __init__(self, protocol: _Protocol, *, masked: bool, max_frame: int) -> None:

@@ -1,8 +1,8 @@
-"""The HTTP part of a WebSocket connection, without I/O, for both roles.
+"""The HTTP part of a WebSocket connection, sans I/O, for both roles.
 
-The server half answers health checks, refuses what must be refused (browsers by their `Origin`, wrong paths, wrong
-tokens) and upgrades the rest. It never reads a body. What makes a good upgrade, in a request and in its answer, the
-`websockets` library says.
+The server half answers health checks, rejects what must be rejected (browsers by their `Origin`, wrong paths, wrong
+tokens) and upgrades the rest. It never reads a body. The `websockets` library decides what a valid upgrade is, for
+requests and responses.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _ADVICE: Final = (
 
 
 class BadRequest(Exception):
-    """The head is not HTTP, or is too long."""
+    """The head is not HTTP, or too long."""
 
 
 class Head(Struct, frozen=True):
-    """A request or response head: its first line and its headers, names in lower case."""
+    """The head of a request or response: its first line and its headers, with lower-case names."""
 
     start: str
     headers: Mapping[str, str]
@@ -66,11 +66,11 @@ def split_head(buffer: bytes) -> tuple[Head, bytes] | None:
     return Head(start, headers), buffer[end + 4 :]
 
 
-class Gate(Struct, frozen=True):
-    """Who may come in: health paths are open, everything else needs the token (when there is one).
+class AccessControl(Struct, frozen=True):
+    """Access control: health paths are open, everything else needs the token, if there is one.
 
-    It comes as `Authorization: Bearer TOKEN`, or as the beginning of the path (`/TOKEN`) for clients that can be given
-    nothing but a URL; what follows it is then the path.
+    The token comes as `Authorization: Bearer TOKEN`, or as the first part of the path (`/TOKEN`) for clients that can
+    only be given a URL; what follows it is then the path.
     """
 
     token: str | None = None
@@ -78,7 +78,7 @@ class Gate(Struct, frozen=True):
     any_path: bool = False
 
     def __repr__(self) -> str:
-        return f"Gate(token={None if self.token is None else '…'}, health_paths={self.health_paths!r})"
+        return f"AccessControl(token={None if self.token is None else '…'}, health_paths={self.health_paths!r})"
 
     def answer(self, head: Head) -> tuple[bytes, bool]:
         """The response, and whether it upgrades the connection."""

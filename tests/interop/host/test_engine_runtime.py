@@ -11,9 +11,9 @@ import pytest
 
 from interop.peers import installed
 from interop.runners.driving import DEADLINE_S, staged
-from treadle.host.asking import Ask, Choice
+from treadle.host.ask import Ask, Choice
 from treadle.host.engine.runtime import EngineRuntime
-from treadle.host.runtime import ItemCompleted, Opening, RuntimeEvent, ThreadNamed, TurnEnded, UsageTold
+from treadle.host.runtime import ItemCompleted, Opening, RuntimeEvent, ThreadNamed, TurnEnded, UsageReported
 from treadle.runners import ClaudeRunner, OpenCodeRunner, PiRunner, Runner, Timeouts
 from treadle.testing import EngineHome
 
@@ -75,7 +75,7 @@ async def test_two_turns_and_the_session_again(engine: str, stage: EngineHome) -
     assert any("You are a test." in prompt for prompt in stage.model.prompts())
     second = await turn(runtime, "USERS?")
     assert items(second)[-1].text == "users=2"
-    totals = [event.total.total_tokens for event in first + second if isinstance(event, UsageTold)]
+    totals = [event.total.total_tokens for event in first + second if isinstance(event, UsageReported)]
     assert totals == sorted(set(totals))
     await runtime.close()
 

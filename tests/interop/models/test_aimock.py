@@ -18,7 +18,7 @@ from interop.peers import installed
 from treadle.llm.model import ItemDone, ModelRequest, TextDelta, TokenUsage
 from treadle.llm.output_items import FunctionCallItem
 from treadle.llm.provider import read_provider
-from treadle.llm.wire_client import ProviderModel
+from treadle.llm.provider_model import ProviderModel
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("aimock"), pytest.mark.anyio]
 PIECE = 7

@@ -21,7 +21,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from interop.programs import _child as child_process
 from interop.replay.scenario import End, Places
 from treadle.transport import Address
-from treadle.transport.secret import approach
+from treadle.transport.listener_secret import resolve_address
 
 START_SECONDS: Final = 30.0
 END_SECONDS: Final = 30.0
@@ -94,7 +94,7 @@ class _WebSockets:
         """With the token that our server leaves for its clients, as soon as it is there; the real one has none."""
         async with asyncio.timeout(START_SECONDS):
             while True:
-                token = approach(Address.parse(self.url), None, {"TREADLE_HOME": str(self.home)}).token
+                token = resolve_address(Address.parse(self.url), None, {"TREADLE_HOME": str(self.home)}).token
                 headers = {} if token is None else {"Authorization": f"Bearer {token}"}
                 try:
                     return await connect(

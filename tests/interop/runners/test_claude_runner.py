@@ -22,7 +22,7 @@ from treadle.runners import (
     TextDelta,
     Timeouts,
 )
-from treadle.runners.session_lock import birth_of
+from treadle.runners.session_lock import process_start_time
 from treadle.testing import EngineHome
 
 pytestmark = [pytest.mark.interop, pytest.mark.anyio]
@@ -113,10 +113,10 @@ async def test_cancel_in_the_middle_of_a_tool_leaves_nothing(stage: EngineHome) 
     run = claude(stage, allowed_tools=["Bash"]).run("RUN:echo $$ > pid.txt; exec sleep 1000")
     ended = asyncio.ensure_future(drain(run))
     pid = int(await appears(stage.project / "pid.txt"))
-    assert birth_of(pid)
+    assert process_start_time(pid)
     run.cancel()
     events = await ended
-    assert not birth_of(pid)
+    assert not process_start_time(pid)
     assert (events[-1].ok, events[-1].error) == (False, "cancelled")
     assert ends(events)[-1][2] is False
     assert (await drain(claude(stage).run("USERS?", events[-1].resume)))[-1].ok  # and it can go on
@@ -130,7 +130,7 @@ async def test_closing_in_the_middle_of_a_tool_leaves_nothing(stage: EngineHome)
                 break
     pid = int(await appears(stage.project / "pid.txt"))
     await run.aclose()
-    assert not birth_of(pid)
+    assert not process_start_time(pid)
 
 
 async def test_two_at_once_in_one_session_are_both_remembered(

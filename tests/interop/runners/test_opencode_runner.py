@@ -12,7 +12,7 @@ import pytest
 from interop.peers import installed
 from interop.runners.driving import DEADLINE_S, appears, drain, ends, staged
 from treadle.runners import OpenCodeRunner, ResumeToken, StartedEvent, Timeouts
-from treadle.runners.session_lock import birth_of
+from treadle.runners.session_lock import process_start_time
 from treadle.testing import EngineHome
 
 pytestmark = [pytest.mark.interop, pytest.mark.anyio, pytest.mark.timeout(400)]
@@ -91,8 +91,8 @@ async def test_cancel_in_the_middle_of_a_tool_leaves_nothing(stage: EngineHome) 
     run = opencode(stage).run("RUN:echo $$ > pid.txt; exec sleep 1000")
     ended = asyncio.ensure_future(drain(run))
     pid = int(await appears(stage.project / "pid.txt"))
-    assert birth_of(pid)
+    assert process_start_time(pid)
     run.cancel()
     events = await ended
-    assert not birth_of(pid)
+    assert not process_start_time(pid)
     assert (events[-1].ok, events[-1].error) == (False, "cancelled")

@@ -13,7 +13,7 @@ import pytest
 from interop.peers import installed
 from interop.runners.driving import DEADLINE_S, appears, drain, ends, staged
 from treadle.runners import ActionEvent, PiRunner, ResumeToken, RunOptions, StartedEvent, TextDelta, Timeouts
-from treadle.runners.session_lock import birth_of
+from treadle.runners.session_lock import process_start_time
 from treadle.testing import EngineHome
 
 pytestmark = [pytest.mark.interop, pytest.mark.anyio]
@@ -112,10 +112,10 @@ async def test_cancel_in_the_middle_of_a_tool_leaves_nothing(stage: EngineHome) 
     run = pi(stage).run("RUN:echo $$ > pid.txt; exec sleep 1000")
     ended = asyncio.ensure_future(drain(run))
     pid = int(await appears(stage.project / "pid.txt"))
-    assert birth_of(pid)
+    assert process_start_time(pid)
     run.cancel()
     events = await ended
-    assert not birth_of(pid)
+    assert not process_start_time(pid)
     assert (events[-1].ok, events[-1].error) == (False, "cancelled")
     assert (await drain(pi(stage).run("USERS?", events[-1].resume)))[-1].ok  # and it can go on
 
@@ -128,7 +128,7 @@ async def test_closing_in_the_middle_of_a_tool_leaves_nothing(stage: EngineHome)
                 break
     pid = int(await appears(stage.project / "pid.txt"))
     await run.aclose()
-    assert not birth_of(pid)
+    assert not process_start_time(pid)
 
 
 async def test_two_at_once_in_one_session_are_both_remembered(stage: EngineHome) -> None:

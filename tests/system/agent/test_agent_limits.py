@@ -14,7 +14,7 @@ from system.agent.scene import Json, Scene, scene
 from treadle import AsyncCodex
 from treadle.client.small_events import Problem, TextRestarted
 from treadle.llm.limits import admission
-from treadle.llm.wire_client import ProviderModel
+from treadle.llm.provider_model import ProviderModel
 from treadle.testing import AppServerHarness, MockModel, RecordedRequest, Reply
 from treadle.testing.replies import error_reply
 

@@ -11,7 +11,7 @@ from system.client.faces import FACES, Face, Fake, Looping, nothing_left_over
 @pytest.fixture(autouse=True)
 def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers here are often deaf; they need not be waited for as long as real ones."""
-    monkeypatch.setattr("treadle.client.child.GRACE_S", 0.5)
+    monkeypatch.setattr("treadle.client.server_child.GRACE_S", 0.5)
 
 
 @pytest.fixture(params=sorted(FACES))

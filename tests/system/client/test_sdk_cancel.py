@@ -262,7 +262,7 @@ def test_ctrl_c_between_the_start_and_the_stream_interrupts_a_run(
 ) -> None:
     """It may well come while nothing is waited for."""
     from treadle.client import Codex, Thread
-    from treadle.client.exchange import read_result
+    from treadle.client.request_values import read_result
 
     def read(method: str, *rest: Any) -> Any:
         if method == "turn/start":

@@ -168,7 +168,7 @@ def test_a_child_of_a_dead_server_that_holds_its_output_keeps_nobody_waiting(fac
 def test_a_child_of_a_dead_server_that_goes_on_talking_is_cut_off(
     face: Face, fake: MakeFake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("treadle.client.child.HEIRS_S", 0.3)
+    monkeypatch.setattr("treadle.client.server_child.HEIRS_S", 0.3)
     codex = face.open(fake("talker").config)
     error = failure_of(face.go(lambda: face.request(codex, "test/deed")))
     assert error.exit_code == 7

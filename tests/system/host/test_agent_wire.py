@@ -25,7 +25,7 @@ from host_stage import KEY, WAIT_S, alive, descendants, stop
 from treadle.host import Ask, HostAgent, Timeouts
 from treadle.host.conversation_result import ConversationResult
 from treadle.host.conversations import ConversationStore
-from treadle.host.runtime import Told
+from treadle.host.runtime import Notice
 from treadle.testing import Usage
 
 SOON_S = 20.0
@@ -429,7 +429,7 @@ def test_a_model_that_thinks_longer_than_quiet_is_waited_for(stage: AgentStage) 
     gate = threading.Event()
 
     def hear(event: Any) -> None:
-        if isinstance(event, Told) and "quiet" in event.message:
+        if isinstance(event, Notice) and "quiet" in event.message:
             told.append(event.message)
             gate.set()
 
@@ -556,7 +556,7 @@ TOO_MUCH: dict[str, tuple[int, dict[str, Any], str]] = {
 def test_what_may_pass_is_tried_again_and_then_told(stage: AgentStage, what: str) -> None:
     status, body, kind = TOO_MUCH[what]
     told: list[str] = []
-    agent = stage.agent(on_event=lambda event: told.append(event.message) if isinstance(event, Told) else None)
+    agent = stage.agent(on_event=lambda event: told.append(event.message) if isinstance(event, Notice) else None)
     stage.model.enqueue_error(status, body)
     assert stage.say(agent, "one", "Fine.").messages[0] == {"role": "user", "content": "one"}
     assert any("tried again" in message for message in told)

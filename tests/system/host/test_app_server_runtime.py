@@ -15,10 +15,10 @@ import pytest
 
 from host_stage import KEY, WAIT_S, HostStage, Turn, begin, descendants, pid_of, run
 from treadle.client.tools import Tool
-from treadle.host.asking import Ask, Choice
+from treadle.host.ask import Ask, Choice
 from treadle.host.faults import ResumeFailed, RuntimeFault
 from treadle.host.projection import project
-from treadle.host.runtime import Compacted, ItemCompleted, ItemStarted, Told, TurnEnded
+from treadle.host.runtime import Compacted, ItemCompleted, ItemStarted, Notice, TurnEnded
 from treadle.testing import Usage
 
 pytestmark = pytest.mark.anyio
@@ -359,7 +359,7 @@ async def test_another_attempt_is_told(stage: HostStage) -> None:
     stage.model.enqueue_assistant_message("lost", cut_after=3)
     stage.model.enqueue_assistant_message("found")
     turn = await run(runtime, "hi")
-    told = [event for event in turn.events if isinstance(event, Told)]
+    told = [event for event in turn.events if isinstance(event, Notice)]
     assert told
     assert told[0].fault is not None
     assert told[0].fault.retryable

@@ -16,12 +16,12 @@ import pytest
 
 from system.runners.fake_engine import SESSION, fake
 from treadle.client.tools import Tool
-from treadle.host.asking import Ask, Choice
+from treadle.host.ask import Ask, Choice
 from treadle.host.engine.runtime import EngineRuntime
 from treadle.host.faults import RuntimeFault
-from treadle.host.runtime import ItemCompleted, Opening, RuntimeEvent, ThreadNamed, Told, TurnEnded, UsageTold
+from treadle.host.runtime import ItemCompleted, Notice, Opening, RuntimeEvent, ThreadNamed, TurnEnded, UsageReported
 from treadle.runners import ClaudeRunner, CodexRunner
-from treadle.runners.session_lock import birth_of
+from treadle.runners.session_lock import process_start_time
 from treadle.testing.runtime_suite import deny
 
 pytestmark = pytest.mark.anyio
@@ -124,7 +124,7 @@ async def test_usage_adds_up_over_the_runs(tmp_path: Path) -> None:
     script = "start(); answer('x'); done(input_tokens=10, cached_input_tokens=4, output_tokens=1)"
     runner = ClaudeRunner(fake(tmp_path, _claude(10, 4, 1, 0.5), "claude"), cwd=tmp_path)
     async with opened(EngineRuntime(runner)) as runtime:
-        totals = [event.total for _ in range(2) for event in await turn(runtime) if isinstance(event, UsageTold)]
+        totals = [event.total for _ in range(2) for event in await turn(runtime) if isinstance(event, UsageReported)]
     assert [(total.input_tokens, total.cached_input_tokens, total.total_tokens) for total in totals] == [
         (14, 4, 15),
         (28, 8, 30),
@@ -132,7 +132,7 @@ async def test_usage_adds_up_over_the_runs(tmp_path: Path) -> None:
     assert [total.cost_usd for total in totals] == [0.5, 1.0]
     # What is counted for the whole session is the total itself.
     async with opened(codex(tmp_path, script), Opening(resume=SESSION)) as runtime:
-        totals = [event.total for event in await turn(runtime) if isinstance(event, UsageTold)]
+        totals = [event.total for event in await turn(runtime) if isinstance(event, UsageReported)]
     assert [(total.input_tokens, total.cost_usd) for total in totals] == [(10, None)]
 
 
@@ -153,7 +153,7 @@ async def test_what_an_engine_cannot_be_given(tmp_path: Path) -> None:
     async with opened(codex(tmp_path, ECHO), Opening(tools=(Tool(remember),))) as runtime:
         first, second = await turn(runtime, parts), await turn(runtime)
         assert await runtime.compact() is False
-    (notice,) = [event for event in first + second if isinstance(event, Told)]
+    (notice,) = [event for event in first + second if isinstance(event, Notice)]
     assert "remember" in notice.message
     prompt = said(first)[0]
     assert "/pictures/dot.png" in prompt
@@ -259,10 +259,10 @@ async def test_nothing_is_left_of_an_engine(tmp_path: Path, how: str) -> None:
     async with opened(codex(tmp_path, script)) as runtime:
         await runtime.start_turn("hi", {})
         pids = [int(pid) for pid in (await appears(tmp_path / "pids")).split()]
-        assert all(birth_of(pid) for pid in pids)
+        assert all(process_start_time(pid) for pid in pids)
         if how == "interrupt":
             await runtime.interrupt()
             assert end(await rest(runtime)) == TurnEnded("interrupted")
         else:
             await runtime.close()
-        assert [birth_of(pid) for pid in pids] == [0, 0]
+        assert [process_start_time(pid) for pid in pids] == [0, 0]

@@ -23,7 +23,7 @@ from treadle.runners import (
     Timeouts,
 )
 from treadle.runners.codex import CodexRunner
-from treadle.runners.session_lock import SessionRecord, birth_of
+from treadle.runners.session_lock import SessionRecord, process_start_time
 
 pytestmark = pytest.mark.anyio
 DEADLINE_S = 60.0
@@ -50,7 +50,7 @@ async def appears(path: Path) -> str:
 
 async def gone(pid: int, born: int) -> None:
     async with asyncio.timeout(DEADLINE_S):
-        while birth_of(pid) == born:
+        while process_start_time(pid) == born:
             await asyncio.sleep(0.01)
 
 
@@ -197,7 +197,7 @@ async def test_a_grandchild_neither_holds_up_the_end_nor_outlives_it(tmp_path: P
         async for event in run:
             if isinstance(event, CompletedEvent):
                 assert event.ok
-                assert birth_of(int((tmp_path / "pid").read_text())) == 0  # it is gone before anybody is told
+                assert process_start_time(int((tmp_path / "pid").read_text())) == 0  # it is gone before anybody is told
                 return
     pytest.fail("no end")
 
@@ -297,12 +297,12 @@ async def test_cancel(tmp_path: Path) -> None:
     run = runner(tmp_path, f"start()\n{keeper}\nmark('up')\ntime.sleep(1000)").run("x")
     await until(run, tmp_path / "up")
     pid = int((tmp_path / "pid").read_text())
-    born = birth_of(pid)
+    born = process_start_time(pid)
     assert born
     run.cancel()
     completed = (await drain(run))[-1]
     assert (completed.ok, completed.error, completed.resume) == (False, "cancelled", TOKEN)
-    assert birth_of(pid) != born
+    assert process_start_time(pid) != born
 
 
 async def test_cancel_listens_to_the_last_words(tmp_path: Path) -> None:
@@ -385,7 +385,7 @@ time.sleep(1000)
     await leave(made.run("x"))
     gc.collect()  # nothing of it may hang on a cycle; here only for interpreters without reference counts
     born = {int((tmp_path / name).read_text()): 0 for name in ("me", "pid")}
-    born = {pid: birth_of(pid) for pid in born}
+    born = {pid: process_start_time(pid) for pid in born}
     for pid, ticks in born.items():
         if ticks:
             await gone(pid, ticks)
@@ -474,7 +474,7 @@ async def test_usage_of_a_session_is_counted_from_run_to_run(tmp_path: Path) -> 
 async def test_what_a_dead_program_left_behind_is_waited_for(tmp_path: Path) -> None:
     left = await asyncio.create_subprocess_exec("sleep", "1000")
     try:
-        SessionRecord(left.pid, birth_of(left.pid)).keep(TOKEN)
+        SessionRecord(left.pid, process_start_time(left.pid)).keep(TOKEN)
         made = runner(tmp_path, "mark('ran'); start(); answer('x'); done()")
         waiting = asyncio.ensure_future(drain(made.run("x", TOKEN)))
         await asyncio.sleep(0.2)

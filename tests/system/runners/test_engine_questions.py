@@ -14,7 +14,7 @@ import pytest
 
 from system.runners.fake_engine import fake
 from treadle.runners import ApprovalAnswer, ApprovalAsk, ClaudeRunner, CodexRunner, Event, Timeouts
-from treadle.runners.session_lock import birth_of
+from treadle.runners.session_lock import process_start_time
 
 pytestmark = pytest.mark.anyio
 DEADLINE_S = 60.0
@@ -246,6 +246,6 @@ async def test_a_callback_that_does_not_want_to_end_keeps_nothing_alive(
         pid = int((tmp_path / "me").read_text())
         run.cancel()
         assert (await reading)[-1].error == "cancelled"
-        assert birth_of(pid) == 0
+        assert process_start_time(pid) == 0
     finally:
         let_go.set()

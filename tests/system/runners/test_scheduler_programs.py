@@ -9,7 +9,7 @@ import pytest
 
 from system.runners.fake_engine import SESSION, fake
 from treadle.runners import CodexRunner, Job, ResumeToken, Scheduler
-from treadle.runners.session_lock import birth_of
+from treadle.runners.session_lock import process_start_time
 
 pytestmark = pytest.mark.anyio
 ENGINE = """
@@ -36,9 +36,9 @@ async def test_a_cancelled_program_is_gone_before_the_next_one_starts(
         assert (await anext(long.events())).type == "started"
         assert long.session == ResumeToken("codex", SESSION)
         pid = int((tmp_path / "pid of long").read_text())
-        assert birth_of(pid)
+        assert process_start_time(pid)
         assert await long.cancel()
         completed = await long.wait()
-        assert not birth_of(pid)
+        assert not process_start_time(pid)
         assert (completed.ok, completed.resume) == (False, ResumeToken("codex", SESSION))
         assert (await after.wait()).answer == f"next resume {SESSION} in {place}"

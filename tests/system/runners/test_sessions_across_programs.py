@@ -13,7 +13,7 @@ import pytest
 from system.runners.fake_engine import SESSION, fake
 from treadle.runners import ActionEvent, CompletedEvent, ResumeToken, StartedEvent
 from treadle.runners.codex import CodexRunner
-from treadle.runners.session_lock import birth_of
+from treadle.runners.session_lock import process_start_time
 
 pytestmark = pytest.mark.anyio
 DEADLINE_S = 60.0
@@ -89,11 +89,11 @@ async def test_a_program_that_was_killed_holds_nothing(tmp_path: Path) -> None:
     command = fake(tmp_path, ENGINE)
     child = await other_program(command)
     engine = int((tmp_path / "me").read_text())
-    assert birth_of(engine)
+    assert process_start_time(engine)
     os.kill(child.pid, signal.SIGKILL)
     await child.wait()
     async with asyncio.timeout(DEADLINE_S):
         events = [event async for event in CodexRunner(command).run("mine", TOKEN)]
     assert isinstance(events[-1], CompletedEvent)
     assert events[-1].answer == "mine False"
-    assert birth_of(engine) == 0
+    assert process_start_time(engine) == 0

@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from treadle.cli.exec_events import ExecEvents
-from treadle.cli.exec_lines import JsonLines
+from treadle.cli.exec_events import ExecEvents, JsonLines
 from treadle.protocol.app.actions import (
     AddPatchChangeKind,
     DeletePatchChangeKind,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from treadle.cli.first_answer import MAX_BYTES, answer_first
+from treadle.cli.early_initialize import MAX_BYTES, answer_initialize
 
 HELLO = b'{"id":1,"method":"initialize","params":{"clientInfo":{"name":"me","version":"2"}}}\n'
 
@@ -33,7 +33,7 @@ def pipes() -> Iterator[Pipes]:
 
 def test_it_is_answered_and_the_rest_is_kept(pipes: Pipes) -> None:
     os.write(pipes.to_server, HELLO + b'{"id":2,"method":"thread/list"')
-    opening = answer_first(pipes.reader, pipes.writer, "/the/home")
+    opening = answer_initialize(pipes.reader, pipes.writer, "/the/home")
     answer = json.loads(os.read(pipes.from_server, 65536))
     assert answer["id"] == 1
     assert answer["result"]["codexHome"] == "/the/home"
@@ -47,7 +47,7 @@ def test_it_may_come_in_pieces(pipes: Pipes) -> None:
     os.write(pipes.to_server, HELLO[:30])
     rest = threading.Thread(target=os.write, args=(pipes.to_server, HELLO[30:]))
     rest.start()
-    opening = answer_first(pipes.reader, pipes.writer, "/h")
+    opening = answer_initialize(pipes.reader, pipes.writer, "/h")
     rest.join()
     assert opening.identity is not None
     assert opening.unread == b""
@@ -57,7 +57,7 @@ def test_a_descriptor_that_does_not_block_is_waited_for(pipes: Pipes) -> None:
     os.set_blocking(pipes.reader, False)
     late = threading.Thread(target=os.write, args=(pipes.to_server, HELLO))
     late.start()
-    assert answer_first(pipes.reader, pipes.writer, "/h").identity is not None
+    assert answer_initialize(pipes.reader, pipes.writer, "/h").identity is not None
     late.join()
 
 
@@ -74,7 +74,7 @@ def test_a_descriptor_that_does_not_block_is_waited_for(pipes: Pipes) -> None:
 )
 def test_everything_else_is_left_to_the_server(pipes: Pipes, first: bytes) -> None:
     os.write(pipes.to_server, first + HELLO)
-    opening = answer_first(pipes.reader, pipes.writer, "/h")
+    opening = answer_initialize(pipes.reader, pipes.writer, "/h")
     assert opening.identity is None
     assert opening.unread == first + HELLO
     os.set_blocking(pipes.from_server, False)
@@ -86,7 +86,7 @@ def test_an_end_before_the_line_is_left_to_the_server() -> None:
     reader, to_server = os.pipe()
     os.write(to_server, b'{"id":1')
     os.close(to_server)
-    opening = answer_first(reader, -1, "/h")
+    opening = answer_initialize(reader, -1, "/h")
     os.close(reader)
     assert (opening.identity, opening.unread) == (None, b'{"id":1')
 
@@ -94,7 +94,7 @@ def test_an_end_before_the_line_is_left_to_the_server() -> None:
 def test_a_line_without_end_is_not_read_for_ever(pipes: Pipes) -> None:
     flood = threading.Thread(target=os.write, args=(pipes.to_server, b"x" * MAX_BYTES))
     flood.start()
-    opening = answer_first(pipes.reader, pipes.writer, "/h")
+    opening = answer_initialize(pipes.reader, pipes.writer, "/h")
     flood.join()
     assert opening.identity is None
     assert opening.unread == b"x" * MAX_BYTES

@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from treadle.cli.run_failure import MAX_LINE, TAIL_LINES, advice, complaints, why
+from treadle.cli.run_failure import MAX_LINE, TAIL_LINES, advice, failure_reason, stderr_lines
 from treadle.runners.engine import Ending
 from treadle.runners.run_events import CompletedEvent, ResumeToken
 
@@ -19,13 +19,13 @@ def failed(error: str, engine: str = "codex", resume: ResumeToken | None = None)
 
 def test_secrets_and_control_characters_are_taken_out() -> None:
     said = "\x1b[31mError\x1b[0m: key hunter2hunter2 and sk-abcdefgh12345678\x1b]0;title\x07\n\n  at x\n"
-    told = complaints(said, ["hunter2hunter2"])
+    told = stderr_lines(said, ["hunter2hunter2"])
     assert told == ["Error: key [redacted] and [redacted]\\x1b]0;title\\x07", "  at x"]
-    assert why(failed("Bearer abcdefghijkl is wrong\x1b[2J"), []) == "Bearer [redacted] is wrong\\x1b[2J"
+    assert failure_reason(failed("Bearer abcdefghijkl is wrong\x1b[2J"), []) == "Bearer [redacted] is wrong\\x1b[2J"
 
 
 def test_only_the_last_lines_are_shown_and_only_so_much_of_each() -> None:
-    told = complaints("\n".join(f"line {number} {'x' * 1000}" for number in range(100)), [])
+    told = stderr_lines("\n".join(f"line {number} {'x' * 1000}" for number in range(100)), [])
     assert len(told) == TAIL_LINES
     assert told[-1].startswith("line 99 ")
     assert all(len(line) == MAX_LINE for line in told)

@@ -29,7 +29,7 @@ from treadle.client import (
     api,
     async_api,
 )
-from treadle.client.checks import paths
+from treadle.client.argument_checks import paths
 from treadle.client.metadata import InitializeResponse
 from treadle.server import AppServer
 from treadle.testing import AppServerHarness, MockModel
@@ -243,7 +243,7 @@ async def test_a_word_that_is_not_known_has_to_be_meant(
 def test_words_of_another_library_are_understood() -> None:
     from enum import Enum
 
-    from treadle.client.checks import checked
+    from treadle.client.argument_checks import checked
 
     class Foreign(Enum):
         friendly = "friendly"
@@ -340,7 +340,7 @@ def test_the_folder_of_a_server_has_to_be_there(tmp_path: Path) -> None:
 
 
 async def test_a_relative_folder_is_seen_from_that_of_the_server(objects: dict[str, Any], tmp_path: Path) -> None:
-    from treadle.client.checks import folder_of
+    from treadle.client.argument_checks import folder_of
 
     (tmp_path / "inside").mkdir()
     client = objects["Codex"]._client

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from treadle.client import AsyncCodex, Codex, CodexConfig, MissingMetadata, api
-from treadle.client.metadata import InitializeResponse, ServerInfo, check_metadata, introduction
+from treadle.client.metadata import InitializeResponse, ServerInfo, check_metadata, client_info
 
 pytestmark = pytest.mark.anyio
 
@@ -53,7 +53,7 @@ def test_a_server_that_does_not_say_who_it_is(answer: dict[str, Any]) -> None:
 
 def test_we_say_who_we_are() -> None:
     config = CodexConfig(client_name="n", client_title="t", client_version="v", experimental_api=False)
-    assert introduction(config) == {
+    assert client_info(config) == {
         "clientInfo": {"name": "n", "title": "t", "version": "v"},
         "capabilities": {"experimentalApi": False},
     }

@@ -76,10 +76,10 @@ def test_every_turn_gets_its_own_events_whole_and_in_order(data: st.DataObject, 
         batch.clear()
 
     steps = st.lists(
-        st.tuples(st.sampled_from(["tell", "deliver", "open", "read", "leave"]), st.sampled_from(sorted(waiting)))
+        st.tuples(st.sampled_from(["deliver", "deliver", "open", "read", "leave"]), st.sampled_from(sorted(waiting)))
     )
     for what, turn in data.draw(steps):
-        if what == "tell" and waiting[turn]:
+        if what == "deliver" and waiting[turn]:
             batch.append(waiting[turn].pop(0))
         elif what == "deliver":
             deliver()
@@ -177,9 +177,9 @@ def test_answers_find_who_asked() -> None:
     second, bare = router.request("c/d", None, "second")
     assert json.loads(sent) == {"id": first, "method": "a/b", "params": {"x": 1}}
     assert json.loads(bare) == {"id": second, "method": "c/d"}
-    news = router.receive([answer(second, result={"y": 2}), answer(first, error={"code": -32602, "message": "no"})])
-    assert [answered.token for answered in news.answers] == ["second", "first"]
-    results = [answered.result for answered in news.answers]
+    received = router.receive([answer(second, result={"y": 2}), answer(first, error={"code": -32602, "message": "no"})])
+    assert [answered.token for answered in received.answers] == ["second", "first"]
+    results = [answered.result for answered in received.answers]
     assert isinstance(results[0], Raw)
     assert json.loads(bytes(results[0])) == {"y": 2}
     assert isinstance(results[1], InvalidParamsError)
@@ -204,7 +204,7 @@ def test_being_busy_has_its_own_error() -> None:
 
 def test_requests_of_the_server_are_passed_on() -> None:
     asked = b'{"id":"r1","method":"item/tool/call","params":{"x":1}}'
-    (found,) = Router().receive([asked]).asks
+    (found,) = Router().receive([asked]).requests
     assert (found.id, found.method, json.loads(bytes(found.params))) == ("r1", "item/tool/call", {"x": 1})
 
 
@@ -215,9 +215,9 @@ _FIRST = (b'{"id":1,"method":"some/request","params":{}}',)
     "garbage", [b"", b"{", b"[]", b"7", b'{"method":7}', b"\xff", b'{"method":"turn/completed","params":{"tu']
 )
 def test_what_is_no_message_is_refused(garbage: bytes) -> None:
-    news = Router().receive([*_FIRST, garbage, *_FIRST])
-    assert isinstance(news.malformed, MalformedMessage)
-    assert len(news.asks) == 1, "what came before counts, what comes after does not"
+    received = Router().receive([*_FIRST, garbage, *_FIRST])
+    assert isinstance(received.malformed, MalformedMessage)
+    assert len(received.requests) == 1, "what came before counts, what comes after does not"
 
 
 # --- the end ---
@@ -411,8 +411,8 @@ def test_a_login_is_heard_of_before_or_after_it_is_asked_for() -> None:
     assert isinstance(found.payload, AccountLoginCompletedNotification)
     assert found.payload.success
     waiting = router.login("two")
-    news = router.receive([done.replace(b"one", b"two")])
-    assert news.streams == {waiting}
+    received = router.receive([done.replace(b"one", b"two")])
+    assert received.streams == {waiting}
     router.forget_login("two")
     assert router.login("two").take() is None
 

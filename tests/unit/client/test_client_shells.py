@@ -31,10 +31,10 @@ from treadle.client import (
     TurnFailed,
     TurnHandle,
 )
-from treadle.client.exchange import limit_of_request
 from treadle.client.notification import make
+from treadle.client.request_values import request_timeout
 from treadle.protocol.app.turns import TurnStartParams, TurnStartResponse
-from treadle.transport.owner import LoopOwner
+from treadle.transport.loop_owner import LoopOwner
 
 pytestmark = pytest.mark.anyio
 
@@ -230,9 +230,9 @@ async def test_all_notifications_are_refused_while_a_turn_is_read(face: Face) ->
 
 
 async def test_unknown_notifications_of_a_turn_are_in_its_stream(face: Face) -> None:
-    news = face.client._coerce_notification("item/newThing", {"turnId": "turn-1", "colour": "blue"})
+    received = face.client._coerce_notification("item/newThing", {"turnId": "turn-1", "colour": "blue"})
     strange = face.client._coerce_notification("item/completed", {"turnId": "turn-1", "item": 7})
-    for event in (news, strange, ended()):
+    for event in (received, strange, ended()):
         face.client._dispatch_notification(event)
     seen = await everything(face.turn().stream())
     assert [event.method for event in seen] == ["item/newThing", "item/completed", "turn/completed"]
@@ -387,10 +387,10 @@ async def test_there_is_a_limit_without_asking_for_one(face: Face, road: Road, m
     asked: list[float | None] = []
 
     def limit(method: str, given: float | None, usual: float | None) -> float | None:
-        asked.append(limit_of_request(method, given, usual))
+        asked.append(request_timeout(method, given, usual))
         return 0
 
-    monkeypatch.setattr(f"treadle.client.{'async_' if face.is_async else ''}client.limit_of_request", limit)
+    monkeypatch.setattr(f"treadle.client.{'async_' if face.is_async else ''}client.request_timeout", limit)
     calls: dict[str, tuple[Any, ...]] = {
         "model_list": (),
         "initialize": (),
@@ -419,7 +419,7 @@ async def test_there_is_a_limit_without_asking_for_one(face: Face, road: Road, m
 def test_how_long_an_answer_may_take(
     method: str, given: float | None, usual: float | None, limit: float | None
 ) -> None:
-    assert limit_of_request(method, given, usual) == limit
+    assert request_timeout(method, given, usual) == limit
 
 
 async def test_the_end_wakes_whoever_waits(face: Face, road: Road) -> None:
@@ -524,7 +524,10 @@ async def test_what_is_not_known_is_refused(face: Face, road: Road) -> None:
 
 async def test_the_raw_handler_comes_first(road: Road, face: Face) -> None:
     face.client.handlers.raw = lambda method, params: {"method": method, "got": params}
-    assert await _asked(face, road, "item/newQuestion", {"x": 1}) == {"method": "item/newQuestion", "got": {"x": 1}}
+    assert await _asked(face, road, "item/newQuestion", {"x": 1}) == {
+        "method": "item/newQuestion",
+        "got": {"x": 1},
+    }
 
 
 def told(face: Face, *messages: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Something that blocks, from an event loop, when there are no more threads to be had."""
+"""Something that may_block, from an event loop, when there are no more threads to be had."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from treadle.client.apart import on_thread
+from treadle.client.own_thread import run_on_own_thread
 
 pytestmark = pytest.mark.anyio
 
@@ -24,10 +24,10 @@ def no_more(_: Any) -> None:
 async def test_while_the_program_ends_it_is_done_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading.Thread, "start", no_more)
     monkeypatch.setattr(threading, "main_thread", Ended)
-    assert await on_thread(threading.get_ident) == threading.get_ident()
+    assert await run_on_own_thread(threading.get_ident) == threading.get_ident()
 
 
 async def test_while_it_runs_nothing_blocks_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading.Thread, "start", no_more)
     with pytest.raises(RuntimeError, match="can't create"):
-        await on_thread(threading.get_ident)
+        await run_on_own_thread(threading.get_ident)

@@ -10,10 +10,11 @@ from typing import Any, Literal
 
 import pytest
 
+from treadle.config.config_edits import write_values
 from treadle.config.configuration import load_config
-from treadle.config.document import read_document, write_values
+from treadle.config.document import read_document
+from treadle.config.effective_config import config_view
 from treadle.config.problems import ConfigError, ConfigWriteError
-from treadle.config.shown_config import config_view
 from treadle.protocol.app.base import encode
 from treadle.protocol.app.config import ConfigEdit, SessionFlagsConfigLayerSource, UserConfigLayerSource
 

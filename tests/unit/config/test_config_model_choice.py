@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from treadle.config.login import Login
-from treadle.config.model_choice import Found, ModelChoice, choose_model, find_key
+from treadle.config.model_choice import FoundKey, ModelChoice, choose_model, find_key
 from treadle.llm.known_providers import KNOWN, default_model
 
-NO_KEY = Found()
-OPENAI_KEY = Found("openai", "OPENAI_API_KEY is set")
-ANTHROPIC_KEY = Found("anthropic", "ANTHROPIC_API_KEY is set")
+NO_KEY = FoundKey()
+OPENAI_KEY = FoundKey("openai", "OPENAI_API_KEY is set")
+ANTHROPIC_KEY = FoundKey("anthropic", "ANTHROPIC_API_KEY is set")
 
 
 def chosen(choice: ModelChoice) -> tuple[str, str]:
@@ -38,7 +38,7 @@ def chosen(choice: ModelChoice) -> tuple[str, str]:
     ],
 )
 def test_what_is_named_is_used(
-    model: str | None, provider: str | None, expected: tuple[str, str], found: Found
+    model: str | None, provider: str | None, expected: tuple[str, str], found: FoundKey
 ) -> None:
     choice = choose_model(model, provider, found)
     assert chosen(choice) == expected
@@ -70,7 +70,7 @@ def test_with_nothing_named_a_key_decides(tmp_path: Path, environ: dict[str, str
 
 def test_a_login_is_used_when_no_key_is_set(tmp_path: Path) -> None:
     Login(tmp_path).set_api_key("sk-1")
-    assert find_key(tmp_path, {}) == Found("openai", "you are logged in")
+    assert find_key(tmp_path, {}) == FoundKey("openai", "you are logged in")
     assert find_key(tmp_path, {"ANTHROPIC_API_KEY": "k"}) == ANTHROPIC_KEY
 
 

@@ -10,7 +10,7 @@ from treadle.protocol.exec import StartParams
 from treadle.tools.command.command_session import CommandSpec
 from treadle.transport import Address, AddressError
 from treadle.transport.address import shown_url
-from treadle.transport.websocket_handshake import Gate, Head, Upgrade
+from treadle.transport.websocket_handshake import AccessControl, Head, Upgrade
 
 SECRET = "s3cr3t-of-the-house"
 POLICY = EnvPolicy(inherit="all", ignore_default_excludes=True, exclude=(), set={"KEY": SECRET}, include_only=())
@@ -41,7 +41,7 @@ def test_an_address(given: str, shown: str) -> None:
     [
         Address.parse(f"ws://127.0.0.1:1/{SECRET}"),
         Upgrade.new("host", f"/{SECRET}", SECRET),
-        Gate(token=SECRET),
+        AccessControl(token=SECRET),
         Head(f"GET /{SECRET} HTTP/1.1", {"authorization": f"Bearer {SECRET}"}),
         ExecParams(process_id="p", argv=["ls"], cwd="/", env={"KEY": SECRET}, env_policy=POLICY),
         StartParams(process_id="p", argv=("ls",), cwd="/", env={"KEY": SECRET}, tty=False, env_policy=POLICY),

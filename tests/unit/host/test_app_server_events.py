@@ -10,7 +10,16 @@ from treadle.client import approval_requests
 from treadle.client.notification import make
 from treadle.host.app_server.approval_asks import ask_of, decision_of
 from treadle.host.app_server.server_events import events_of
-from treadle.host.runtime import Alive, Compacted, Delta, ItemCompleted, ItemStarted, Told, TurnEnded, UsageTold
+from treadle.host.runtime import (
+    Compacted,
+    Delta,
+    ItemCompleted,
+    ItemStarted,
+    Notice,
+    SignOfLife,
+    TurnEnded,
+    UsageReported,
+)
 from treadle.protocol.app.actions import FileUpdateChange
 from treadle.protocol.app.approvals import (
     CommandExecutionRequestApprovalParams,
@@ -57,7 +66,7 @@ def test_usage_is_that_of_the_thread() -> None:
 
     told = {"last": tokens(1), "total": tokens(10), "modelContextWindow": 1000}
     (found,) = events("thread/tokenUsage/updated", tokenUsage=told)
-    assert isinstance(found, UsageTold)
+    assert isinstance(found, UsageReported)
     assert (found.total.input_tokens, found.total.cached_input_tokens, found.total.total_tokens) == (20, 10, 30)
     assert (found.total.context_tokens, found.total.context_window) == (3, 1000)
 
@@ -79,15 +88,15 @@ def test_the_end() -> None:
 def test_a_problem_that_is_tried_again_is_told() -> None:
     error = {"message": "lost", "codexErrorInfo": "serverOverloaded"}
     (told,) = events("error", error=error, willRetry=True)
-    assert isinstance(told, Told)
+    assert isinstance(told, Notice)
     assert told.fault is not None
     assert told.fault.kind == "overloaded"
-    assert not isinstance(events("error", error=error, willRetry=False)[0], Told)
+    assert not isinstance(events("error", error=error, willRetry=False)[0], Notice)
 
 
 @pytest.mark.parametrize("method", ["turn/diff/updated", "item/new/thing", "turn/new"])
 def test_everything_is_a_sign_of_life(method: str) -> None:
-    assert events(method, diff="x") == (Alive(),)
+    assert events(method, diff="x") == (SignOfLife(),)
 
 
 # --- questions -------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from treadle.client.sdk_errors import RequestTimeout, TransportClosedError, rpc_error
-from treadle.host.app_server.faults import Telling, error_fault, turn_fault
+from treadle.host.app_server.faults import FaultContext, error_fault, turn_fault
 from treadle.protocol.app.accounts import RateLimitSnapshot
 from treadle.protocol.app.base import convert
 from treadle.protocol.app.turn_errors import TurnError
@@ -73,14 +73,14 @@ def test_an_answer_that_is_passed_on_is_read() -> None:
 
 
 def test_who_is_not_let_in_is_told_what_to_do() -> None:
-    assert turn_fault(failed("unauthorized"), Telling(login="Ask Ada.")).advice == "Ask Ada."
+    assert turn_fault(failed("unauthorized"), FaultContext(login="Ask Ada.")).advice == "Ask Ada."
 
 
 def test_when_a_limit_ends() -> None:
     primary = {"usedPercent": 100, "resetsAt": 1_800_000_000}
     secondary = {"usedPercent": 40, "resetsAt": 1_900_000_000}
     limits = convert({"primary": primary, "secondary": secondary}, RateLimitSnapshot)
-    fault = turn_fault(failed("usageLimitExceeded"), Telling(limits=limits))
+    fault = turn_fault(failed("usageLimitExceeded"), FaultContext(limits=limits))
     assert fault.resets_at == 1_800_000_000
     assert "2027-01-15 08:00 UTC" in fault.advice
     assert turn_fault(failed("usageLimitExceeded")).resets_at is None
@@ -103,7 +103,7 @@ def test_errors_of_requests() -> None:
 def test_a_process_that_has_ended() -> None:
     # What a plug-in complains about in the log is no reason to log in again; a login that is over is.
     tail = "\x1b[33mWARN\x1b[0m plugin: 401 Unauthorized\nkey hunter2-hunter2 \x1b]0;title\x07end"
-    told = Telling(secrets=("hunter2-hunter2",))
+    told = FaultContext(secrets=("hunter2-hunter2",))
     error = TransportClosedError("the server x was killed; its last words:\n" + tail, exit_code=-9, stderr_tail=tail)
     fault = error_fault(error, told)
     assert (fault.kind, fault.exit_code, fault.retire) == ("dead", -9, True)

@@ -13,7 +13,7 @@ from treadle.client import CodexConfig
 from treadle.client.async_connection import AsyncConnection
 from treadle.client.connection import Sink
 from treadle.host.app_server.runtime import AppServerRuntime
-from treadle.host.asking import Ask, Choice
+from treadle.host.ask import Ask, Choice
 from treadle.host.faults import ResumeFailed, RuntimeFault
 from treadle.host.runtime import Delta, Opening, TurnEnded
 

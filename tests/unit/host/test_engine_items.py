@@ -9,10 +9,10 @@ import pytest
 from engine_streams import Stream, cases
 from treadle.host.engine.faults import engine_fault
 from treadle.host.engine.run_items import EngineItems
-from treadle.host.runtime import Delta, ItemCompleted, ItemStarted, RuntimeEvent, ThreadNamed, Told
+from treadle.host.runtime import Delta, ItemCompleted, ItemStarted, Notice, RuntimeEvent, ThreadNamed
 from treadle.runners.engine import Ending, RunRequest
 from treadle.runners.engine_registry import find_engine
-from treadle.runners.reading import Reading
+from treadle.runners.output_reader import OutputReader
 from treadle.runners.run_events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent, TextDelta
 
 ENGINES = ("codex", "claude", "opencode", "pi")
@@ -33,7 +33,7 @@ def completed(events: list[RuntimeEvent]) -> list[Any]:
 
 
 def played(stream: Stream) -> list[Event]:
-    reading = Reading(find_engine(stream.engine), RunRequest(prompt="x", cwd="/project"))
+    reading = OutputReader(find_engine(stream.engine), RunRequest(prompt="x", cwd="/project"))
     code = stream.rc if stream.rc >= 0 else 128 - stream.rc
     outputs: list[Any] = [*reading.receive(b"".join(stream.lines)), *reading.end(Ending(exit_code=code))]
     return [out for out in outputs if hasattr(out, "engine")]
@@ -104,7 +104,7 @@ def test_words_on_the_way_are_thoughts_and_notes_are_told_once() -> None:
         action("telemetry", "x", id="y"),
     )
     assert completed(out)[0].summary == ("I look at it first",)
-    assert [event.message for event in out if isinstance(event, Told)] == [
+    assert [event.message for event in out if isinstance(event, Notice)] == [
         "retry 1/3",
         "retry 2/3",
         "Bash was not allowed: allow it",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from treadle.host import EngineRuntime
-from treadle.host.asking import Ask, Choice
+from treadle.host.ask import Ask, Choice
 from treadle.host.engine.engine_turn import EngineTurn
 from treadle.host.runtime import Opening
 from treadle.runners.engine import ApprovalAsk

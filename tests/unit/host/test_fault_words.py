@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from treadle.host import fault_words, session_faults
+from treadle.host import fault_text, session_faults
 from treadle.host.faults import Fault
 
 
@@ -20,28 +20,28 @@ from treadle.host.faults import Fault
     ],
 )
 def test_durations_are_said_as_people_do(seconds: float, words: str) -> None:
-    assert fault_words.duration(seconds) == words
+    assert fault_text.duration(seconds) == words
 
 
 def test_a_limit_says_when_it_ends_unless_that_makes_no_sense() -> None:
-    assert fault_words.limit_ends(1_800_000_000) == "The limit ends at 2027-01-15 08:00 UTC."
-    assert fault_words.limit_ends(None) == ""
-    assert fault_words.limit_ends(1e30) == ""
+    assert fault_text.limit_ends(1_800_000_000) == "The limit ends at 2027-01-15 08:00 UTC."
+    assert fault_text.limit_ends(None) == ""
+    assert fault_text.limit_ends(1e30) == ""
 
 
 def test_last_words_have_an_end_no_colours_and_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_API_TOKEN", "hunter2-hunter2")
     noise = "".join(f"line {number}\n\n" for number in range(100))
-    shown = fault_words.tail(
+    shown = fault_text.tail(
         noise + "\x1b[31mpanic\x1b[0m with hunter2-hunter2, mine-all-mine and sk-abcdefgh12345\n", ["mine-all-mine"]
     )
-    assert len(shown.splitlines()) == fault_words.TAIL_LINES
+    assert len(shown.splitlines()) == fault_text.TAIL_LINES
     assert shown.endswith("panic with [redacted], [redacted] and [redacted]")
 
 
 def test_a_text_of_the_provider_has_an_end() -> None:
-    assert len(fault_words.clean("x" * 100_000)) < 3000
-    assert fault_words.clean("401 for Bearer abcdefgh12345678\x07") == "401 for Bearer [redacted]"
+    assert len(fault_text.clean("x" * 100_000)) < 3000
+    assert fault_text.clean("401 for Bearer abcdefgh12345678\x07") == "401 for Bearer [redacted]"
 
 
 @pytest.mark.parametrize(
@@ -55,14 +55,14 @@ def test_a_text_of_the_provider_has_an_end() -> None:
     ],
 )
 def test_strong_words_mean_a_missing_login_wherever_they_are(text: str) -> None:
-    assert fault_words.says_logged_out(text)
-    assert fault_words.says_logged_out("the turn failed", text)
+    assert fault_text.says_logged_out(text)
+    assert fault_text.says_logged_out("the turn failed", text)
 
 
 @pytest.mark.parametrize("text", ["401 Unauthorized", "oauth problem", "auth profile x"])
 def test_weak_words_do_not_count_on_standard_error(text: str) -> None:
-    assert fault_words.says_logged_out(text)
-    assert not fault_words.says_logged_out("the turn failed", f"plugin prewarm: {text}")
+    assert fault_text.says_logged_out(text)
+    assert not fault_text.says_logged_out("the turn failed", f"plugin prewarm: {text}")
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_runtime_that_is_of_no_use_any_more_says_what_to_do(fault: Fault) -> N
 
 
 def test_what_the_message_says_already_is_not_said_again() -> None:
-    assert "another model" in fault_words.advice("overloaded", "503 from the server")
-    assert fault_words.advice("overloaded", "The model has no free capacity now. Try again later.") == ""
+    assert "another model" in fault_text.advice("overloaded", "503 from the server")
+    assert fault_text.advice("overloaded", "The model has no free capacity now. Try again later.") == ""
     assert str(Fault(kind="network", message="no route", advice="Look.")) == "no route. Look."
     assert str(Fault(kind="network", message="No route.", advice="Look.")) == "No route. Look."

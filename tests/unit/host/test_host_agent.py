@@ -18,10 +18,10 @@ import pytest
 from treadle import ArgumentError, Tool
 from treadle.host import AgentClosed, HostAgent, Session, TurnResult
 from treadle.host.agent_turn import AgentTurn
-from treadle.host.asking import Ask
+from treadle.host.ask import Ask
 from treadle.host.conversations import ConversationStore
 from treadle.host.faults import Fault, ResumeFailed, RuntimeFault
-from treadle.host.runtime import RuntimeEvent, Told
+from treadle.host.runtime import Notice, RuntimeEvent
 from treadle.store import StoreError
 from treadle.testing.scripted_runtime import DONE, SILENCE, Gate, ScriptedRuntime, said
 
@@ -617,7 +617,7 @@ def test_a_review_tells_what_it_learned(monkeypatch: pytest.MonkeyPatch) -> None
         agent.review = False
         assert agent.run_conversation("three").notices == ["Learned: 1 memory entry"]
         assert agent.run_conversation("four").notices == []
-    assert Told("Learned: 1 memory entry") in events
+    assert Notice("Learned: 1 memory entry") in events
 
 
 def test_a_review_that_fails_harms_nobody(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

@@ -10,7 +10,7 @@ from unittest.mock import ANY
 import pytest
 
 from treadle.host.approver import MAX_AT_ONCE, Approver, shown
-from treadle.host.asking import Ask
+from treadle.host.ask import Ask
 from treadle.testing import ManualClock
 
 pytestmark = pytest.mark.anyio

@@ -268,7 +268,7 @@ def test_09_the_app_server_path_never_touches_the_chat_client(
         raise AssertionError("the provider was asked directly")
 
     monkeypatch.setattr("treadle.host.local.runtime.LocalRuntime.__init__", forbidden)
-    monkeypatch.setattr("treadle.llm.wire_client.ProviderModel.__init__", forbidden)
+    monkeypatch.setattr("treadle.llm.provider_model.ProviderModel.__init__", forbidden)
     assert agent.run_conversation("hello").completed
 
 

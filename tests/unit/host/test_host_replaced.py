@@ -17,7 +17,7 @@ import pytest
 
 from treadle.errors import ArgumentTypeError
 from treadle.host import HostAgent, Session, Timeouts, TurnResult
-from treadle.host.asking import AskPerson
+from treadle.host.ask import AskPerson
 from treadle.host.faults import Fault, RuntimeFault
 from treadle.host.memory.memory_files import MemoryStore
 from treadle.host.runtime import ItemCompleted, Opened, Opening, RuntimeEvent, TurnEnded

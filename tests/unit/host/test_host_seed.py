@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.host.seed import MAX_CHARS, TOOL_PREVIEW, seed_text
+from treadle.host.history_text import MAX_CHARS, TOOL_PREVIEW, history_text
 
 
 def test_the_roles_are_marked_and_results_shortened() -> None:
@@ -22,7 +22,7 @@ def test_the_roles_are_marked_and_results_shortened() -> None:
         {"role": "tool", "tool_call_id": "c", "content": "y" * 1000},
         {"role": "assistant", "content": "Done."},
     ]
-    header, *blocks = seed_text(history).split("\n\n")
+    header, *blocks = history_text(history).split("\n\n")
     assert "already happened" in header
     assert "\n\n".join(blocks) == (
         "[USER]\nlook\n\n[image]\n\n[ASSISTANT called tools: exec_command, memory]\n\n"
@@ -31,17 +31,17 @@ def test_the_roles_are_marked_and_results_shortened() -> None:
 
 
 def test_nothing_said_is_no_seed() -> None:
-    assert seed_text([]) == ""
-    assert seed_text([{"role": "system", "content": "x"}, {"role": "user", "content": ""}]) == ""
+    assert history_text([]) == ""
+    assert history_text([{"role": "system", "content": "x"}, {"role": "user", "content": ""}]) == ""
 
 
 def test_the_end_is_kept() -> None:
-    text = seed_text([{"role": "user", "content": f"<{n}>" + "x" * 990} for n in range(100)])
+    text = history_text([{"role": "user", "content": f"<{n}>" + "x" * 990} for n in range(100)])
     assert len(text) <= MAX_CHARS
     assert "<99>" in text
     assert "<0>" not in text
     assert "left out" in text
-    one = seed_text([{"role": "user", "content": "x" * 100_000 + "end"}])
+    one = history_text([{"role": "user", "content": "x" * 100_000 + "end"}])
     assert len(one) <= MAX_CHARS
     assert one.endswith("end")
 
@@ -51,4 +51,4 @@ roles = st.sampled_from(["user", "assistant", "tool", "system", "other"])
 
 @given(st.lists(st.fixed_dictionaries({"role": roles, "content": st.none() | st.text(max_size=300)}), max_size=20))
 def test_it_is_never_too_long(history: list[dict[str, object]]) -> None:
-    assert len(seed_text(history, limit=1000)) <= 1000
+    assert len(history_text(history, limit=1000)) <= 1000

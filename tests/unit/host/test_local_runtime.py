@@ -13,12 +13,21 @@ from typing import Any
 import pytest
 
 from treadle.client.tools import Tool
-from treadle.host.asking import Ask, Choice
+from treadle.host.ask import Ask, Choice
 from treadle.host.faults import ResumeFailed, RuntimeFault
 from treadle.host.local.faults import model_fault
 from treadle.host.local.model_source import LocalWire
 from treadle.host.local.runtime import LocalRuntime
-from treadle.host.runtime import Compacted, Delta, ItemCompleted, Opening, RuntimeEvent, Told, TurnEnded, UsageTold
+from treadle.host.runtime import (
+    Compacted,
+    Delta,
+    ItemCompleted,
+    Notice,
+    Opening,
+    RuntimeEvent,
+    TurnEnded,
+    UsageReported,
+)
 from treadle.llm import ModelError
 from treadle.testing import MockModel, ToolCall, Usage
 
@@ -154,7 +163,7 @@ async def test_calls_beyond_the_last_round_are_not_run(model: MockModel) -> None
     async with opened(model, note, max_iterations=1) as runtime:
         events = await turn(runtime)
         assert end(events).status == "completed"
-        assert any(isinstance(event, Told) and "limit of tool calls" in event.message for event in events)
+        assert any(isinstance(event, Notice) and "limit of tool calls" in event.message for event in events)
         assert ran == [1]
         model.enqueue_assistant_message("fine")
         assert end(await turn(runtime)).status == "completed"
@@ -256,7 +265,7 @@ async def test_a_response_that_breaks_off_is_asked_for_again_and_told_once(model
         events = await turn(runtime)
     assert [item.text for item in items(events)] == ["whole"]
     assert called == []
-    (told,) = [event for event in events if isinstance(event, Told)]
+    (told,) = [event for event in events if isinstance(event, Notice)]
     assert told.message.startswith("The model is asked again (1/5)")
     assert told.fault is not None
     assert told.fault.kind == "network"
@@ -381,7 +390,7 @@ async def test_usage_is_the_total_of_the_thread_with_its_price(model: MockModel)
             "ok", usage=Usage(input_tokens=1000, cached_input_tokens=400, output_tokens=100)
         )
     async with opened(model, opening=Opening(model="gpt-5.5")) as runtime:
-        totals = [event.total for _ in range(2) for event in await turn(runtime) if isinstance(event, UsageTold)]
+        totals = [event.total for _ in range(2) for event in await turn(runtime) if isinstance(event, UsageReported)]
     assert [total.input_tokens for total in totals] == [1000, 2000]
     assert [total.total_tokens for total in totals] == [1100, 2200]
     assert [total.context_tokens for total in totals] == [1100, 1100]
@@ -397,7 +406,7 @@ async def test_compaction_leaves_a_summary_and_what_the_user_said(model: MockMod
         await turn(runtime, "what is the answer?")
         assert await runtime.compact()
         events = await rest(runtime)
-        assert [type(event) for event in events] == [UsageTold, UsageTold, Compacted, TurnEnded]
+        assert [type(event) for event in events] == [UsageReported, UsageReported, Compacted, TurnEnded]
         assert items(events) == []
         await turn(runtime, "and now?")
     said = str(model.requests()[-1].json)

@@ -11,7 +11,7 @@ import pytest
 
 from treadle.client.tools import ToolCallError
 from treadle.errors import ArgumentValueError
-from treadle.host.asking import Ask
+from treadle.host.ask import Ask
 from treadle.host.faults import Fault, RuntimeFault
 from treadle.host.memory.memory_files import MemoryStore
 from treadle.host.review import Reviewer, ReviewFailed

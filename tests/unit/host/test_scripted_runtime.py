@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from treadle.host.asking import Ask, Choice
+from treadle.host.ask import Ask, Choice
 from treadle.host.faults import Fault, ResumeFailed, RuntimeFault
 from treadle.host.runtime import Compacted, Opening, RuntimeEvent, TurnEnded
 from treadle.testing import ManualClock, ScriptedRuntime

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from session_bench import DEAD, Bench, failed, fault
-from treadle.host.asking import Ask
+from treadle.host.ask import Ask
 from treadle.host.faults import Fault, RuntimeFault
 from treadle.host.runtime import Delta, ItemStarted
 from treadle.host.timeouts import Timeouts

@@ -6,7 +6,7 @@ import pytest
 
 from session_bench import BUSY, DEAD, FULL, Bench, failed, fault
 from treadle.host.faults import ResumeFailed, RuntimeFault, SessionBusy, SessionClosed
-from treadle.host.runtime import Delta, ItemStarted, Opened, Opening, ThreadNamed, UsageTold
+from treadle.host.runtime import Delta, ItemStarted, Opened, Opening, ThreadNamed, UsageReported
 from treadle.host.timeouts import Timeouts
 from treadle.host.usage import Usage
 from treadle.protocol.app.items import AgentMessageThreadItem
@@ -15,8 +15,8 @@ from treadle.testing.scripted_runtime import DONE, SILENCE, Gate, echoed, ran, s
 pytestmark = pytest.mark.anyio
 
 
-def total(tokens: int) -> UsageTold:
-    return UsageTold(Usage(input_tokens=tokens, total_tokens=tokens))
+def total(tokens: int) -> UsageReported:
+    return UsageReported(Usage(input_tokens=tokens, total_tokens=tokens))
 
 
 async def test_a_turn_gives_its_answer_and_the_session_goes_on() -> None:

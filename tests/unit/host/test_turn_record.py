@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.host.runtime import Told
+from treadle.host.runtime import Notice
 from treadle.host.timeouts import Timeouts
 from treadle.host.turn_record import MAX_NOTICES, TurnRecord
 from treadle.host.turn_watch import TurnWatch
@@ -11,11 +11,11 @@ from treadle.host.usage import UsageMeter
 
 def test_what_still_matters_when_the_turn_is_over_is_in_its_result_once_and_not_endlessly() -> None:
     record = TurnRecord(TurnWatch(Timeouts(), 0.0), UsageMeter())
-    record.take(Told("It is asked again."), 1.0)
+    record.take(Notice("It is asked again."), 1.0)
     assert record.notices == []
     for _ in range(3):
-        record.take(Told("Tools cannot be given.", keep=True), 1.0)
+        record.take(Notice("Tools cannot be given.", keep=True), 1.0)
     assert record.notices == ["Tools cannot be given."]
     for number in range(1000):
-        record.take(Told(f"notice {number}", keep=True), 1.0)
+        record.take(Notice(f"notice {number}", keep=True), 1.0)
     assert len(record.notices) == MAX_NOTICES

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.host.timeouts import Timeouts
-from treadle.host.turn_watch import Look, TurnWatch
+from treadle.host.turn_watch import NextCheck, TurnWatch
 
 LIMITS = Timeouts(idle=600.0, turn=3600.0, quiet=90.0)
 
@@ -21,7 +21,7 @@ def after_tool(now: float = 0.0, timeouts: Timeouts = LIMITS) -> TurnWatch:
 def test_without_a_tool_only_the_deadlines_count() -> None:
     watch = TurnWatch(LIMITS, 0.0)
     watch.item_closed("message", 10.0, tool=False)
-    assert watch.next_look() == Look(610.0, "idle")
+    assert watch.next_check() == NextCheck(610.0, "idle")
     assert watch.due(609.9) is None
     assert watch.due(610.0) == "idle"
 
@@ -31,7 +31,7 @@ def test_silence_after_a_tool_is_looked_into_and_looked_into_again() -> None:
     assert watch.due(99.9) is None
     assert watch.due(100.0) == "quiet"
     watch.quiet_handled(105.0)
-    assert watch.next_look() == Look(195.0, "quiet")
+    assert watch.next_check() == NextCheck(195.0, "quiet")
     for at in (195.0, 285.0, 375.0, 465.0, 555.0):
         assert watch.due(at) == "quiet"
         watch.quiet_handled(at)
@@ -50,32 +50,32 @@ def test_an_open_item_is_no_silence() -> None:
     watch.item_opened("long", 10.0)
     assert watch.due(500.0) is None
     assert watch.working
-    assert watch.next_look() == Look(610.0, "idle")
+    assert watch.next_check() == NextCheck(610.0, "idle")
     watch.item_closed("long", 500.0, tool=True)
-    assert watch.next_look() == Look(590.0, "quiet")
+    assert watch.next_check() == NextCheck(590.0, "quiet")
 
 
 def test_while_a_person_is_asked_everything_stands_still() -> None:
     watch = after_tool()
     watch.person_asked(50.0)
     watch.person_asked(60.0)
-    assert watch.next_look() is None
+    assert watch.next_check() is None
     assert watch.due(1e9) is None
     watch.person_answered(5000.0)
     assert watch.due(1e9) is None
     watch.person_answered(6050.0)
-    assert watch.next_look() == Look(6140.0, "quiet")
+    assert watch.next_check() == NextCheck(6140.0, "quiet")
     watch.item_opened("other", 6060.0)
     for now in range(6060, 9550, 500):
         watch.activity(now)
     watch.activity(9550.0)
-    assert watch.next_look() == Look(9600.0, "turn"), "50 s before the question and 3,550 s after it"
+    assert watch.next_check() == NextCheck(9600.0, "turn"), "50 s before the question and 3,550 s after it"
 
 
 def test_without_limits_nothing_is_ever_due() -> None:
     watch = after_tool(timeouts=Timeouts(idle=None, turn=None, quiet=None))
-    assert watch.next_look() is None
-    assert after_tool(timeouts=Timeouts(idle=math.inf, turn=math.inf, quiet=math.inf)).next_look() is None
+    assert watch.next_check() is None
+    assert after_tool(timeouts=Timeouts(idle=math.inf, turn=math.inf, quiet=math.inf)).next_check() is None
 
 
 # --- whatever happens ------------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ def test_what_is_due_is_what_was_told_to_be_looked_at(
     limits: dict[str, Any], happenings: list[tuple[str, str, float]], later: float
 ) -> None:
     watch, model = played(limits, happenings)
-    look = watch.next_look()
+    look = watch.next_check()
     now = model.now + later
     assert watch.due(now) == (None if look is None or now < look.at else look.limit)
 

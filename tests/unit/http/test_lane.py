@@ -1,4 +1,4 @@
-"""Lanes over real sockets: connections kept, lost, proxied, encrypted, slow or closed; and a wire without a socket."""
+"""Connections over real sockets: kept, lost, proxied, encrypted, slow or closed; and a protocol without a socket."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from model_server import DEADLINE, ModelServer, Reply, chunked, model_server, status
-from treadle.http.http_errors import NotHttp
-from treadle.http.lanes import LaneStats
-from treadle.http.wire import MAX_UNREAD, HungUp, Silence, Wire
+from treadle.http.http_errors import ConnectionLost, IdleTimeout, NotHttp
+from treadle.http.http_pool import PoolStats
+from treadle.http.http_protocol import MAX_UNREAD, HttpProtocol
 from treadle.llm.failure import http_failure
 from treadle.llm.model import ModelError
 from treadle.llm.provider import endpoint, read_provider
-from treadle.llm.provider_connection import Connection, Exchange
+from treadle.llm.provider_client import Exchange, ProviderClient
 
 pytestmark = pytest.mark.anyio
 PEM = Path(__file__).with_name("loopback.pem")
@@ -46,7 +46,7 @@ class Sender:
 
     def __init__(self, base_url: str, **table: Any) -> None:
         config = read_provider("mock", {"base_url": base_url, "request_max_retries": 0, **table})
-        self.connection = Connection(config, http_failure)
+        self.connection = ProviderClient(config, http_failure)
         self._endpoint = endpoint(config, "/responses", {})
 
     async def send(self, body: bytes = BODY) -> Exchange:
@@ -69,10 +69,10 @@ class Sender:
         return caught.value
 
     @property
-    def idle_wire(self) -> Wire:
-        wire = self.connection._lanes._idle[-1]._wire
-        assert wire is not None
-        return wire
+    def idle_protocol(self) -> HttpProtocol:
+        protocol = self.connection._pool._idle[-1]._protocol
+        assert protocol is not None
+        return protocol
 
 
 HELLO = chunked([b"hello"])
@@ -123,13 +123,13 @@ async def test_a_connection_that_went_bad_while_idle_is_not_used(server: ModelSe
     server.play(Reply([*HELLO.pieces, more], then, last_when_told=True), chunked([b"again"]))
     sender = Sender(server.base_url)
     assert await sender.get() == b"hello"
-    wire = sender.idle_wire
-    assert wire.is_open
+    protocol = sender.idle_protocol
+    assert protocol.is_open
     server.told.set()
-    await wire._gone
+    await protocol._gone
     assert await sender.get() == b"again"
     assert [asked.connection for asked in server.asked] == [1, 2]
-    assert sender.connection.stats() == LaneStats(busy=0, idle=1)
+    assert sender.connection.stats() == PoolStats(busy=0, idle=1)
     await sender.connection.close()
 
 
@@ -137,7 +137,7 @@ async def test_a_connection_is_not_kept_for_ever(server: ModelServer, monkeypatc
     server.play(HELLO, HELLO)
     sender = Sender(server.base_url)
     await sender.get()
-    monkeypatch.setattr("treadle.http.lane.KEEP_ALIVE_S", 0.0)
+    monkeypatch.setattr("treadle.http.http_connection.KEEP_ALIVE_S", 0.0)
     await sender.get()
     assert [asked.connection for asked in server.asked] == [1, 2]
     await sender.connection.close()
@@ -147,14 +147,14 @@ async def test_idle_connections_are_closed_without_being_asked_for(
     server: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A burst leaves many, and perhaps no request ever comes again."""
-    monkeypatch.setattr("treadle.http.lane.KEEP_ALIVE_S", 0.05)
+    monkeypatch.setattr("treadle.http.http_connection.KEEP_ALIVE_S", 0.05)
     server.play(HELLO)
     sender = Sender(server.base_url)
     await sender.get()
-    wire = sender.idle_wire
+    protocol = sender.idle_protocol
     async with asyncio.timeout(30):
-        await wire._gone
-    assert sender.connection.stats() == LaneStats(busy=0, idle=0)
+        await protocol._gone
+    assert sender.connection.stats() == PoolStats(busy=0, idle=0)
     await sender.connection.close()
 
 
@@ -171,7 +171,7 @@ async def test_a_connection_that_cannot_be_kept_is_closed(server: ModelServer, r
     server.play(reply)
     sender = Sender(server.base_url)
     assert await sender.get() == b"hello"
-    assert sender.connection.stats() == LaneStats(busy=0, idle=0)
+    assert sender.connection.stats() == PoolStats(busy=0, idle=0)
     await server.gone.wait()
     await sender.connection.close()
 
@@ -180,7 +180,7 @@ async def test_a_response_that_has_come_but_was_not_read_does_not_cost_its_conne
     server.play(chunked([b"first"]), chunked([b"second"]))
     sender = Sender(server.base_url)
     exchange = await sender.send()
-    while not exchange._lane.is_reusable:
+    while not exchange._connection.is_reusable:
         assert await exchange.read()
     await exchange.aclose()
     assert await sender.get() == b"second"
@@ -219,7 +219,7 @@ async def test_nothing_is_left_behind(server: ModelServer) -> None:
             await task
     assert sender.connection.stats().busy == 0
     await sender.connection.close()
-    assert sender.connection.stats() == LaneStats(busy=0, idle=0)
+    assert sender.connection.stats() == PoolStats(busy=0, idle=0)
 
 
 async def test_a_framing_header_of_the_user_is_ours_instead(server: ModelServer) -> None:
@@ -434,7 +434,7 @@ async def test_a_name_with_several_addresses(server: ModelServer) -> None:
 
 async def test_a_server_that_does_not_take_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """It accepts, and is silent where a TLS handshake should be."""
-    monkeypatch.setattr("treadle.http.lane.CONNECT_S", 0.1)
+    monkeypatch.setattr("treadle.http.http_connection.CONNECT_S", 0.1)
     async with asyncio.timeout(DEADLINE), model_server() as server:
         sender = Sender(server.base_url.replace("http:", "https:"))
         error = await sender.failure()
@@ -442,7 +442,7 @@ async def test_a_server_that_does_not_take_the_connection(monkeypatch: pytest.Mo
         await sender.connection.close()
 
 
-# --- a wire with no socket -------------------------------------------------------------------------------------------
+# --- a protocol with no socket ---------------------------------------------------------------------------------------
 
 
 class Transport(asyncio.Transport):
@@ -471,93 +471,93 @@ class Transport(asyncio.Transport):
         self.closing = True
 
 
-def wired(idle_timeout_s: float = DEADLINE) -> tuple[Wire, Transport]:
-    wire, transport = Wire(idle_timeout_s), Transport()
-    wire.connection_made(transport)
-    return wire, transport
+def connected(idle_timeout_s: float = DEADLINE) -> tuple[HttpProtocol, Transport]:
+    protocol, transport = HttpProtocol(idle_timeout_s), Transport()
+    protocol.connection_made(transport)
+    return protocol, transport
 
 
 async def test_what_is_not_read_stops_the_reading() -> None:
-    wire, transport = wired()
-    wire.send(b"request")
-    wire.data_received(b"HTTP/1.1 200 OK\r\n\r\n" + bytes(MAX_UNREAD))
+    protocol, transport = connected()
+    protocol.send(b"request")
+    protocol.data_received(b"HTTP/1.1 200 OK\r\n\r\n" + bytes(MAX_UNREAD))
     assert transport.reading
-    wire.data_received(b"x")
+    protocol.data_received(b"x")
     assert not transport.reading
-    assert (await wire.read_head()).status == 200
-    assert len(await wire.read()) == MAX_UNREAD + 1
+    assert (await protocol.read_head()).status == 200
+    assert len(await protocol.read()) == MAX_UNREAD + 1
     assert transport.reading
 
 
 async def test_what_is_there_is_read_without_a_pause_and_in_one_piece() -> None:
-    wire, _ = wired()
-    wire.send(b"request")
-    wire.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\na")
-    wire.data_received(b"bc")
-    wire.data_received(b"d")
-    for coroutine, expected in ((wire.read(), b"abcd"), (wire.read(), b"")):
+    protocol, _ = connected()
+    protocol.send(b"request")
+    protocol.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\na")
+    protocol.data_received(b"bc")
+    protocol.data_received(b"d")
+    for coroutine, expected in ((protocol.read(), b"abcd"), (protocol.read(), b"")):
         with pytest.raises(StopIteration) as returned:
             coroutine.send(None)
         assert returned.value.value == expected
-    assert wire.is_reusable
+    assert protocol.is_reusable
 
 
 @pytest.mark.parametrize("stuck", ["sending", "the head", "the body"])
 async def test_silence(stuck: str) -> None:
-    wire, _ = wired(0.01)
-    wire.send(b"request")
+    protocol, _ = connected(0.01)
+    protocol.send(b"request")
     if stuck == "sending":
-        wire.pause_writing()
+        protocol.pause_writing()
     if stuck == "the body":
-        wire.data_received(b"HTTP/1.1 200 OK\r\n\r\n")
-        await wire.read_head()
-    with pytest.raises(Silence):
-        await (wire.read() if stuck == "the body" else wire.read_head())
+        protocol.data_received(b"HTTP/1.1 200 OK\r\n\r\n")
+        await protocol.read_head()
+    with pytest.raises(IdleTimeout):
+        await (protocol.read() if stuck == "the body" else protocol.read_head())
 
 
 async def test_an_answer_may_come_before_the_request_is_sent() -> None:
-    wire, _ = wired()
-    wire.send(b"request")
-    wire.pause_writing()
-    waiting = asyncio.ensure_future(wire.read_head())
+    protocol, _ = connected()
+    protocol.send(b"request")
+    protocol.pause_writing()
+    waiting = asyncio.ensure_future(protocol.read_head())
     await asyncio.sleep(0)
-    wire.data_received(b"HTTP/1.1 413 Too large\r\nContent-Length: 0\r\n\r\n")
+    protocol.data_received(b"HTTP/1.1 413 Too large\r\nContent-Length: 0\r\n\r\n")
     async with asyncio.timeout(DEADLINE):
         assert (await waiting).status == 413
 
 
 async def test_what_came_is_read_before_the_end_is_told() -> None:
-    wire, _ = wired()
-    wire.send(b"request")
-    wire.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nab")
-    wire.connection_lost(ConnectionResetError())
-    assert (await wire.read_head()).status == 200
-    assert await wire.read() == b"ab"
-    with pytest.raises(HungUp) as caught:
-        await wire.read()
+    protocol, _ = connected()
+    protocol.send(b"request")
+    protocol.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nab")
+    protocol.connection_lost(ConnectionResetError())
+    assert (await protocol.read_head()).status == 200
+    assert await protocol.read() == b"ab"
+    with pytest.raises(ConnectionLost) as caught:
+        await protocol.read()
     assert caught.value.began
 
 
 async def test_what_is_no_http_ends_the_connection() -> None:
-    wire, transport = wired()
-    wire.send(b"request")
-    wire.data_received(b"SSH-2.0-\r\n")
+    protocol, transport = connected()
+    protocol.send(b"request")
+    protocol.data_received(b"SSH-2.0-\r\n")
     assert transport.closing
     with pytest.raises(NotHttp):
-        await wire.read_head()
+        await protocol.read_head()
 
 
 async def test_one_reader_at_a_time() -> None:
-    wire, _ = wired()
+    protocol, _ = connected()
     with pytest.raises(RuntimeError, match="nothing was sent"):
-        await wire.read()
-    wire.send(b"request")
-    first = asyncio.ensure_future(wire.read_head())
+        await protocol.read()
+    protocol.send(b"request")
+    first = asyncio.ensure_future(protocol.read_head())
     await asyncio.sleep(0)
     with pytest.raises(RuntimeError, match="two tasks"):
-        await wire.read_head()
-    wire.close()
-    with pytest.raises(HungUp):
+        await protocol.read_head()
+    protocol.close()
+    with pytest.raises(ConnectionLost):
         await first
 
 
@@ -567,7 +567,7 @@ PROGRAM = """
 import asyncio, sys
 from treadle.llm.model import ModelRequest
 from treadle.llm.provider import read_provider
-from treadle.llm.wire_client import ProviderModel
+from treadle.llm.provider_model import ProviderModel
 
 async def main(url):
     model = ProviderModel(read_provider("mock", {"base_url": url}))

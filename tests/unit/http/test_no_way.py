@@ -8,7 +8,7 @@ import ssl
 
 import pytest
 
-from treadle.http.no_way import Reason, reason_of
+from treadle.http.connect_failure import FailureReason, connect_failure_of
 
 
 @pytest.mark.parametrize(
@@ -32,5 +32,5 @@ from treadle.http.no_way import Reason, reason_of
         (OSError(errno.EACCES, "x"), "other"),
     ],
 )
-def test_reasons(error: OSError, reason: Reason) -> None:
-    assert reason_of(error) == reason
+def test_reasons(error: OSError, reason: FailureReason) -> None:
+    assert connect_failure_of(error) == reason

@@ -14,7 +14,7 @@ from anthropic_rules import check_rules
 from told_tools import tool_specs
 from treadle.llm.anthropic.body import encode_body
 from treadle.llm.anthropic.messages import GO_ON, OPENING, UNANSWERED, call_item_id
-from treadle.llm.anthropic.seal import Seal
+from treadle.llm.anthropic.opaque_block import OpaqueBlock
 from treadle.llm.anthropic.unsupported import AS_BUDGET, NO_CACHE, NO_THINKING, NO_THOUGHTS, SCHEMA_AS_TEXT, other_way
 from treadle.llm.model import HttpFailure, ModelRequest
 from treadle.llm.provider import read_provider
@@ -65,8 +65,8 @@ def output(call_id: str, given: Any = "out") -> Json:
 
 
 def thought(text: str = "hm", model: str = MODEL, signature: str = "sig") -> Json:
-    seal = Seal(model=model, signature=signature).packed()
-    return {"type": "reasoning", "summary": [{"type": "summary_text", "text": text}], "encrypted_content": seal}
+    opaque = OpaqueBlock(model=model, signature=signature).packed()
+    return {"type": "reasoning", "summary": [{"type": "summary_text", "text": text}], "encrypted_content": opaque}
 
 
 def text(words: str) -> Json:
@@ -208,7 +208,11 @@ def test_namespaces_are_in_the_names() -> None:
 
 
 def test_thoughts_go_back_to_the_model_that_had_them() -> None:
-    redacted = {"type": "reasoning", "summary": [], "encrypted_content": Seal(model=MODEL, redacted="xx").packed()}
+    redacted = {
+        "type": "reasoning",
+        "summary": [],
+        "encrypted_content": OpaqueBlock(model=MODEL, redacted="xx").packed(),
+    }
     items = (said("x"), thought(), redacted, call("a"), output("a"))
     kept = {"type": "thinking", "thinking": "hm", "signature": "sig"}
     assert messages(*items)[1] == ("assistant", [kept, {"type": "redacted_thinking", "data": "xx"}, use("a")])
@@ -228,7 +232,7 @@ def test_a_thought_that_led_to_nothing_is_left_out() -> None:
 
 def test_what_is_sealed_is_not_sent_to_another_api() -> None:
     quoted = said(f"look: {json.dumps(thought())}")
-    items = [thought(), quoted, {"type": "anthropic_block", "encrypted_content": Seal(model="m").packed()}]
+    items = [thought(), quoted, {"type": "anthropic_block", "encrypted_content": OpaqueBlock(model="m").packed()}]
     raws = [Raw(json.dumps(item, separators=(",", ":")).encode()) for item in items]
     for history in (items, raws):
         request = ModelRequest(model="gpt", input=history)
@@ -237,8 +241,8 @@ def test_what_is_sealed_is_not_sent_to_another_api() -> None:
 
 def test_a_paused_answer_is_gone_on_with() -> None:
     block = {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {"query": "x"}}
-    seal = Seal(model=MODEL, block=Raw(json.dumps(block).encode())).packed()
-    made = messages(said("x"), answer("wait"), {"type": "anthropic_block", "encrypted_content": seal})
+    opaque = OpaqueBlock(model=MODEL, block=Raw(json.dumps(block).encode())).packed()
+    made = messages(said("x"), answer("wait"), {"type": "anthropic_block", "encrypted_content": opaque})
     assert made[1:] == [("assistant", [text("wait"), block])]
 
 
@@ -394,7 +398,7 @@ ITEMS = st.one_of(
     st.sampled_from(
         [
             {"type": "reasoning", "summary": [], "encrypted_content": "gAAA"},
-            {"type": "reasoning", "summary": [], "encrypted_content": Seal(model=MODEL, redacted="x").packed()},
+            {"type": "reasoning", "summary": [], "encrypted_content": OpaqueBlock(model=MODEL, redacted="x").packed()},
             {"type": "web_search_call", "id": "ws"},
             {"type": "message", "role": 1},
             {},

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from model_server import DEADLINE, ModelServer, Reply, chunked, model_server, sse, status, text_events
-from treadle.llm.limits import admission, gate
-from treadle.llm.limits.gate import GateStats
+from treadle.llm.limits import admission, rate_limiter
+from treadle.llm.limits.rate_limiter import LimiterStats
 from treadle.llm.model import Completed, ModelError, ModelEvent, ModelRequest, Waiting
 from treadle.llm.provider import ProviderConfigError, read_provider
-from treadle.llm.wire_client import ProviderModel
+from treadle.llm.provider_model import ProviderModel
 
 pytestmark = pytest.mark.anyio
 TEXT = chunked(sse(*text_events("ok")))
@@ -156,7 +156,7 @@ async def test_who_waits_is_told_once_and_goes_on(server: ModelServer, monkeypat
     told: list[Waiting] = []
     second = asyncio.ensure_future(collect(model, request(on_wait=told.append)))
     await waiting(model, 1)
-    assert model.queue_stats() == GateStats(running=1, waiting=1, at_a_time=1, refusals=0)
+    assert model.queue_stats() == LimiterStats(running=1, waiting=1, at_a_time=1, refusals=0)
     await holder.let_go()
     assert isinstance((await second)[-1], Completed)
     [notice] = told
@@ -231,7 +231,7 @@ async def test_waiting_is_no_silence_of_the_server(server: ModelServer) -> None:
 
 
 async def test_too_many_that_wait_are_an_error(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "MAX_WAITING", 1)
+    monkeypatch.setattr(rate_limiter, "MAX_WAITING", 1)
     server.play(HANGS)
     model = model_at(server, max_concurrent_requests=1)
     await Holder(model).begin()

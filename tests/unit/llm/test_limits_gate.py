@@ -1,4 +1,4 @@
-"""The gate without a clock: never over the limits, everyone leaves in the end, and in a fair order."""
+"""The limiter without a clock: never over the limits, everyone leaves in the end, and in a fair order."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.llm.limits import gate as module
-from treadle.llm.limits.gate import MAX_TOLD_S, Gate, Limits, Overcrowded
-from treadle.llm.limits.line import FairLine, Place
-from treadle.llm.limits.rates import MINUTE_S, WIDER_S
-from treadle.llm.limits.told import Told
+from treadle.llm.limits import rate_limiter as module
+from treadle.llm.limits.fair_queue import FairQueue, QueueEntry
+from treadle.llm.limits.rate_limiter import MAX_REPORTED_WAIT_S, Limits, QueueFull, RateLimiter
+from treadle.llm.limits.rates import MINUTE_S, WIDEN_AFTER_S
+from treadle.llm.limits.reported_limits import ReportedLimit
 
 NONE = Limits()
 KEYS = st.sampled_from("abcd")
@@ -26,59 +26,59 @@ limits = st.builds(
 
 
 class World:
-    """A gate with a clock of its own, and a record of who left when."""
+    """A limiter with a clock of its own, and a record of who left when."""
 
     def __init__(self, given_limits: Limits = NONE, now: float = 1000.0) -> None:
-        self.gate = Gate(given_limits)
+        self.limiter = RateLimiter(given_limits)
         self.now = now
-        self.running: list[Place] = []
-        self.left: list[tuple[float, Place]] = []
+        self.running: list[QueueEntry] = []
+        self.left: list[tuple[float, QueueEntry]] = []
 
-    def join(self, key: str = "a", tokens: int = 1) -> Place:
-        place = self.gate.join(key, tokens)
+    def join(self, key: str = "a", tokens: int = 1) -> QueueEntry:
+        entry = self.limiter.join(key, tokens)
         self.advance()
-        return place
+        return entry
 
-    def advance(self) -> list[Place]:
-        leaving = self.gate.advance(self.now)
+    def advance(self) -> list[QueueEntry]:
+        leaving = self.limiter.advance(self.now)
         self.running += leaving
-        self.left += [(self.now, place) for place in leaving]
+        self.left += [(self.now, entry) for entry in leaving]
         return leaving
 
-    def later(self, seconds: float) -> list[Place]:
+    def later(self, seconds: float) -> list[QueueEntry]:
         self.now += seconds
         return self.advance()
 
-    def end(self, place: Place) -> list[Place]:
-        self.running.remove(place)
-        self.gate.leave(place, self.now)
+    def end(self, entry: QueueEntry) -> list[QueueEntry]:
+        self.running.remove(entry)
+        self.limiter.leave(entry, self.now)
         return self.advance()
 
-    def refuse(self, place: Place, wait_s: float) -> None:
-        self.running.remove(place)
-        self.gate.refused(place, wait_s, self.now)
-        self.gate.rejoin(place)
+    def refuse(self, entry: QueueEntry, wait_s: float) -> None:
+        self.running.remove(entry)
+        self.limiter.refused(entry, wait_s, self.now)
+        self.limiter.rejoin(entry)
         self.advance()
 
-    def accept(self, *places: Place) -> None:
-        for place in places:
-            self.gate.accepted(place, self.now)
+    def accept(self, *entries: QueueEntry) -> None:
+        for entry in entries:
+            self.limiter.accepted(entry, self.now)
             self.advance()
 
     def until_free(self) -> None:
         """Go to when the first may leave; it must be known, or somebody must run."""
-        hold = self.gate.hold(self.now)
-        assert hold is not None
-        if hold.until is None:
+        wait_reason = self.limiter.wait_reason(self.now)
+        assert wait_reason is not None
+        if wait_reason.until is None:
             assert self.running, "nobody could ever let the first one in"
             self.end(self.running[0])
         else:
-            assert hold.until > self.now
-            self.later(hold.until - self.now)
+            assert wait_reason.until > self.now
+            self.later(wait_reason.until - self.now)
 
 
-def keys_of(left: list[tuple[float, Place]]) -> str:
-    return "".join(place.key for _, place in left)
+def keys_of(left: list[tuple[float, QueueEntry]]) -> str:
+    return "".join(entry.key for _, entry in left)
 
 
 steps = st.lists(
@@ -90,37 +90,37 @@ steps = st.lists(
         st.tuples(st.just("used"), st.integers(0, 9), st.integers(0, 600)),
         st.tuples(st.just("refuse"), st.integers(0, 9), st.floats(0, 30)),
         st.tuples(st.just("accept"), st.integers(0, 9), st.none()),
-        st.tuples(st.just("tell"), st.integers(0, 9), st.integers(0, 20)),
+        st.tuples(st.just("update_limits"), st.integers(0, 9), st.integers(0, 20)),
     ),
     max_size=60,
 )
 
 
-def _do(world: World, waiting: list[Place], step: tuple[str, Any, Any]) -> None:
+def _do(world: World, waiting: list[QueueEntry], step: tuple[str, Any, Any]) -> None:
     what, first, second = step
-    waiting[:] = [place for place in waiting if place.waits]
+    waiting[:] = [entry for entry in waiting if entry.waits]
     if what == "join":
         waiting.append(world.join(first, second))
     elif what == "later":
         world.later(first)
     elif what == "give up":
         if waiting:
-            world.gate.leave(waiting[first % len(waiting)], world.now)
+            world.limiter.leave(waiting[first % len(waiting)], world.now)
             world.advance()
     elif world.running:
-        place = world.running[first % len(world.running)]
+        entry = world.running[first % len(world.running)]
         match what:
             case "end":
-                world.end(place)
+                world.end(entry)
             case "used":
-                world.gate.used(place, second, second, 1, world.now)
+                world.limiter.used(entry, second, second, 1, world.now)
             case "refuse":
-                world.refuse(place, second)
-                waiting.append(place)
+                world.refuse(entry, second)
+                waiting.append(entry)
             case "accept":
-                world.accept(place)
-            case "tell":
-                world.gate.tell(place, [Told("x", "requests", 20, second, 9.0)], world.now)
+                world.accept(entry)
+            case "update_limits":
+                world.limiter.update_limits(entry, [ReportedLimit("x", "requests", 20, second, 9.0)], world.now)
                 world.advance()
 
 
@@ -135,19 +135,19 @@ def _check(world: World, given_limits: Limits) -> None:
 
 @given(limits, steps)
 def test_never_over_the_limits_and_all_leave(given_limits: Limits, script: list[tuple[str, Any, Any]]) -> None:
-    world, waiting = World(given_limits), list[Place]()
+    world, waiting = World(given_limits), list[QueueEntry]()
     for step in script:
         _do(world, waiting, step)
         _check(world, given_limits)
     for _ in range(40 * len(script) + 1):
-        if not world.gate.stats().waiting:
+        if not world.limiter.stats().waiting:
             break
         world.until_free()
         _check(world, given_limits)
-    assert world.gate.stats().waiting == 0
-    for place in tuple(world.running):
-        world.end(place)
-    assert (world.gate.stats().running, world.gate.stats().waiting) == (0, 0)
+    assert world.limiter.stats().waiting == 0
+    for entry in tuple(world.running):
+        world.end(entry)
+    assert (world.limiter.stats().running, world.limiter.stats().waiting) == (0, 0)
 
 
 @given(st.integers(1, 300), st.lists(st.tuples(st.integers(0, 400), st.floats(0, 20)), max_size=40))
@@ -158,10 +158,10 @@ def test_tokens_of_any_minute_are_within_the_limit_but_for_one_that_is_more_alon
     for tokens, gap in asked:
         world.join(tokens=tokens)
         world.later(gap)
-    while world.gate.stats().waiting:
+    while world.limiter.stats().waiting:
         world.until_free()
     for at, _ in world.left:
-        within = [place.tokens for other, place in world.left if at <= other < at + MINUTE_S - 1e-6]
+        within = [entry.tokens for other, entry in world.left if at <= other < at + MINUTE_S - 1e-6]
         costly = [tokens for tokens in within if tokens]
         assert sum(within) <= limit or len(costly) == 1
 
@@ -185,7 +185,7 @@ def test_threads_that_ask_again_and_again_do_not_starve_one_with_many() -> None:
     for _ in range(30):
         done = world.running[0]
         if done.key in "ab":
-            world.gate.join(done.key, 1)
+            world.limiter.join(done.key, 1)
         world.end(done)
     counted = Counter(keys_of(world.left[:30]))
     assert max(counted.values()) - min(counted.values()) <= 2
@@ -195,13 +195,13 @@ def test_threads_that_ask_again_and_again_do_not_starve_one_with_many() -> None:
 def test_of_two_that_always_wait_neither_gets_ahead_by_more_than_two(
     first: list[str], more: list[tuple[str, bool]]
 ) -> None:
-    line = FairLine()
+    line = FairQueue()
     for key in ["x", "y"] * 60 + first:
-        line.add(Place(key, 0))
+        line.add(QueueEntry(key, 0))
     served: Counter[str] = Counter()
     for key, comes in more:
         if comes:
-            line.add(Place(key, 0))
+            line.add(QueueEntry(key, 0))
         served[line.take().key] += 1
         assert abs(served["x"] - served["y"]) <= 2
 
@@ -221,21 +221,21 @@ def test_one_that_gives_up_loses_its_thread_no_round() -> None:
     world = World(Limits(at_a_time=1))
     world.join("x")
     for _ in range(10):
-        world.gate.leave(world.join("a"), world.now)
+        world.limiter.leave(world.join("a"), world.now)
     second, third = world.join("b"), world.join("a")
     world.join("b")
     while world.running:
         world.end(world.running[0])
-    assert [place for _, place in world.left[1:3]] == [second, third]
+    assert [entry for _, entry in world.left[1:3]] == [second, third]
 
 
 def test_nothing_is_kept_of_those_that_are_gone() -> None:
-    line = FairLine()
-    line.add(Place("first", 0))
+    line = FairQueue()
+    line.add(QueueEntry("first", 0))
     for number in range(3000):
-        place = Place(str(number), 0)
-        line.add(place)
-        line.remove(place)
+        entry = QueueEntry(str(number), 0)
+        line.add(entry)
+        line.remove(entry)
     assert len(line) == 1
     assert len(line._heap) + len(line._next_rounds) < 2000
 
@@ -245,7 +245,7 @@ def test_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(Limits(at_a_time=1))
     for _ in range(3):
         world.join()
-    with pytest.raises(Overcrowded):
+    with pytest.raises(QueueFull):
         world.join()
 
 
@@ -257,11 +257,11 @@ def test_an_estimate_is_corrected_by_what_was_used() -> None:
     first = world.join(tokens=90)
     second = world.join(tokens=50)
     assert second.waits
-    world.gate.used(first, 30, 30, 1, world.now)
+    world.limiter.used(first, 30, 30, 1, world.now)
     assert world.advance() == [second]
     third = world.join(tokens=20)
     assert world.running[-1] is third
-    world.gate.used(second, 80, 80, 1, world.now)
+    world.limiter.used(second, 80, 80, 1, world.now)
     assert world.join(tokens=0).waits
 
 
@@ -269,7 +269,7 @@ def test_what_was_used_after_its_minute_counts_for_the_next() -> None:
     world = World(Limits(tokens_per_minute=100))
     first = world.join(tokens=10)
     world.later(MINUTE_S + 1)
-    world.gate.used(first, 110, 110, 1, world.now)
+    world.limiter.used(first, 110, 110, 1, world.now)
     assert world.join(tokens=1).waits
     assert len(world.later(MINUTE_S)) == 1
 
@@ -286,76 +286,76 @@ def test_the_tokens_of_one_that_was_refused_were_not_used() -> None:
 
 def test_a_refusal_closes_the_gate_for_all_until_then() -> None:
     world = World()
-    assert world.gate.is_open
-    places = [world.gate.pass_by(key, 1, world.now) for key in "abc"]
-    world.running += places
-    world.refuse(places[0], 7.0)
-    assert not world.gate.is_open
+    assert world.limiter.is_open
+    entries = [world.limiter.enter_now(key, 1, world.now) for key in "abc"]
+    world.running += entries
+    world.refuse(entries[0], 7.0)
+    assert not world.limiter.is_open
     late = world.join("d")
-    hold = world.gate.hold(world.now)
-    assert hold is not None
-    assert hold.until == world.now + 7.0
+    wait_reason = world.limiter.wait_reason(world.now)
+    assert wait_reason is not None
+    assert wait_reason.until == world.now + 7.0
     assert world.later(6.9) == []
-    world.end(places[1])
+    world.end(entries[1])
     assert world.later(0.2) == []  # one runs, and was not answered
-    assert world.end(places[2]) == [places[0]]
-    world.accept(places[0])
+    assert world.end(entries[2]) == [entries[0]]
+    world.accept(entries[0])
     assert late.waits
 
 
 def test_what_was_sent_before_the_refusal_is_no_further_refusal() -> None:
     world = World()
-    places = [world.gate.pass_by("a", 1, world.now) for _ in range(50)]
-    world.running += places
-    world.accept(*places[:5])
-    for place in places[5:]:
-        world.refuse(place, 0.2)
-    assert world.gate.refusals == 1
-    assert world.gate.stats().at_a_time == 5
+    entries = [world.limiter.enter_now("a", 1, world.now) for _ in range(50)]
+    world.running += entries
+    world.accept(*entries[:5])
+    for entry in entries[5:]:
+        world.refuse(entry, 0.2)
+    assert world.limiter.refusals == 1
+    assert world.limiter.stats().at_a_time == 5
     assert world.later(0.3) == []
-    assert world.end(places[0]) == [places[5]]
+    assert world.end(entries[0]) == [entries[5]]
 
 
 def test_it_opens_slowly_and_tries_more_now_and_then() -> None:
     world = World()
-    places = [world.gate.pass_by(str(n), 1, world.now) for n in range(20)]
-    world.running += places
-    for place in places:
-        world.refuse(place, 1.0)
+    entries = [world.limiter.enter_now(str(n), 1, world.now) for n in range(20)]
+    world.running += entries
+    for entry in entries:
+        world.refuse(entry, 1.0)
     world.later(1.0)
     seen = [len(world.running)]
     for _ in range(4):
         world.accept(*tuple(world.running))
         seen.append(len(world.running))
     assert seen == [1, 2, 4, 8, 10]
-    assert world.gate.refusals == 0
-    world.later(WIDER_S)
+    assert world.limiter.refusals == 0
+    world.later(WIDEN_AFTER_S)
     world.accept(*world.running[:3])
     assert len(world.running) == 11
 
 
 def test_refusals_in_a_row_are_counted_until_an_answer() -> None:
     world = World()
-    place = world.gate.pass_by("a", 1, world.now)
-    world.running.append(place)
+    entry = world.limiter.enter_now("a", 1, world.now)
+    world.running.append(entry)
     for number in range(1, 4):
-        world.refuse(place, 1.0)
-        assert world.gate.refusals == number
+        world.refuse(entry, 1.0)
+        assert world.limiter.refusals == number
         world.later(1.0)
-    world.accept(place)
-    assert world.gate.refusals == 0
+    world.accept(entry)
+    assert world.limiter.refusals == 0
 
 
 def test_a_refusal_is_forgotten_when_all_is_quiet() -> None:
     world = World()
-    place = world.gate.pass_by("a", 1, world.now)
-    world.running.append(place)
-    world.refuse(place, 100.0)
+    entry = world.limiter.enter_now("a", 1, world.now)
+    world.running.append(entry)
+    world.refuse(entry, 100.0)
     world.later(100.0)
-    world.accept(place)
+    world.accept(entry)
     world.now += MINUTE_S + 1
-    world.end(place)
-    assert world.gate.is_open
+    world.end(entry)
+    assert world.limiter.is_open
 
 
 # --- what the server tells -------------------------------------------------------------------------------------------
@@ -363,8 +363,8 @@ def test_a_refusal_is_forgotten_when_all_is_quiet() -> None:
 
 def test_what_is_left_comes_back_evenly() -> None:
     world = World()
-    first = world.gate.pass_by("a", 1, world.now)
-    world.gate.tell(first, [Told("r", "requests", 60, 2, 58.0)], world.now)
+    first = world.limiter.enter_now("a", 1, world.now)
+    world.limiter.update_limits(first, [ReportedLimit("r", "requests", 60, 2, 58.0)], world.now)
     assert [world.join().waits for _ in range(4)] == [False, False, True, True]
     assert len(world.later(1.01)) == 1
     assert len(world.later(1.01)) == 1
@@ -372,37 +372,37 @@ def test_what_is_left_comes_back_evenly() -> None:
 
 def test_requests_that_the_server_has_not_seen_are_taken_off() -> None:
     world = World()
-    first, *_ = [world.gate.pass_by("a", 1, world.now) for _ in range(4)]
-    world.gate.tell(first, [Told("r", "requests", 60, 4, 60.0)], world.now)
+    first, *_ = [world.limiter.enter_now("a", 1, world.now) for _ in range(4)]
+    world.limiter.update_limits(first, [ReportedLimit("r", "requests", 60, 4, 60.0)], world.now)
     assert [world.join().waits for _ in range(2)] == [False, True]
 
 
 def test_tokens_from_a_cache_are_not_what_servers_count() -> None:
     world = World()
     for _ in range(40):
-        world.gate.used(world.gate.pass_by("a", 1000, world.now), 1000, 100, 1, world.now)
-    first = world.gate.pass_by("a", 1000, world.now)
-    world.gate.tell(first, [Told("t", "tokens", 10_000, 250, 60.0)], world.now)
+        world.limiter.used(world.limiter.enter_now("a", 1000, world.now), 1000, 100, 1, world.now)
+    first = world.limiter.enter_now("a", 1000, world.now)
+    world.limiter.update_limits(first, [ReportedLimit("t", "tokens", 10_000, 250, 60.0)], world.now)
     assert [world.join(tokens=1000).waits for _ in range(3)] == [False, False, True]
 
 
 def test_output_tokens_are_taken_to_be_as_many_as_lately() -> None:
     world = World()
     for _ in range(40):
-        world.gate.used(world.gate.pass_by("a", 10_000, world.now), 10_000, 10_000, 100, world.now)
-    first = world.gate.pass_by("a", 10_000, world.now)
-    world.gate.tell(first, [Told("o", "output tokens", 1000, 250, 75.0)], world.now)
+        world.limiter.used(world.limiter.enter_now("a", 10_000, world.now), 10_000, 10_000, 100, world.now)
+    first = world.limiter.enter_now("a", 10_000, world.now)
+    world.limiter.update_limits(first, [ReportedLimit("o", "output tokens", 1000, 250, 75.0)], world.now)
     assert [world.join(tokens=10_000).waits for _ in range(3)] == [False, False, True]
-    hold = world.gate.hold(world.now)
-    assert hold is not None
-    assert "output tokens" in hold.why
+    wait_reason = world.limiter.wait_reason(world.now)
+    assert wait_reason is not None
+    assert "output tokens" in wait_reason.why
     assert len(world.later(5.1)) == 1  # ten a second come back, and fifty were missing
 
 
 def test_more_than_the_whole_limit_goes_when_it_is_whole() -> None:
     world = World()
-    first = world.gate.pass_by("a", 1, world.now)
-    world.gate.tell(first, [Told("t", "tokens", 100, 50, 10.0)], world.now)
+    first = world.limiter.enter_now("a", 1, world.now)
+    world.limiter.update_limits(first, [ReportedLimit("t", "tokens", 100, 50, 10.0)], world.now)
     large = world.join(tokens=5000)
     assert world.later(9.9) == []
     assert world.later(0.2) == [large]
@@ -410,6 +410,6 @@ def test_more_than_the_whole_limit_goes_when_it_is_whole() -> None:
 
 def test_a_server_that_is_whole_only_tomorrow_is_asked() -> None:
     world = World()
-    first = world.gate.pass_by("a", 1, world.now)
-    world.gate.tell(first, [Told("r", "requests", 10, 0, 100 * MAX_TOLD_S)], world.now)
+    first = world.limiter.enter_now("a", 1, world.now)
+    world.limiter.update_limits(first, [ReportedLimit("r", "requests", 10, 0, 100 * MAX_REPORTED_WAIT_S)], world.now)
     assert not world.join().waits

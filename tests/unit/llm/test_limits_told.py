@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.llm.limits.told import Told, read_limits
+from treadle.llm.limits.reported_limits import ReportedLimit, read_limits
 
 NOW = 1_700_000_000.0
 
@@ -23,8 +23,8 @@ def test_openai(reset: str, seconds: float) -> None:
         "x-ratelimit-remaining-tokens": "149984",
     }
     assert read_limits(headers, NOW) == [
-        Told("x-ratelimit-remaining-requests", "requests", 60, 59, seconds),
-        Told("x-ratelimit-remaining-tokens", "tokens", 149984, 149984, 0.0),
+        ReportedLimit("x-ratelimit-remaining-requests", "requests", 60, 59, seconds),
+        ReportedLimit("x-ratelimit-remaining-tokens", "tokens", 149984, 149984, 0.0),
     ]
 
 
@@ -38,11 +38,11 @@ def test_anthropic_dates_are_compared_with_the_clock_of_the_server(date: dict[st
         "anthropic-ratelimit-input-tokens-reset": "2023-11-14T22:13:40Z",
         **date,
     }
-    [told] = read_limits(headers, NOW)
-    assert told == Told("anthropic-ratelimit-input-tokens-remaining", "tokens", 40000, 0, seconds)
+    [reported] = read_limits(headers, NOW)
+    assert reported == ReportedLimit("anthropic-ratelimit-input-tokens-remaining", "tokens", 40000, 0, seconds)
     written = {name.replace("input", "output"): value for name, value in headers.items()}
-    [told] = read_limits(written, NOW)
-    assert told == Told("anthropic-ratelimit-output-tokens-remaining", "output tokens", 40000, 0, seconds)
+    [reported] = read_limits(written, NOW)
+    assert reported == ReportedLimit("anthropic-ratelimit-output-tokens-remaining", "output tokens", 40000, 0, seconds)
 
 
 NAMES = [
@@ -55,7 +55,7 @@ NAMES = [
 
 @given(st.dictionaries(st.sampled_from([*NAMES, "date"]), st.text() | st.from_regex(r"[0-9]{1,30}(\.[0-9]+)?[msh]*")))
 def test_nonsense_is_not_there(headers: dict[str, str]) -> None:
-    for told in read_limits(headers, NOW):
-        assert told.left >= 0
-        assert told.limit >= 0
-        assert told.whole_in_s >= 0
+    for reported in read_limits(headers, NOW):
+        assert reported.left >= 0
+        assert reported.limit >= 0
+        assert reported.full_in_s >= 0

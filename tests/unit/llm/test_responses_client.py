@@ -22,7 +22,7 @@ from model_server import (
     status,
     text_events,
 )
-from treadle.http.lanes import LaneStats
+from treadle.http.http_pool import PoolStats
 from treadle.llm.model import (
     Completed,
     Created,
@@ -36,7 +36,7 @@ from treadle.llm.model import (
 )
 from treadle.llm.output_items import MessageItem
 from treadle.llm.provider import ProviderConfigError, read_provider
-from treadle.llm.wire_client import ProviderModel, ProviderStream
+from treadle.llm.provider_model import ProviderModel, ProviderStream
 
 pytestmark = pytest.mark.anyio
 SECRET = "s3cret-value"
@@ -302,7 +302,7 @@ async def test_a_missing_key_fails_before_anything_is_sent(server: ModelServer) 
 
 
 async def test_a_huge_event_is_refused(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treadle.llm.wire_client.BodyReader.__init__.__kwdefaults__", {"max_event": 1000})
+    monkeypatch.setattr("treadle.llm.provider_model.BodyReader.__init__.__kwdefaults__", {"max_event": 1000})
     server.play(chunked([*sse(*text_events("ab"))[:3], b"data: " + b"x" * 2000], then="hang", ended=False))
     model = model_at(server)
     events, error = await failure(model)
@@ -314,7 +314,7 @@ async def test_a_huge_event_is_refused(server: ModelServer, monkeypatch: pytest.
 
 
 async def test_a_huge_event_is_refused_when_it_comes(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treadle.llm.wire_client.BodyReader.__init__.__kwdefaults__", {"max_event": 1000})
+    monkeypatch.setattr("treadle.llm.provider_model.BodyReader.__init__.__kwdefaults__", {"max_event": 1000})
     too_large = chunked([*sse(*text_events("ab"))[:3], b"data: " + b"x" * 2000], ended=False)
     server.play(Reply(too_large.pieces, "hang", last_when_told=True))
     model = model_at(server)
@@ -350,9 +350,9 @@ async def test_the_final_item_is_the_servers(server: ModelServer) -> None:
 
 def test_nothing_heavy_is_loaded_before_the_first_request() -> None:
     code = (
-        "import sys, treadle.llm, treadle.llm.wire_client, treadle.llm.offline\n"
+        "import sys, treadle.llm, treadle.llm.provider_model, treadle.llm.offline\n"
         "from treadle.llm import read_provider\n"
-        "treadle.llm.wire_client.ProviderModel(read_provider('x', {'base_url': 'http://h/v1'}))\n"
+        "treadle.llm.provider_model.ProviderModel(read_provider('x', {'base_url': 'http://h/v1'}))\n"
         "print(sorted({'httpx2', 'ssl', 'random', 'hashlib', 'email', 'http.client'} & set(sys.modules)))"
     )
     before = "import sys, asyncio, msgspec\n" + code.splitlines()[-1]
@@ -372,13 +372,13 @@ async def test_a_connection_is_used_again_only_after_a_whole_response(server: Mo
     model = model_at(server)
     async with model.stream(REQUEST) as stream:
         await anext(stream)
-        assert model.stats() == LaneStats(busy=1, idle=0)
-    assert model.stats() == LaneStats(busy=0, idle=0)
+        assert model.stats() == PoolStats(busy=1, idle=0)
+    assert model.stats() == PoolStats(busy=0, idle=0)
     await server.gone.wait()
     for _ in range(2):
         await collect(model)
         await asyncio.gather(*model._endings)
-        assert model.stats() == LaneStats(busy=0, idle=1)
+        assert model.stats() == PoolStats(busy=0, idle=1)
     assert [asked.connection for asked in server.asked] == [1, 2, 2]
     await model.close()
 

@@ -16,8 +16,8 @@ import pytest
 from model_server import DEADLINE, ModelServer, Reply, chunked, model_server, sse, status, text_events
 from treadle.llm import ModelError, ModelRequest, TextDelta
 from treadle.llm.provider import read_provider
-from treadle.llm.provider_connection import ABSENT_RETRIES
-from treadle.llm.wire_client import ProviderModel
+from treadle.llm.provider_client import ABSENT_RETRIES
+from treadle.llm.provider_model import ProviderModel
 
 pytestmark = pytest.mark.anyio
 SECRET = "s3cret-value"
@@ -28,7 +28,7 @@ CODED = b"HTTP/1.1 200 OK\r\nContent-Encoding: %s\r\nContent-Length: %d\r\n\r\n"
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that is busy is not a server that is slow to refuse."""
-    monkeypatch.setattr("treadle.llm.provider_connection.ABSENT_S", DEADLINE)
+    monkeypatch.setattr("treadle.llm.provider_client.ABSENT_S", DEADLINE)
 
 
 @pytest.fixture(autouse=True)
@@ -115,7 +115,7 @@ async def test_no_name_and_no_network(monkeypatch: pytest.MonkeyPatch, raised: O
 
 
 async def test_when_finding_out_takes_long_it_is_not_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treadle.llm.provider_connection.ABSENT_S", 0.0)
+    monkeypatch.setattr("treadle.llm.provider_client.ABSENT_S", 0.0)
     asked = Asked(f"http://127.0.0.1:{await refused_port()}/v1")
     assert (await asked.failure()).kind == "absent"
     assert asked.pauses == []

@@ -19,7 +19,7 @@ from treadle.runners.engine import (
     RunRequest,
     Withdrawn,
 )
-from treadle.runners.reading import Reading
+from treadle.runners.output_reader import OutputReader
 from treadle.runners.run_events import ActionEvent, CompletedEvent, ResumeToken, StartedEvent, TextDelta
 
 SESSION = "5575bb59-b940-4a07-bfd2-c614e3347b63"
@@ -49,7 +49,9 @@ def play(
     options: RunOptions | None = None,
     stopped: str | None = None,
 ) -> list[Any]:
-    reading = Reading(ENGINE, RunRequest(prompt="", resume=resume, cwd="/project", options=options or RunOptions()))
+    reading = OutputReader(
+        ENGINE, RunRequest(prompt="", resume=resume, cwd="/project", options=options or RunOptions())
+    )
     events: list[Any] = []
     for message in messages:
         events += reading.receive(json.dumps(message).encode() + b"\n")

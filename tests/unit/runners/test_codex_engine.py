@@ -10,7 +10,7 @@ import pytest
 from treadle.errors import ArgumentValueError
 from treadle.runners.codex import ENGINE, CodexRunner, find_exec_only_flag
 from treadle.runners.engine import Ending, RunOptions, RunRequest
-from treadle.runners.reading import Reading
+from treadle.runners.output_reader import OutputReader
 from treadle.runners.run_events import (
     ActionEvent,
     CompletedEvent,
@@ -35,7 +35,7 @@ def play(
     carried: dict[str, Any] | None = None,
     stopped: str | None = None,
 ) -> list[Any]:
-    reading = Reading(ENGINE, RunRequest(prompt="", resume=resume, cwd="/project", carried=carried))
+    reading = OutputReader(ENGINE, RunRequest(prompt="", resume=resume, cwd="/project", carried=carried))
     events: list[Any] = []
     for message in messages:
         events += reading.receive(json.dumps(message).encode() + b"\n")
@@ -208,7 +208,7 @@ def test_usage_is_that_of_the_run() -> None:
 
 
 def test_what_the_next_run_must_know() -> None:
-    reading = Reading(ENGINE, RunRequest(prompt=""))
+    reading = OutputReader(ENGINE, RunRequest(prompt=""))
     list(reading.receive(json.dumps(DONE).encode() + b"\n"))
     assert reading.carry() == {"usage": DONE["usage"]}
 

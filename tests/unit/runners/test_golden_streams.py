@@ -17,7 +17,7 @@ import engine_streams
 from engine_streams import Stream
 from treadle.runners.engine import ApprovalAnswer, ApprovalAsk, Ending, Engine, Output, RunOptions, RunRequest
 from treadle.runners.engine_registry import BUILT_IN, find_engine
-from treadle.runners.reading import Reading
+from treadle.runners.output_reader import OutputReader
 from treadle.runners.run_events import CompletedEvent, ResumeToken, StartedEvent
 from treadle.testing import check_engine
 
@@ -44,7 +44,7 @@ def request(engine: Engine[Any], stream: Stream) -> RunRequest:
 def read(stream: Stream, *, chunk: int | None = None) -> list[Output]:
     """All that the stream means, in order."""
     engine = find_engine(stream.engine)
-    reading = Reading(engine, request(engine, stream))
+    reading = OutputReader(engine, request(engine, stream))
     data = b"".join(stream.lines)
     size = chunk or max(1, len(data))
     outputs = [out for at in range(0, len(data), size) for out in reading.receive(data[at : at + size])]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.runners.logins import Login, find_login
+from treadle.runners.logins import LoginStatus, find_login
 
 
 def put(home: Path, name: str, text: str) -> None:
@@ -26,12 +26,12 @@ def put(home: Path, name: str, text: str) -> None:
 )
 def test_a_file_with_a_login(engine: str, file: str, tmp_path: Path) -> None:
     environ = {"HOME": str(tmp_path)}
-    assert find_login(engine, environ) == Login(False, f"no ~/{file}")
+    assert find_login(engine, environ) == LoginStatus(False, f"no ~/{file}")
     put(tmp_path, file, "{}\n")  # after a logout
     assert find_login(engine, environ).ok is False
     put(tmp_path, file, '{"token": "very-secret-value"}')
     found = find_login(engine, environ)
-    assert found == Login(True, f"~/{file}")
+    assert found == LoginStatus(True, f"~/{file}")
     assert "very-secret" not in repr(found)
 
 
@@ -48,7 +48,7 @@ def test_a_home_somewhere_else(engine: str, variable: str, file: str, tmp_path: 
     place = tmp_path / "elsewhere"
     put(place, file, '{"a": 1}')
     environ = {"HOME": str(tmp_path / "home"), variable: str(place)}
-    assert find_login(engine, environ) == Login(True, str(place / file))
+    assert find_login(engine, environ) == LoginStatus(True, str(place / file))
 
 
 @pytest.mark.parametrize(
@@ -61,25 +61,25 @@ def test_a_home_somewhere_else(engine: str, variable: str, file: str, tmp_path: 
     ],
 )
 def test_a_variable(engine: str, variable: str, tmp_path: Path) -> None:
-    assert find_login(engine, {"HOME": str(tmp_path), variable: "secret"}) == Login(True, variable)
+    assert find_login(engine, {"HOME": str(tmp_path), variable: "secret"}) == LoginStatus(True, variable)
     assert find_login(engine, {"HOME": str(tmp_path), variable: " "}).ok is False
 
 
 def test_codex_with_a_provider_of_its_own(tmp_path: Path) -> None:
     put(tmp_path, ".codex/config.toml", 'model_provider = "mine"\n[model_providers.mine]\nenv_key = "MY_KEY"\n')
     environ = {"HOME": str(tmp_path)}
-    assert find_login("codex", environ) == Login(False, "MY_KEY of the provider mine is not set")
-    assert find_login("codex", {**environ, "MY_KEY": "x"}) == Login(True, "the provider mine")
+    assert find_login("codex", environ) == LoginStatus(False, "MY_KEY of the provider mine is not set")
+    assert find_login("codex", {**environ, "MY_KEY": "x"}) == LoginStatus(True, "the provider mine")
     put(tmp_path, ".codex/config.toml", "this is no [toml")
-    assert find_login("codex", environ) == Login(False, "no ~/.codex/auth.json")
+    assert find_login("codex", environ) == LoginStatus(False, "no ~/.codex/auth.json")
 
 
 def test_ours_is_as_the_settings_say(tmp_path: Path) -> None:
     environ = {"HOME": str(tmp_path)}
-    assert find_login("treadle", environ) == Login(None, "offline model")
+    assert find_login("treadle", environ) == LoginStatus(None, "offline model")
     provider = 'model = "m"\nmodel_provider = "mine"\n[model_providers.mine]\nname = "mine"\nbase_url = "http://127.0.0.1:9/v1"\n'
     put(tmp_path, ".treadle/config.toml", provider)
-    assert find_login("treadle", environ) == Login(True, "the provider mine")
+    assert find_login("treadle", environ) == LoginStatus(True, "the provider mine")
     put(tmp_path, ".treadle/config.toml", provider + 'env_key = "NO_SUCH_KEY_HERE"\n')
     found = find_login("treadle", environ)
     assert found.ok is False
@@ -89,4 +89,4 @@ def test_ours_is_as_the_settings_say(tmp_path: Path) -> None:
 
 
 def test_of_other_engines_nothing_is_known(tmp_path: Path) -> None:
-    assert find_login("other", {"HOME": str(tmp_path)}) == Login(None)
+    assert find_login("other", {"HOME": str(tmp_path)}) == LoginStatus(None)

@@ -11,7 +11,7 @@ from treadle.runners import OpenCodeRunner, RunOptions, Timeouts
 from treadle.runners.engine import Ending, GiveUp, Output, RunRequest
 from treadle.runners.engine_process import DEFAULTS
 from treadle.runners.opencode import ENGINE, MAX_CIRCLES
-from treadle.runners.reading import Reading
+from treadle.runners.output_reader import OutputReader
 from treadle.runners.run_events import ActionEvent, CompletedEvent, ResumeToken, StartedEvent
 
 SESSION = "ses_e2333c05affecKbXD55LAz3oq1"
@@ -44,7 +44,7 @@ def tool(name: str = "bash", **state: Any) -> dict[str, Any]:
 def read(
     *lines: dict[str, Any], rc: int = 0, stopped: str | None = None, resume: ResumeToken | None = None
 ) -> list[Output]:
-    reading = Reading(ENGINE, RunRequest(prompt="hi", resume=resume, cwd=CWD))
+    reading = OutputReader(ENGINE, RunRequest(prompt="hi", resume=resume, cwd=CWD))
     data = b"".join(json.dumps(message).encode() + b"\n" for message in lines)
     outputs = list(reading.receive(data))
     return [*outputs, *reading.end(Ending(exit_code=rc, stopped=stopped, lines=reading.lines))]
@@ -109,7 +109,7 @@ def test_a_step_that_was_not_the_last_one_after_all_becomes_a_note() -> None:
 
 
 def test_a_step_after_the_verdict_takes_it_back_until_the_next_one() -> None:
-    reading = Reading(ENGINE, RunRequest(prompt="hi", cwd=CWD))
+    reading = OutputReader(ENGINE, RunRequest(prompt="hi", cwd=CWD))
     said = []
     for message in (start(), end("stop"), start(), end("stop")):
         list(reading.receive(json.dumps(message).encode() + b"\n"))
@@ -118,7 +118,7 @@ def test_a_step_after_the_verdict_takes_it_back_until_the_next_one() -> None:
 
 
 def test_stop_together_with_a_tool_is_no_end() -> None:
-    reading = Reading(ENGINE, RunRequest(prompt="hi", cwd=CWD))
+    reading = OutputReader(ENGINE, RunRequest(prompt="hi", cwd=CWD))
     said = []
     for message in (start(), tool(), end("stop"), start(), end("stop")):
         list(reading.receive(json.dumps(message).encode() + b"\n"))
@@ -234,7 +234,7 @@ def test_what_was_used_until_the_end_is_told_when_it_was_stopped() -> None:
 
 
 def test_other_lines_mean_nothing() -> None:
-    reading = Reading(ENGINE, RunRequest(prompt="hi", cwd=CWD))
+    reading = OutputReader(ENGINE, RunRequest(prompt="hi", cwd=CWD))
     noise = b'not json\n[1]\n"text"\n{"type":"new_thing"}\n{"type":"text","part":7}\n{"type":"step_finish"}\n'
     outputs = list(reading.receive(noise + json.dumps(start()).encode() + b"\n"))
     assert [type(out).__name__ for out in outputs] == ["StartedEvent", "ActionEvent"]

@@ -9,8 +9,8 @@ import pytest
 
 from treadle.runners import PiRunner, RunOptions
 from treadle.runners.engine import Ending, Output, RunRequest
+from treadle.runners.output_reader import OutputReader
 from treadle.runners.pi import ENGINE, MAX_RUNNING, PiState, translate
-from treadle.runners.reading import Reading
 from treadle.runners.run_events import ActionEvent, CompletedEvent, ResumeToken, StartedEvent, TextDelta
 
 SESSION = "01a1dccd-8b27-754e-a23f-66ba2db61da3"
@@ -52,7 +52,7 @@ def encoded(*lines: dict[str, Any]) -> bytes:
 def read(
     *lines: dict[str, Any], rc: int = 0, stopped: str | None = None, resume: ResumeToken | None = None
 ) -> list[Output]:
-    reading = Reading(ENGINE, RunRequest(prompt="hi", resume=resume, cwd=CWD))
+    reading = OutputReader(ENGINE, RunRequest(prompt="hi", resume=resume, cwd=CWD))
     outputs = list(reading.receive(encoded(*lines)))
     return [*outputs, *reading.end(Ending(exit_code=rc, stopped=stopped, lines=reading.lines))]
 
@@ -199,7 +199,7 @@ def test_half_a_character_does_not_cost_the_line() -> None:
         b'{"type":"message_update","assistantMessageEvent":{"type":"text_delta","contentIndex":0,"delta":"a\\ud83d",'
     )
     line = encoded(message(text("yes HALF"))).replace(b"HALF", b"\\ud83d")
-    reading = Reading(ENGINE, RunRequest(prompt="hi", cwd=CWD))
+    reading = OutputReader(ENGINE, RunRequest(prompt="hi", cwd=CWD))
     outputs = list(reading.receive(encoded(HEADER, TURN) + delta + b"\n" + line + encoded(END)))
     assert [out.text for out in outputs if isinstance(out, TextDelta)] == ["a?"]
     assert completed(list(reading.end(Ending(exit_code=0)))).answer == "yes ?"
@@ -284,7 +284,7 @@ def test_a_second_row_of_retries_is_another_note() -> None:
 @pytest.mark.parametrize("more", [retry(1), TURN, {"type": "compaction_start", "reason": "threshold"}])
 def test_what_follows_the_end_takes_it_back(more: dict[str, Any]) -> None:
     """Else a run that only waits for its next attempt would be taken for one that does not go away."""
-    reading = Reading(ENGINE, RunRequest(prompt="hi", cwd=CWD))
+    reading = OutputReader(ENGINE, RunRequest(prompt="hi", cwd=CWD))
     list(reading.receive(encoded(HEADER, TURN, failed(), END)))
     assert reading.said_all
     list(reading.receive(encoded(more)))
@@ -364,6 +364,6 @@ def test_tools_that_have_ended_are_forgotten() -> None:
 
 
 def test_other_lines_mean_nothing() -> None:
-    reading = Reading(ENGINE, RunRequest(prompt="hi", cwd=CWD))
+    reading = OutputReader(ENGINE, RunRequest(prompt="hi", cwd=CWD))
     noise = b'not json\n[1]\n"text"\n{"type":"queue_update"}\n{"type":"message_end"}\n{"type":"tool_execution\n'
     assert list(reading.receive(noise + b'{"type":"message_end","message":{"role":"user","content":"x"}}\n')) == []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from engine_streams import cases
 from treadle.runners.engine import Ending, Engine, GiveUp, RunRequest
 from treadle.runners.engine_registry import BUILT_IN, find_engine
-from treadle.runners.reading import Reading
+from treadle.runners.output_reader import OutputReader
 from treadle.runners.run_events import Action, ActionEvent, CompletedEvent, ResumeToken, StartedEvent, TextDelta
 
 SESSION = "019b73c4-0c3f-7701-a0bb-aac6b4d8a3bc"
@@ -47,7 +47,7 @@ CODEX_LINES = [
 
 
 def run(engine: Engine[Any], chunks: list[bytes], ending: Ending, resume: ResumeToken | None = None) -> list[Any]:
-    reading = Reading(engine, RunRequest(prompt="", resume=resume, cwd="/project"))
+    reading = OutputReader(engine, RunRequest(prompt="", resume=resume, cwd="/project"))
     outputs: list[Any] = []
     for chunk in chunks:
         outputs += reading.receive(chunk)
@@ -146,7 +146,7 @@ def test_another_session_on_the_way_is_a_failure(resume: ResumeToken | None) -> 
 
 def test_a_line_without_end_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("treadle.transport.lines.LineFramer.__init__.__kwdefaults__", {"max_line": 100})
-    reading = Reading(find_engine("codex"), RunRequest(prompt=""))
+    reading = OutputReader(find_engine("codex"), RunRequest(prompt=""))
     (give_up,) = reading.receive(b"x" * 200)
     assert isinstance(give_up, GiveUp)
     assert "too long" in give_up.reason

@@ -11,7 +11,7 @@ import pytest
 
 from treadle.runners.codex import CodexRunner
 from treadle.runners.run_events import CompletedEvent, Event, ResumeToken, StartedEvent
-from treadle.runners.session_lock import SessionLock, SessionRecord, birth_of, forget_old_records
+from treadle.runners.session_lock import SessionLock, SessionRecord, forget_old_records, process_start_time
 
 pytestmark = pytest.mark.anyio
 DEADLINE_S = 30.0
@@ -224,7 +224,7 @@ async def test_only_the_newest_records_are_kept(home: Path) -> None:
 async def test_a_process_is_known_by_its_birth() -> None:
     import os
 
-    mine = birth_of(os.getpid())
+    mine = process_start_time(os.getpid())
     assert mine > 0
     assert SessionRecord(os.getpid(), mine).still_runs
     assert not SessionRecord(os.getpid(), mine + 1).still_runs

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.transport.half_open import FORGET_S, GOOD_FOR_ALL, PATIENCE_S, HalfOpen
+from treadle.transport.half_open import FORGET_S, GRACE_S, RESTORING_CLIENTS, HalfOpen
 
 NOW = 1000.0
 
@@ -38,10 +38,10 @@ def test_taking_until_nobody_is_left() -> None:
     waiting: HalfOpen[int] = HalfOpen()
     for item in range(5):
         waiting.add(item % 2, item, NOW)
-    taken = [waiting.take_oldest() for _ in range(5)]
+    taken = [waiting.evict_oldest() for _ in range(5)]
     assert set(taken) == {0, 1, 2, 3, 4}
-    assert waiting.take_oldest() is None
-    assert waiting.take_slow(NOW) is None
+    assert waiting.evict_oldest() is None
+    assert waiting.evict_slow(NOW) is None
     assert len(waiting) == 0
 
 
@@ -50,10 +50,10 @@ def test_at_a_limit_newcomers_wait_until_the_oldest_has_had_its_time(limits: tup
     waiting: HalfOpen[int] = HalfOpen(*limits)
     for item in range(3):
         waiting.add("a", item, NOW + item)
-    assert waiting.wait_s(NOW + 0.1) == pytest.approx(PATIENCE_S - 0.1)
-    assert waiting.take_slow(NOW + 0.1) is None
-    assert waiting.wait_s(NOW + PATIENCE_S) == 0
-    assert waiting.take_slow(NOW + PATIENCE_S) == 0
+    assert waiting.wait_s(NOW + 0.1) == pytest.approx(GRACE_S - 0.1)
+    assert waiting.evict_slow(NOW + 0.1) is None
+    assert waiting.wait_s(NOW + GRACE_S) == 0
+    assert waiting.evict_slow(NOW + GRACE_S) == 0
 
 
 def test_who_says_nothing_uses_up_the_patience_with_all() -> None:
@@ -65,12 +65,12 @@ def test_who_says_nothing_uses_up_the_patience_with_all() -> None:
     assert waiting.wait_s(NOW) < 0.001
     waiting.left("a", 11, NOW)
     waiting.left("a", 10, NOW)
-    for item in range(20, 20 + GOOD_FOR_ALL):
+    for item in range(20, 20 + RESTORING_CLIENTS):
         waiting.add("a", item, NOW)
         waiting.passed("a", item)
     waiting.add("a", 30, NOW)
     waiting.add("a", 31, NOW)
-    assert waiting.wait_s(NOW) == PATIENCE_S, "those who spoke have restored it"
+    assert waiting.wait_s(NOW) == GRACE_S, "those who spoke have restored it"
 
 
 def test_leaving_before_the_time_is_up_uses_it_up_too() -> None:
@@ -96,7 +96,7 @@ def test_an_attack_is_forgotten_after_a_while() -> None:
     waiting.left("a", 11, NOW)
     waiting.add("a", 20, later)
     waiting.add("a", 21, later)
-    assert waiting.wait_s(later) == PATIENCE_S
+    assert waiting.wait_s(later) == GRACE_S
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=200))

@@ -12,7 +12,7 @@ from websockets.server import ServerProtocol
 from websockets.uri import parse_uri
 
 from treadle.errors import ChannelClosed
-from treadle.transport.websocket_handshake import MAX_HEAD, BadRequest, Gate, Head, Upgrade, split_head
+from treadle.transport.websocket_handshake import MAX_HEAD, AccessControl, BadRequest, Head, Upgrade, split_head
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 ACCEPT = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="  # the example of RFC 6455, section 1.3
@@ -36,7 +36,7 @@ def _status(answer: bytes) -> int:
     return int(answer.split(b" ", 2)[1])
 
 
-def _answer(gate: Gate, head: Head) -> tuple[int, str]:
+def _answer(gate: AccessControl, head: Head) -> tuple[int, str]:
     answer, upgraded = gate.answer(head)
     assert upgraded is (_status(answer) == 101)
     top, _, body = answer.partition(b"\r\n\r\n")
@@ -88,7 +88,7 @@ def test_no_bytes_raise_anything_but_bad_request(data: bytes) -> None:
         except BadRequest:
             continue
         if split is not None:
-            _answer(Gate("secret"), split[0])
+            _answer(AccessControl("secret"), split[0])
 
 
 # --- the gate --------------------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def test_no_bytes_raise_anything_but_bad_request(data: bytes) -> None:
     ],
 )
 def test_upgrade_is_granted(head: Head) -> None:
-    answer, upgraded = Gate().answer(head)
+    answer, upgraded = AccessControl().answer(head)
     assert upgraded
     split = split_head(answer)
     assert split is not None
@@ -139,33 +139,33 @@ def test_upgrade_is_granted(head: Head) -> None:
     ],
 )
 def test_anything_else_is_refused(head: Head, status: int) -> None:
-    assert _answer(Gate(), head)[0] == status
+    assert _answer(AccessControl(), head)[0] == status
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "", "http://127.0.0.1:1"])
 @pytest.mark.parametrize("path", ["/", "/readyz", "/other"])
 def test_web_pages_are_refused_everywhere(origin: str, path: str) -> None:
-    for gate in (Gate(), Gate("secret")):
+    for gate in (AccessControl(), AccessControl("secret")):
         head = _head(f"GET {path} HTTP/1.1", origin=origin, authorization="Bearer secret")
         assert _answer(gate, head)[0] == 403
 
 
 @pytest.mark.parametrize(("method", "status"), [("GET", 200), ("HEAD", 200), ("POST", 405), ("get", 405)])
 def test_health_needs_no_token(method: str, status: int) -> None:
-    code, body = _answer(Gate("secret"), Head(f"{method} /readyz?x HTTP/1.1", {}))
+    code, body = _answer(AccessControl("secret"), Head(f"{method} /readyz?x HTTP/1.1", {}))
     assert code == status
     assert status != 200 or body == ""
 
 
 def test_health_paths_are_those_asked_for() -> None:
-    gate = Gate(health_paths=("/readyz", "/healthz"))
+    gate = AccessControl(health_paths=("/readyz", "/healthz"))
     assert _answer(gate, Head("GET /healthz HTTP/1.1", {}))[0] == 200
-    assert _answer(Gate(health_paths=()), Head("GET /readyz HTTP/1.1", {}))[0] == 404
+    assert _answer(AccessControl(health_paths=()), Head("GET /readyz HTTP/1.1", {}))[0] == 404
 
 
 @pytest.mark.parametrize("authorization", ["Bearer secret", "bearer secret", "BEARER  secret "])
 def test_right_token_is_let_in(authorization: str) -> None:
-    assert _answer(Gate("secret"), _head(authorization=authorization))[0] == 101
+    assert _answer(AccessControl("secret"), _head(authorization=authorization))[0] == 101
 
 
 @pytest.mark.parametrize(
@@ -184,22 +184,22 @@ def test_right_token_is_let_in(authorization: str) -> None:
     ],
 )
 def test_other_tokens_are_not(authorization: str | None, text: str) -> None:
-    status, body = _answer(Gate("secret"), _head(authorization=authorization))
+    status, body = _answer(AccessControl("secret"), _head(authorization=authorization))
     assert status == 401
     assert body.startswith(f"{text} token: send it as ")
     assert "secret" not in body
-    assert b"www-authenticate: bearer" in Gate("secret").answer(_head(authorization=authorization))[0].lower()
+    assert b"www-authenticate: bearer" in AccessControl("secret").answer(_head(authorization=authorization))[0].lower()
 
 
 @pytest.mark.parametrize("authorization", [None, "Bearer", "Bearer ", "Bearer \t"])
 def test_empty_token_lets_nobody_in(authorization: str | None) -> None:
-    assert _answer(Gate(""), _head(authorization=authorization))[0] == 401
+    assert _answer(AccessControl(""), _head(authorization=authorization))[0] == 401
 
 
 @pytest.mark.parametrize("path", ["/secret", "/secret/", "/secret?x=1"])
 @pytest.mark.parametrize("authorization", [None, "Bearer wrong"])
 def test_token_may_be_the_path(path: str, authorization: str | None) -> None:
-    for gate in (Gate("secret"), Gate("secret", any_path=True)):
+    for gate in (AccessControl("secret"), AccessControl("secret", any_path=True)):
         assert _answer(gate, _head(f"GET {path} HTTP/1.1", authorization=authorization))[0] == 101
 
 
@@ -207,7 +207,7 @@ def test_token_may_be_the_path(path: str, authorization: str | None) -> None:
     "path", ["/", "//secret", "/secre", "/secret2", "/Secret", "/x/secret", "/?secret", "/s%65cret"]
 )
 def test_other_paths_are_no_token(path: str) -> None:
-    for gate in (Gate("secret"), Gate("secret", any_path=True)):
+    for gate in (AccessControl("secret"), AccessControl("secret", any_path=True)):
         status, body = _answer(gate, _head(f"GET {path} HTTP/1.1"))
         assert status == 401
         assert "secret" not in body
@@ -215,14 +215,14 @@ def test_other_paths_are_no_token(path: str) -> None:
 
 @pytest.mark.parametrize(("any_path", "status"), [(True, 101), (False, 404)])
 def test_what_follows_the_token_is_the_path(any_path: bool, status: int) -> None:
-    gate = Gate("secret", any_path=any_path)
+    gate = AccessControl("secret", any_path=any_path)
     assert _answer(gate, _head("GET /secret/other HTTP/1.1"))[0] == status
     assert _answer(gate, _head("GET /other HTTP/1.1", authorization="Bearer secret"))[0] == status
     assert _answer(gate, _head("GET /secret/readyz HTTP/1.1"))[0] == 200
 
 
 def test_without_a_token_a_path_is_a_path() -> None:
-    assert _answer(Gate(), _head("GET /secret HTTP/1.1"))[0] == 404
+    assert _answer(AccessControl(), _head("GET /secret HTTP/1.1"))[0] == 404
 
 
 # --- the client ------------------------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ def test_our_two_halves_agree() -> None:
         assert split is not None
         assert split[1] == b""
         assert split[0].headers["host"] == "host:1"
-        answer, upgraded = Gate(token).answer(split[0])
+        answer, upgraded = AccessControl(token).answer(split[0])
         assert upgraded
         _check(upgrade, answer)
 
@@ -293,7 +293,7 @@ def test_library_client_accepts_our_answer() -> None:
     client.send_request(client.connect())
     split = split_head(b"".join(client.data_to_send()))
     assert split is not None
-    answer, upgraded = Gate().answer(split[0])
+    answer, upgraded = AccessControl().answer(split[0])
     assert upgraded
     client.receive_data(answer)
     [response] = client.events_received()

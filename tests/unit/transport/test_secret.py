@@ -9,18 +9,26 @@ from pathlib import Path
 import pytest
 
 from treadle.transport import Address
-from treadle.transport.secret import FOLDER, Approach, KeptSecret, SecretError, approach, keep_secret, new_secret
+from treadle.transport.listener_secret import (
+    FOLDER,
+    ResolvedAddress,
+    SecretError,
+    SecretFile,
+    new_secret,
+    resolve_address,
+    write_secret,
+)
 
 ADDRESS = Address("ws", "127.0.0.1", 4500, "/")
 NAME = "127.0.0.1-4500.json"
 
 
-def _keep(home: Path, token: str = "t0p", address: Address = ADDRESS) -> KeptSecret:
-    return keep_secret(str(home), address, token)
+def _keep(home: Path, token: str = "t0p", address: Address = ADDRESS) -> SecretFile:
+    return write_secret(str(home), address, token)
 
 
-def _approach(home: Path, url: str = "ws://127.0.0.1:4500", token: str | None = None) -> Approach:
-    return approach(Address.parse(url), token, {"TREADLE_HOME": str(home)})
+def _approach(home: Path, url: str = "ws://127.0.0.1:4500", token: str | None = None) -> ResolvedAddress:
+    return resolve_address(Address.parse(url), token, {"TREADLE_HOME": str(home)})
 
 
 def test_only_the_owner_can_read_it_and_it_goes_with_its_server(tmp_path: Path) -> None:
@@ -162,7 +170,7 @@ def test_who_finds_none_is_told_the_ways(tmp_path: Path) -> None:
     advice = _approach(tmp_path / "other").advice
     for word in ("URL that the server printed", "pass its token", "TREADLE_HOME", str(tmp_path / "other")):
         assert word in advice
-    assert "no home" in approach(ADDRESS, None, {"HOME": "nowhere"}).advice
+    assert "no home" in resolve_address(ADDRESS, None, {"HOME": "nowhere"}).advice
 
 
 def test_secrets_are_long_and_differ() -> None:

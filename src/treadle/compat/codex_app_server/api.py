@@ -10,10 +10,10 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from treadle.client.exchange import without_none
+from treadle.client.lifecycle import Lifecycle
 from treadle.client.metadata import check_metadata
-from treadle.client.opening import Opening
 from treadle.client.params import list_params
+from treadle.client.request_values import without_none
 from treadle.client.turn_input import Input, RunInput, wire_input
 from treadle.compat.codex_app_server.async_api import AsyncCodex as AsyncCodex
 from treadle.compat.codex_app_server.async_api import AsyncThread as AsyncThread
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from treadle.protocol.app.turns import Turn, TurnInterruptResponse, TurnSteerResponse
 
 
-class Codex(Opening):
+class Codex(Lifecycle):
     """A connection to a server: threads are started, found and listed here."""
 
     _client: AppServerClient

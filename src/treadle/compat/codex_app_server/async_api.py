@@ -10,10 +10,10 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from treadle.client.exchange import without_none
+from treadle.client.lifecycle import AsyncLifecycle
 from treadle.client.metadata import check_metadata
-from treadle.client.opening import AsyncOpening
 from treadle.client.params import list_params
+from treadle.client.request_values import without_none
 from treadle.client.turn_input import Input, RunInput, wire_input
 from treadle.compat.codex_app_server.async_client import AsyncAppServerClient
 from treadle.compat.older import RunCollector, RunResult, completed_turn
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from treadle.protocol.app.turns import Turn, TurnInterruptResponse, TurnSteerResponse
 
 
-class AsyncCodex(AsyncOpening):
+class AsyncCodex(AsyncLifecycle):
     """A connection to a server: threads are started, found and listed here."""
 
     _client: AsyncAppServerClient

@@ -10,11 +10,11 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from treadle.client.exchange import without_none
+from treadle.client.lifecycle import Lifecycle
 from treadle.client.metadata import check_metadata
 from treadle.client.modes import ApprovalMode, approval_settings
-from treadle.client.opening import Opening
 from treadle.client.params import list_params
+from treadle.client.request_values import without_none
 from treadle.client.turn_input import Input, RunInput, wire_input
 from treadle.compat.older import RunCollector, RunResult, completed_turn
 from treadle.compat.older import approval_mode_settings as _approval_mode_settings  # noqa: F401 - also from here
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from treadle.protocol.app.turns import Turn, TurnInterruptResponse, TurnSteerResponse
 
 
-class Codex(Opening):
+class Codex(Lifecycle):
     """A connection to a server: threads are started, found and listed here."""
 
     _client: AppServerClient

@@ -54,7 +54,7 @@ from treadle.protocol.exec import (
 )
 from treadle.rpc import Notification, Request
 from treadle.transport import Channel, RpcLink
-from treadle.transport.owner import LoopOwner
+from treadle.transport.loop_owner import LoopOwner
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 from msgspec import UNSET
 
 from treadle.client.approval_requests import ApprovalDecision, ApprovalRequest
-from treadle.host.asking import Ask, Choice
+from treadle.host.ask import Ask, Choice
 from treadle.host.patch_summary import patch_summary
 
 _DECISIONS: Final[dict[Choice, ApprovalDecision]] = {

@@ -1,7 +1,7 @@
-"""What an app-server says when something goes wrong, as a `Fault`. Pure.
+"""Errors of an app-server as `Fault`s. Pure.
 
-By structure first: the `codexErrorInfo` of a turn, the data and the code of a JSON-RPC error, the exit code of a
-process. Words are looked at last, because they change with every version.
+Structure comes first: the `codexErrorInfo` of a turn, the data and code of a JSON-RPC error, the exit code of a
+process. Error texts are looked at last, because they change with every version.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from treadle.client.sdk_errors import (
     ServerBusyError,
     TransportClosedError,
 )
-from treadle.host.fault_words import RETRYABLE, advice, clean, duration, limit_ends, says_logged_out, tail
+from treadle.host.fault_text import RETRYABLE, advice, clean, duration, limit_ends, says_logged_out, tail
 from treadle.host.faults import Fault, FaultKind
 from treadle.protocol.app.accounts import RateLimitSnapshot
 from treadle.protocol.app.turn_errors import TurnError
@@ -71,33 +71,34 @@ _ASKED_WAIT: Final = re.compile(r"asks to wait (\d{1,9}(?:\.\d+)?) s\b")
 _RETIRED: Final = frozenset({"auth", "missing", "startup", "dead", "stuck"})
 
 
-class Telling(Struct, frozen=True):
-    """What is known besides: values that must not be shown, the limits that the provider has told, and how to log in
-    again."""
+class FaultContext(Struct, frozen=True):
+    """What else is known: values that must not be shown, the limits that the provider reported, and how to log in
+    again.
+    """
 
     secrets: tuple[str, ...] = ()
     limits: RateLimitSnapshot | None = None
     login: str = ""
 
 
-NOTHING_MORE: Final = Telling()
+NO_CONTEXT: Final = FaultContext()
 
 
 # --- a turn that failed ----------------------------------------------------------------------------------------------
 
 
-def turn_fault(error: TurnError | None, telling: Telling = NOTHING_MORE) -> Fault:
+def turn_fault(error: TurnError | None, context: FaultContext = NO_CONTEXT) -> Fault:
     """Why a turn has failed."""
     if error is None:
-        return _fault("other", "The turn failed, and the server does not say why.", telling)
+        return _fault("other", "The turn failed, and the server does not say why.", context)
     details = error.additional_details
     message = error.message if not details or details in error.message else f"{error.message} ({details})"
     message, code = _unwrapped(message)
     kind = info_kind(error.codex_error_info) or _CODES.get(code) or _kind_of_words(message)
-    fault = _fault(kind, message, telling)
+    fault = _fault(kind, message, context)
     if kind not in ("usage_limit", "rate_limited"):
         return fault
-    return _with_reset(_with_wait(fault), telling.limits)
+    return _with_reset(_with_wait(fault), context.limits)
 
 
 def info_kind(info: Any) -> FaultKind | None:
@@ -178,53 +179,53 @@ def _with_reset(fault: Fault, limits: RateLimitSnapshot | None) -> Fault:
 # --- a request that failed -------------------------------------------------------------------------------------------
 
 
-def error_fault(error: Exception, telling: Telling = NOTHING_MORE, *, starting: bool = False) -> Fault:
+def error_fault(error: Exception, context: FaultContext = NO_CONTEXT, *, starting: bool = False) -> Fault:
     """Why a request, or the start of the server, has failed."""
     match error:
         case FileNotFoundError():
-            return _fault("missing", str(error), telling)
+            return _fault("missing", str(error), context)
         case TransportClosedError():
-            return _transport_fault(error, telling, starting=starting)
+            return _transport_fault(error, context, starting=starting)
         case ConfigurationError():
-            return _fault("startup" if starting else "refused", error.message, telling, retire=starting)
+            return _fault("startup" if starting else "refused", error.message, context, retire=starting)
         case JsonRpcError():
-            return _rpc_fault(error, telling, starting=starting)
+            return _rpc_fault(error, context, starting=starting)
         case RequestTimeout():
-            return _fault("stuck", str(error), telling)
+            return _fault("stuck", str(error), context)
         case CodexError():
-            return _fault("startup" if starting else "refused", str(error), telling)
-    return _fault("startup" if starting else "other", f"{type(error).__name__}: {error}", telling)
+            return _fault("startup" if starting else "refused", str(error), context)
+    return _fault("startup" if starting else "other", f"{type(error).__name__}: {error}", context)
 
 
-def _rpc_fault(error: JsonRpcError, telling: Telling, *, starting: bool) -> Fault:
+def _rpc_fault(error: JsonRpcError, context: FaultContext, *, starting: bool) -> Fault:
     data = error.data if isinstance(error.data, dict) else {}
     if data.get("action") == "relogin":
         detail = data.get("detail")
-        return _fault("auth", detail if isinstance(detail, str) and detail else error.message, telling)
+        return _fault("auth", detail if isinstance(detail, str) and detail else error.message, context)
     kind: FaultKind | None = info_kind(data.get("codexErrorInfo"))
     if kind is None and isinstance(error, ServerBusyError):
         kind = "overloaded"
     if kind is None and says_logged_out(error.message):
         kind = "auth"
-    fault = _fault(kind or ("startup" if starting else "refused"), error.message, telling)
-    return _with_reset(fault, telling.limits) if kind == "usage_limit" else fault
+    fault = _fault(kind or ("startup" if starting else "refused"), error.message, context)
+    return _with_reset(fault, context.limits) if kind == "usage_limit" else fault
 
 
-def _transport_fault(error: TransportClosedError, telling: Telling, *, starting: bool) -> Fault:
+def _transport_fault(error: TransportClosedError, context: FaultContext, *, starting: bool) -> Fault:
     if isinstance(error.__cause__, FileNotFoundError):
-        return _fault("missing", str(error), telling)
-    last = tail(error.stderr_tail or "", telling.secrets)
+        return _fault("missing", str(error), context)
+    last = tail(error.stderr_tail or "", context.secrets)
     message = str(error).partition("; its last words:")[0]
     kind: FaultKind = "auth" if says_logged_out("", last) else "startup" if starting else "dead"
-    return replace(_fault(kind, message, telling), exit_code=error.exit_code, stderr_tail=last, retire=True)
+    return replace(_fault(kind, message, context), exit_code=error.exit_code, stderr_tail=last, retire=True)
 
 
-def _fault(kind: FaultKind, message: str, telling: Telling, *, retire: bool | None = None) -> Fault:
+def _fault(kind: FaultKind, message: str, context: FaultContext, *, retire: bool | None = None) -> Fault:
     # A key that is missing is named by the message itself.
-    own = {"auth": "" if "environment variable" in message else telling.login, "missing": INSTALL, "dead": HALF_DONE}
+    own = {"auth": "" if "environment variable" in message else context.login, "missing": INSTALL, "dead": HALF_DONE}
     return Fault(
         kind=kind,
-        message=clean(message, telling.secrets),
+        message=clean(message, context.secrets),
         advice=own[kind] if kind in own else advice(kind, message),
         retire=kind in _RETIRED if retire is None else retire,
         retryable=kind in RETRYABLE,

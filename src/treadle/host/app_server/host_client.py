@@ -1,4 +1,4 @@
-"""`HostClient`: the SDK's client, which also hears what is told outside of the turn that is being read."""
+"""`HostClient`: the SDK's client, which also sees notifications outside of the turn being read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from treadle.client.async_client import AsyncAppServerClient
 from treadle.client.codex_config import CodexConfig
 from treadle.client.notification import Notification
-from treadle.client.router import News, Router
+from treadle.client.router import Received, Router
 from treadle.client.sdk_errors import TransportClosedError
 from treadle.host.app_server.server_events import usage_of
 from treadle.host.usage import Usage
@@ -22,7 +22,7 @@ MAX_TURNS: Final = 64
 
 
 class HostClient(AsyncAppServerClient):
-    """`thread_id` is the thread that it listens to. `limits` and `usage` are what was told last."""
+    """`thread_id` is the thread that it listens to. `limits` and `usage` are the last ones reported."""
 
     def __init__(self, config: CodexConfig) -> None:
         self.thread_id: str | None = None
@@ -74,6 +74,6 @@ class _Router(Router):
         super().__init__()
         self._hear = hear
 
-    def tell(self, notification: Notification, news: News) -> None:
+    def deliver(self, notification: Notification, received: Received) -> None:
         self._hear(notification)
-        super().tell(notification, news)
+        super().deliver(notification, received)

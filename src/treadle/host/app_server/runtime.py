@@ -1,7 +1,7 @@
 """`AppServerRuntime`: turns on an app-server: ours as a child or elsewhere, or the real codex.
 
-It owns the connection, the thread and the turn that is read. What the server's words mean is in `app_server_events`,
-`app_server_asks` and `app_server_faults`; how it is started is in `app_server_config`.
+It owns the connection, the thread and the turn being read. `server_events`, `approval_asks` and `faults` translate what
+the server says; `server_config` says how it is started.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from treadle.arguments import limit as seconds_or_none
 from treadle.arguments import one_of
 from treadle.client.approval_requests import ApprovalDecision, ApprovalRequest
-from treadle.client.checks import check_config, folder_of
+from treadle.client.argument_checks import check_config, folder_of
 from treadle.client.codex_config import CodexConfig
 from treadle.client.metadata import check_metadata
 from treadle.client.modes import Sandbox, sandbox_mode
@@ -30,16 +30,18 @@ from treadle.client.tools import tools_by_name
 from treadle.client.turn_input import ImageInput, Input, InputItem, LocalImageInput, TextInput, wire_input
 from treadle.errors import ArgumentError, ArgumentValueError
 from treadle.host.app_server.approval_asks import ask_of, decision_of
-from treadle.host.app_server.faults import Telling, error_fault
+from treadle.host.app_server.faults import FaultContext, error_fault
 from treadle.host.app_server.host_client import HostClient
 from treadle.host.app_server.server_config import login_advice, server_config
 from treadle.host.app_server.server_events import events_of
-from treadle.host.asking import AskPerson
-from treadle.host.fault_words import BUSY, CLOSED, NOT_OPEN
+from treadle.host.ask import AskPerson
+from treadle.host.fault_text import BUSY, CLOSED, NOT_OPEN
 from treadle.host.faults import Fault, ResumeFailed, RuntimeFault
+from treadle.host.history_text import history_text
 from treadle.host.limited_tools import limited
 from treadle.host.runtime import Opened, Opening, RuntimeEvent, TurnEnded, UserInput, begins_work
-from treadle.host.seed import seed_text
+from treadle.protocol.app.thread_history import ThreadRevertParams
+from treadle.protocol.app.thread_methods import ThreadResumeParams, ThreadStartParams
 
 if TYPE_CHECKING:
     from treadle.protocol.app.turns import TurnStartParams
@@ -140,16 +142,12 @@ class AppServerRuntime:
         self._shaken = True
 
     async def _start(self, opening: Opening, members: Mapping[str, Any]) -> Opened:
-        from treadle.protocol.app.thread_methods import ThreadStartParams
-
         specs = tuple(tool.spec() for tool in opening.tools) or None
         params = ThreadStartParams(**members, dynamic_tools=specs)
         answer = await async_retry_on_overload(lambda: self._client.thread_start(params))
         return Opened(thread_id=answer.thread.id, model=answer.model)
 
     async def _resume(self, opening: Opening, members: Mapping[str, Any]) -> Opened:
-        from treadle.protocol.app.thread_methods import ThreadResumeParams
-
         wanted = opening.resume or ""
         params = ThreadResumeParams(thread_id=wanted, exclude_turns=True, **members)
         client = self._client
@@ -157,7 +155,7 @@ class AppServerRuntime:
         try:
             answer = await async_retry_on_overload(lambda: client.thread_resume(wanted, params))
         except JsonRpcError as error:
-            fault = error_fault(error, self._telling())
+            fault = error_fault(error, self._fault_context())
             if fault.kind in ("overloaded", "auth"):  # the thread is there, and may be had later
                 raise
             raise ResumeFailed(fault) from None
@@ -187,8 +185,6 @@ class AppServerRuntime:
 
     async def _take_back(self, turn_id: str) -> None:
         """The same is said once more: without this the model would be told it twice."""
-        from treadle.protocol.app.thread_history import ThreadRevertParams
-
         try:
             await self._client.thread_revert(ThreadRevertParams(thread_id=self._thread_id, before_turn_id=turn_id))
         except JsonRpcError as error:
@@ -212,7 +208,11 @@ class AppServerRuntime:
             if isinstance(sandbox, str) and not isinstance(sandbox, Sandbox):
                 sandbox = _SANDBOXES[one_of("sandbox", sandbox, [name for name in _SANDBOXES if name])]
             named = {name: given.pop(name, None) for name in ("approval_mode", "source", "turn_service_tier")}
-            return said, turn_params(self._thread_id, said, sandbox=sandbox, asks_us=True, **named, **given), limit
+            return (
+                said,
+                turn_params(self._thread_id, said, sandbox=sandbox, has_approval_handler=True, **named, **given),
+                limit,
+            )
         except ArgumentError as error:
             raise RuntimeFault(Fault(kind="refused", message=str(error))) from None
 
@@ -238,7 +238,7 @@ class AppServerRuntime:
                 raise RuntimeFault(self._dead or _NO_TURN)
             async with self._faults():
                 told = await self._client.next_turn_notification(self._thread_id, turn.key)
-            self._events.extend(events_of(told, self._telling()))
+            self._events.extend(events_of(told, self._fault_context()))
         event = self._events.popleft()
         self._began_work = self._began_work or begins_work(event)
         if isinstance(event, TurnEnded) and self._turn is not None:
@@ -323,8 +323,8 @@ class AppServerRuntime:
         except (CodexError, OSError, TimeoutError) as error:
             logger.warning("the app-server could not be ended in order: %s", error or "it takes too long")
 
-    def _telling(self) -> Telling:
-        return Telling(self._secrets, self._client.limits, self._login)
+    def _fault_context(self) -> FaultContext:
+        return FaultContext(self._secrets, self._client.limits, self._login)
 
     @asynccontextmanager
     async def _faults(self, *, starting: bool = False) -> AsyncIterator[None]:
@@ -334,7 +334,7 @@ class AppServerRuntime:
         try:
             yield
         except (CodexError, OSError) as error:
-            fault = error_fault(error, self._telling(), starting=starting)
+            fault = error_fault(error, self._fault_context(), starting=starting)
             if isinstance(error, TransportClosedError) or (starting and not self._shaken):
                 self._dead = None if fault.retryable and not fault.retire else fault
                 self._turn = None
@@ -345,7 +345,7 @@ class AppServerRuntime:
 def _instructions(opening: Opening) -> str | None:
     # Our server takes new instructions for a thread that it resumes; the real codex keeps those that it has.
     unknown = opening.history if opening.resume is None else opening.history[: opening.before_thread]
-    seed = seed_text(unknown)
+    seed = history_text(unknown)
     return "\n\n".join(filter(None, [opening.instructions, seed])) or None
 
 

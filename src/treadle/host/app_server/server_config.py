@@ -1,6 +1,6 @@
-"""Which app-server a runtime starts, and how it is told the provider, the key and the address. Pure.
+"""Which app-server a runtime starts, and how it gets the provider, the key and the address. Pure.
 
-The key goes into the environment of the server and nowhere else: a command line can be read by everybody.
+The key only goes into the environment of the server: everybody can read a command line.
 """
 
 from __future__ import annotations

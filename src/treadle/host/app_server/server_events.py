@@ -1,7 +1,6 @@
-"""What an app-server tells of a turn, as the events of a runtime. Pure: one notification in, its events out.
+"""Notifications of an app-server about a turn, as events of a runtime. Pure: one notification in, its events out.
 
-Everything that is told of a turn is a sign that it is alive, so nothing is lost here: what has no event of its own is
-`Alive`.
+Every notification shows that the turn is alive, so none is dropped: one without an event of its own is a `SignOfLife`.
 """
 
 from __future__ import annotations
@@ -10,17 +9,17 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
 from treadle.client.notification import Notification, UnknownNotification
-from treadle.host.app_server.faults import NOTHING_MORE, Telling, turn_fault
+from treadle.host.app_server.faults import NO_CONTEXT, FaultContext, turn_fault
 from treadle.host.runtime import (
-    Alive,
     Compacted,
     Delta,
     ItemCompleted,
     ItemStarted,
+    Notice,
     RuntimeEvent,
-    Told,
+    SignOfLife,
     TurnEnded,
-    UsageTold,
+    UsageReported,
 )
 from treadle.host.usage import Usage
 from treadle.protocol.app.threads import ThreadTokenUsage
@@ -29,15 +28,15 @@ Events: TypeAlias = tuple[RuntimeEvent, ...]
 Kind: TypeAlias = Literal["text", "reasoning", "output"]
 
 
-def events_of(notification: Notification, telling: Telling = NOTHING_MORE) -> Events:
+def events_of(notification: Notification, context: FaultContext = NO_CONTEXT) -> Events:
     """The events of a notification about the turn: mostly one, never none."""
     payload: Any = notification.payload
     if isinstance(payload, UnknownNotification):
-        return (_unknown_end(payload.params),) if notification.method == "turn/completed" else (Alive(),)
+        return (_unknown_end(payload.params),) if notification.method == "turn/completed" else (SignOfLife(),)
     if notification.method in ("error", "turn/completed"):
-        return _problem(payload, telling) if notification.method == "error" else _ended(payload, telling)
+        return _problem(payload, context) if notification.method == "error" else _ended(payload, context)
     read = _READERS.get(notification.method)
-    return (Alive(),) if read is None else read(payload)
+    return (SignOfLife(),) if read is None else read(payload)
 
 
 def _started(payload: Any) -> Events:
@@ -58,7 +57,7 @@ def _progress(payload: Any) -> Events:
 
 
 def _usage(payload: Any) -> Events:
-    return (UsageTold(usage_of(payload.token_usage)),)
+    return (UsageReported(usage_of(payload.token_usage)),)
 
 
 def usage_of(told: ThreadTokenUsage) -> Usage:
@@ -82,22 +81,22 @@ def _compacted(_: Any) -> Events:
 
 
 def _rerouted(payload: Any) -> Events:
-    return (Told(f"The provider answers with {payload.to_model} instead of {payload.from_model}.", keep=True),)
+    return (Notice(f"The provider answers with {payload.to_model} instead of {payload.from_model}.", keep=True),)
 
 
-def _problem(payload: Any, telling: Telling) -> Events:
+def _problem(payload: Any, context: FaultContext) -> Events:
     """One that ends the turn is told with its end."""
     if not payload.will_retry:
-        return (Alive(),)
-    fault = turn_fault(payload.error, telling)
-    return (Told(f"{fault.message} It is tried again.", fault),)
+        return (SignOfLife(),)
+    fault = turn_fault(payload.error, context)
+    return (Notice(f"{fault.message} It is tried again.", fault),)
 
 
-def _ended(payload: Any, telling: Telling) -> Events:
+def _ended(payload: Any, context: FaultContext) -> Events:
     turn = payload.turn
     if turn.status in ("completed", "interrupted"):
         return (TurnEnded("completed" if turn.status == "completed" else "interrupted"),)
-    return (TurnEnded("failed", turn_fault(turn.error, telling)),)
+    return (TurnEnded("failed", turn_fault(turn.error, context)),)
 
 
 def _unknown_end(params: Mapping[str, Any]) -> TurnEnded:

@@ -1,4 +1,4 @@
-"""Conversations on disk: sessions and their messages, one writer each, and full-text search over all of them."""
+"""Conversations on disk: sessions and their messages, one writer each, with full-text search over all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the store of conversations gives. Times are Unix milliseconds."""
+"""What the store of conversations returns. Times are Unix milliseconds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SessionRecord(Struct, frozen=True, kw_only=True):
 
 
 class MessageRecord(Struct, frozen=True, kw_only=True):
-    """A message as it was stored. `state` tells of a user message what became of its turn."""
+    """A message as stored. For a user message, `state` says what became of its turn."""
 
     number: int
     message: Message
@@ -44,8 +44,9 @@ class MessageRecord(Struct, frozen=True, kw_only=True):
 
 
 class StoredConversation(Struct, frozen=True, kw_only=True):
-    """What there is of a conversation when it is claimed. The last turn was cut off when `cut_off` is true; the first
-    `before_thread` messages are older than the thread."""
+    """A conversation when it is claimed. `cut_off`: its last turn did not finish. The first `before_thread` messages
+    are older than the thread.
+    """
 
     messages: list[Message]
     runtime: str | None = None
@@ -55,7 +56,7 @@ class StoredConversation(Struct, frozen=True, kw_only=True):
 
 
 class MessageHit(Struct, frozen=True, kw_only=True):
-    """A message that was found; the words are in brackets in `snippet`."""
+    """A search result; matching words are in brackets in `snippet`."""
 
     session_id: str
     number: int

@@ -1,6 +1,6 @@
-"""The rows of conversations: what is read and written, inside a transaction of the caller.
+"""The rows of conversations, read and written inside a transaction of the caller.
 
-Every write to a conversation names its owner, so that one whose lease was taken over cannot write any more.
+Every write to a conversation names its owner, so that an owner whose lease was taken over can no longer write.
 """
 
 from __future__ import annotations

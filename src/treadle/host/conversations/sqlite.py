@@ -15,8 +15,8 @@ from sqlite3 import Connection, Error
 from typing import Final, TypeVar
 
 from treadle.host.conversations import rows
+from treadle.host.conversations.message_search import has_fts5, prepare_index, search
 from treadle.host.conversations.records import MessageHit, MessageRecord, SessionRecord, StoredConversation, TurnState
-from treadle.host.conversations.searching import has_fts5, prepare_index, search
 from treadle.host.runtime import Message
 from treadle.store.contract import StoreError
 from treadle.store.owners import Owner, Owners

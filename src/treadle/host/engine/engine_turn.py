@@ -1,4 +1,4 @@
-"""`EngineTurn`: one run of an engine as a turn, and `EngineThread`, what is kept from turn to turn."""
+"""`EngineTurn`: one run of an engine as a turn, and `EngineThread`: what is kept from turn to turn."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from msgspec.structs import replace as changed
 
 from treadle.agent.ids import new_id
 from treadle.client.secrets import secrets_in
-from treadle.host.asking import Ask, AskPerson
+from treadle.host.ask import Ask, AskPerson
 from treadle.host.chat_items import read_input
 from treadle.host.engine.faults import engine_fault
 from treadle.host.engine.run_items import EngineItems, changed_paths
 from treadle.host.faults import Fault
-from treadle.host.runtime import Opening, ThreadNamed, Told, TurnEnded, UsageTold, UserInput
-from treadle.host.seed import seed_text
+from treadle.host.history_text import history_text
+from treadle.host.runtime import Notice, Opening, ThreadNamed, TurnEnded, UsageReported, UserInput
 from treadle.host.turn_events import TurnEvents
 from treadle.host.usage import Usage
 from treadle.protocol.app.inputs import LocalImageUserInput, TextUserInput
+from treadle.runners.action_titles import tool_action
 from treadle.runners.engine import ApprovalAnswer, ApprovalAsk, RunOptions
 from treadle.runners.logins import HOW_TO_LOG_IN, find_login
 from treadle.runners.run_events import CompletedEvent, ResumeToken, StartedEvent
 from treadle.runners.runner import Runner
-from treadle.runners.tool_names import tool_action
 
 logger: Final = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class EngineThread:
             return asked
         told = self.opening.instructions
         before = [f"<instructions>\n{told.strip()}\n</instructions>" if told and told.strip() else ""]
-        seed = seed_text(self.opening.history)
+        seed = history_text(self.opening.history)
         before.append(f"<conversation>\n{seed}\n</conversation>" if seed else "")
         return "\n\n".join([*(text for text in before if text), asked])
 
@@ -138,7 +138,7 @@ class EngineTurn:
             thread.told_of_tools = True
             names = ", ".join(tool.name for tool in thread.opening.tools)
             own_tools = f"{thread.name} uses its own tools: it cannot be given those of the host ({names})."
-            self._events.note(Told(own_tools, keep=True))
+            self._events.note(Notice(own_tools, keep=True))
         ended = TurnEnded("failed", Fault(kind="other", message=f"{thread.name} ended without an answer"))
         try:
             async for event in self._run:
@@ -164,7 +164,7 @@ class EngineTurn:
             self._thread.token, self._thread.id = event.resume, event.resume.value
             await self._events.tell(ThreadNamed(event.resume.value))
         if event.usage:
-            await self._events.tell(UsageTold(self._thread.count(event.usage)))
+            await self._events.tell(UsageReported(self._thread.count(event.usage)))
         if event.ok:
             return TurnEnded("completed")
         if self._interrupted:

@@ -1,6 +1,6 @@
-"""Why a run of an engine failed, as a `Fault`: by what is known of its process first, by its words last. Pure.
+"""Why a run of an engine failed, as a `Fault`: judged by its process first, by its words last. Pure.
 
-Engines tell their failures in words for people, each in its own; the patterns are those that the real programs print.
+Engines report failures in words for people, each in its own; the patterns match what the real programs print.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from treadle.host.fault_words import RETRYABLE, advice, clean, tail
+from treadle.host.fault_text import RETRYABLE, advice, clean, tail
 from treadle.host.faults import Fault, FaultKind
 from treadle.runners.engine import Ending
 

@@ -1,7 +1,7 @@
-"""`EngineItems`: what a run of an engine says, as the events of a turn. Pure.
+"""`EngineItems`: the events of a run as the events of a turn. Pure.
 
-An engine tells actions and an answer. Commands, files and tools become items; what it said or thought on the way is a
-thought; what people should know is told.
+An engine reports actions and an answer. Commands, files and tools become items; commentary on the way becomes
+reasoning; what people should know becomes a notice.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from treadle.agent.ids import new_id
-from treadle.host.runtime import Delta, ItemCompleted, ItemStarted, RuntimeEvent, ThreadNamed, Told
+from treadle.host.runtime import Delta, ItemCompleted, ItemStarted, Notice, RuntimeEvent, ThreadNamed
 from treadle.protocol.app.actions import (
     AddPatchChangeKind,
     DeletePatchChangeKind,
@@ -118,7 +118,7 @@ class EngineItems:
         if self._told.get(action.id) == told or (event.phase == "completed" and action.id in self._told):
             return []
         self._told[action.id] = told
-        return [Told(told)]
+        return [Notice(told)]
 
     def _id(self, action: Action) -> str:
         return f"{self._turn_id}/{action.id}"

@@ -1,7 +1,7 @@
 """`EngineRuntime`: turns on any engine that a runner can drive: claude, opencode, pi, codex, our own.
 
-Each turn is one run of the program, which goes on with the session of the run before. It owns that session and the run;
-what a run says is for `EngineItems`. An engine has its own tools and its own rules: it cannot be given the host's.
+Each turn is one run of the program, which continues the session of the previous run. It owns that session and the run;
+`EngineItems` translates what a run says. An engine has its own tools and its own rules: it cannot use the host's.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from treadle.agent.ids import new_id
 from treadle.errors import ArgumentValueError
-from treadle.host.asking import AskPerson
+from treadle.host.ask import AskPerson
 from treadle.host.engine.engine_turn import EngineThread, EngineTurn
-from treadle.host.fault_words import BUSY, CLOSED, NOT_OPEN
+from treadle.host.fault_text import BUSY, CLOSED, NOT_OPEN
 from treadle.host.faults import Fault, ResumeFailed, RuntimeFault
 from treadle.host.runtime import Opened, Opening, RuntimeEvent, UserInput
 from treadle.host.turn_events import TurnEvents
@@ -43,6 +43,7 @@ class EngineRuntime:
 
     def __init__(self, engine: str | Runner, **choices: Any) -> None:
         if isinstance(engine, str):
+            # Only for an engine by its name: it reads the entry points.
             from treadle.runners.engine_registry import make_runner
 
             self._runner = make_runner(engine, **choices)

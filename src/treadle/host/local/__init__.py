@@ -1,1 +1,1 @@
-"""Turns in this process, straight on a provider, with the tools of the host alone."""
+"""Turns in this process, directly on a provider, with only the tools of the host."""

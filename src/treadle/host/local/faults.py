@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from treadle.host.fault_words import advice, clean, limit_ends
+from treadle.host.fault_text import advice, clean, limit_ends
 from treadle.host.faults import Fault, FaultKind
 from treadle.llm import ErrorKind, ModelError
 from treadle.llm.known_providers import OPENAI, OPENAI_KEY_VARIABLE

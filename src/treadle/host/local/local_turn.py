@@ -1,4 +1,4 @@
-"""`LocalTurn`: one turn of a thread in this process: ask the model, run what it calls for, ask again until it is done.
+"""`LocalTurn`: one turn in this process: ask the model, run the tools it calls, ask again until it is done.
 
 It owns the task that does it, and leaves a history that is valid for the next request however it ends.
 """
@@ -18,19 +18,21 @@ from msgspec import Raw, Struct
 
 from treadle.agent.ids import new_id
 from treadle.agent.model_history import History, repaired
+from treadle.agent.summary import history_after, user_message
 from treadle.client.tools import Tool
 from treadle.host.faults import Fault
 from treadle.host.local.faults import model_fault
 from treadle.host.local.model_source import ModelSource
 from treadle.host.local.response import LocalResponse
 from treadle.host.local.tool_calls import LocalCalls, output
-from treadle.host.runtime import Compacted, ItemCompleted, Told, TurnEnded, UsageTold
+from treadle.host.runtime import Compacted, ItemCompleted, Notice, TurnEnded, UsageReported
 from treadle.host.turn_events import TurnEvents
 from treadle.host.usage import Usage
 from treadle.llm import JsonObject, ModelError, ModelRequest, TokenUsage, Waiting
 from treadle.llm.backoff import pause_after, was_retried
 from treadle.protocol.app.inputs import TextUserInput
 from treadle.protocol.app.items import UserMessageThreadItem
+from treadle.tools.specs import dynamic_spec
 
 logger: Final = logging.getLogger(__name__)
 
@@ -230,7 +232,9 @@ class LocalTurn:
         """It was told that there are no more calls, and made some."""
         self._deaf = True
         self._thread.remember([output(call, NOT_RUN) for call in response.calls])
-        self._events.note(Told("The turn ended at its limit of tool calls; the model wanted to make more.", keep=True))
+        self._events.note(
+            Notice("The turn ended at its limit of tool calls; the model wanted to make more.", keep=True)
+        )
 
     async def _take_steers(self) -> None:
         while self._steers:
@@ -241,8 +245,6 @@ class LocalTurn:
             await self._events.tell(ItemCompleted(said))
 
     def _request(self) -> ModelRequest:
-        from treadle.tools.specs import dynamic_spec
-
         thread, options = self._thread, self._options
         last = self._rounds_left == 0
         return self._request_for(
@@ -284,7 +286,7 @@ class LocalTurn:
                 if was_retried(error):
                     request = msgspec.structs.replace(request, retried=True)
                 told = f"The model is asked again ({attempt + 1}/{source.max_retries}): {error.message}"
-                self._events.note(Told(told, self._fault(error)))
+                self._events.note(Notice(told, self._fault(error)))
                 await asyncio.sleep(wait)
                 response = response.anew()
         raise AssertionError("the loop ends by a return or an error")
@@ -292,8 +294,6 @@ class LocalTurn:
     # --- summing up ---
 
     async def _compact(self) -> None:
-        from treadle.agent.summary import history_after, user_message
-
         thread = self._thread
         request = self._request_for([*thread.history.items, user_message(thread.source.compact_prompt)])
         response = await self._ask(request, LocalResponse())
@@ -304,17 +304,17 @@ class LocalTurn:
         thread.history.replace([item if isinstance(item, Raw) else _raw(item) for item in anew])
         if thread.total is not None:
             thread.total = msgspec.structs.replace(thread.total, context_tokens=thread.history.tokens)
-            self._events.note(UsageTold(thread.total))
+            self._events.note(UsageReported(thread.total))
         self._events.note(Compacted())
 
     # --- telling ---
 
     def _tell_usage(self, used: TokenUsage | None) -> None:
         if used is not None:
-            self._events.note(UsageTold(self._thread.count(used)))
+            self._events.note(UsageReported(self._thread.count(used)))
 
     def _tell_wait(self, waiting: Waiting) -> None:
-        self._events.note(Told(f"Waiting for provider `{waiting.provider}`: {waiting.why}"))
+        self._events.note(Notice(f"Waiting for provider `{waiting.provider}`: {waiting.why}"))
 
 
 def _message(role: str, text: str) -> Raw:

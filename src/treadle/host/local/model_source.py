@@ -1,6 +1,6 @@
-"""`ModelSource`: the model that a local runtime asks: which, at whose server, and with which key.
+"""`ModelSource`: which model a local runtime asks, at which server and with which key.
 
-The rules are those of the configuration; what was given to the runtime is laid over them. Nothing is sent.
+The rules are those of the configuration, overlaid with what was passed to the runtime. Nothing is sent.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct, structs
 
+from treadle.config import COMPACT_PROMPT, ConfigError, Login, find_home, load_config, model_facts
+from treadle.config.overrides import join_key
+from treadle.config.toml_text import value_text
 from treadle.host.faults import Fault, RuntimeFault
 from treadle.llm import Model, ProviderConfig, ProviderConfigError
 from treadle.llm.catalogue import Price
@@ -21,8 +24,8 @@ LocalWire: TypeAlias = Literal["responses", "chat_completions", "anthropic"]
 WIRES: Final[Mapping[LocalWire, str]] = {"responses": "responses", "chat_completions": "chat", "anthropic": "anthropic"}
 
 
-class Given(Struct, frozen=True, kw_only=True):
-    """What the user of a runtime has said about the model; None is left to the configuration."""
+class ModelArguments(Struct, frozen=True, kw_only=True):
+    """What the user of a runtime passed about the model; None leaves it to the configuration."""
 
     wire: LocalWire
     provider: str | None = None
@@ -31,7 +34,7 @@ class Given(Struct, frozen=True, kw_only=True):
     model: str | None = None
 
     def __repr__(self) -> str:
-        return f"Given(wire={self.wire!r}, provider={self.provider!r}, model={self.model!r})"
+        return f"ModelArguments(wire={self.wire!r}, provider={self.provider!r}, model={self.model!r})"
 
 
 class ModelSource(Struct, kw_only=True):
@@ -51,7 +54,7 @@ class ModelSource(Struct, kw_only=True):
         return 0 if self.provider is None else self.provider.stream_max_retries
 
 
-def find_model(given: Given, model: str | None, environ: Mapping[str, str] | None = None) -> ModelSource:
+def find_model(given: ModelArguments, model: str | None, environ: Mapping[str, str] | None = None) -> ModelSource:
     """The model to ask. Raises `RuntimeFault` when the configuration does not say one that can be used.
 
     Args:
@@ -59,8 +62,6 @@ def find_model(given: Given, model: str | None, environ: Mapping[str, str] | Non
         model: What the thread wants.
         environ: The environment; this program's without it.
     """
-    from treadle.config import ConfigError, find_home
-
     environ = os.environ if environ is None else environ
     try:
         return _find(given, model or given.model, find_home(environ), environ)
@@ -68,9 +69,7 @@ def find_model(given: Given, model: str | None, environ: Mapping[str, str] | Non
         raise RuntimeFault(Fault(kind="startup", message=str(error))) from None
 
 
-def _find(given: Given, model: str | None, home: Path, environ: Mapping[str, str]) -> ModelSource:
-    from treadle.config import COMPACT_PROMPT, load_config, model_facts
-
+def _find(given: ModelArguments, model: str | None, home: Path, environ: Mapping[str, str]) -> ModelSource:
     provider_id = _provider(given, model, home, environ)
     if model is None and provider_id is not None:
         model = _usual_model(provider_id, home, environ)
@@ -91,10 +90,8 @@ def _find(given: Given, model: str | None, home: Path, environ: Mapping[str, str
     )
 
 
-def _provider(given: Given, model: str | None, home: Path, environ: Mapping[str, str]) -> str | None:
+def _provider(given: ModelArguments, model: str | None, home: Path, environ: Mapping[str, str]) -> str | None:
     """The provider that is meant; None leaves it to the configuration."""
-    from treadle.config import ConfigError, load_config
-
     if given.provider is not None:
         return given.provider
     usual = ANTHROPIC if given.wire == "anthropic" else OPENAI
@@ -112,8 +109,6 @@ def _provider(given: Given, model: str | None, home: Path, environ: Mapping[str,
 
 def _usual_model(provider_id: str, home: Path, environ: Mapping[str, str]) -> str | None:
     """The model of the configuration is meant for the provider of the configuration."""
-    from treadle.config import ConfigError, load_config
-
     try:
         chosen = load_config(home, environ=environ).config.chosen
     except ConfigError:
@@ -121,10 +116,7 @@ def _usual_model(provider_id: str, home: Path, environ: Mapping[str, str]) -> st
     return chosen.model if chosen.provider == provider_id else default_model(provider_id)
 
 
-def _overrides(given: Given, provider_id: str | None, model: str | None) -> Iterator[str]:
-    from treadle.config.overrides import join_key
-    from treadle.config.toml_text import value_text
-
+def _overrides(given: ModelArguments, provider_id: str | None, model: str | None) -> Iterator[str]:
     if model is not None:
         yield f"model={value_text(model)}"
     if provider_id is None:
@@ -134,13 +126,12 @@ def _overrides(given: Given, provider_id: str | None, model: str | None) -> Iter
         yield f"{join_key(('model_providers', provider_id, 'base_url'))}={value_text(given.base_url)}"
 
 
-def _model(given: Given, provider: ProviderConfig | None, home: Path, environ: Mapping[str, str]) -> Model:
+def _model(given: ModelArguments, provider: ProviderConfig | None, home: Path, environ: Mapping[str, str]) -> Model:
     if provider is None:
-        from treadle.llm.offline import OfflineModel
+        from treadle.llm.offline import OfflineModel  # loaded when it is chosen
 
         return OfflineModel()
-    from treadle.config import Login
-    from treadle.llm.wire_client import ProviderModel
+    from treadle.llm.provider_model import ProviderModel  # loaded when it is chosen
 
     if given.api_key is not None:
         key = given.api_key

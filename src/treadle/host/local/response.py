@@ -1,6 +1,6 @@
-"""`LocalResponse`: one response of a model as it comes in. What it says counts when it is whole, and not before.
+"""`LocalResponse`: one response of a model as it arrives. It only takes effect once it is complete.
 
-So a response that breaks off can be asked for again: nothing of it was done, and nothing of it is told twice.
+So a response that breaks off can be requested again: nothing of it was done, and nothing is announced twice.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`LocalRuntime`: our own loop in this process, straight on a provider, with the host's tools alone.
+"""`LocalRuntime`: our own loop in this process, directly on a provider, with only the host's tools.
 
 No server, no commands, no files. What the model knows of a thread is kept in memory, so a thread lives as long as its
-runtime. It owns the thread and the turn that runs; how a turn goes is `LocalTurn`'s.
+runtime. It owns the thread and the running turn; `LocalTurn` is how a turn goes.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from treadle.agent.model_history import History
 from treadle.arguments import count, one_of, seconds
 from treadle.client.tools import tools_by_name
 from treadle.errors import ArgumentError
-from treadle.host.asking import AskPerson
+from treadle.host.ask import AskPerson
 from treadle.host.chat_items import history_items, input_items, recent
-from treadle.host.fault_words import BUSY, CLOSED, NOT_OPEN
+from treadle.host.fault_text import BUSY, CLOSED, NOT_OPEN
 from treadle.host.faults import Fault, ResumeFailed, RuntimeFault
 from treadle.host.local.local_turn import LocalThread, LocalTurn, TurnOptions
-from treadle.host.local.model_source import WIRES, Given, LocalWire, find_model
+from treadle.host.local.model_source import WIRES, LocalWire, ModelArguments, find_model
 from treadle.host.runtime import Opened, Opening, RuntimeEvent, UserInput
 from treadle.host.turn_events import TurnEvents
 
@@ -66,7 +66,9 @@ class LocalRuntime:
             count("max_iterations", max_iterations)
         if tool_timeout is not None:
             seconds("tool_timeout", tool_timeout)
-        self._given = Given(wire=wire, provider=provider, api_key=api_key or None, base_url=base_url, model=model)
+        self._given = ModelArguments(
+            wire=wire, provider=provider, api_key=api_key or None, base_url=base_url, model=model
+        )
         self._max_iterations = max_iterations
         self._tool_timeout = tool_timeout
         self._events = TurnEvents()

@@ -1,7 +1,7 @@
-"""`LocalCalls`: runs what a model calls for: the host's own tools, side by side, each with a limit.
+"""`LocalCalls`: runs the tools that a model calls: the host's own, concurrently, each with a time limit.
 
-Whatever goes wrong is told to the model. Every call gets an output, also when the turn is ended in the middle: a
-provider refuses a history in which one is missing.
+The model is told about every error. Every call gets an output, even if the turn is interrupted: a provider rejects a
+history in which one is missing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Raw, structs
 
 from treadle.agent.model_history import ABORTED
-from treadle.client.apart import blocks, on_thread
+from treadle.client.own_thread import may_block, run_on_own_thread
 from treadle.client.tools import Content, Tool
 from treadle.host.runtime import ItemCompleted, ItemStarted
 from treadle.host.turn_events import TurnEvents
@@ -126,7 +126,7 @@ class LocalCalls:
 
 async def _value(tool: Tool, arguments: Any) -> Any:
     """A plain function may take its time, so it runs on a thread; what it gives may have to be awaited, here."""
-    value = await on_thread(tool.call, arguments) if blocks(tool.function) else tool.call(arguments)
+    value = await run_on_own_thread(tool.call, arguments) if may_block(tool.function) else tool.call(arguments)
     return await value if hasattr(value, "__await__") else value
 
 

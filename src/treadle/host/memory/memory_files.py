@@ -1,7 +1,7 @@
-"""`MemoryStore`: two small files of entries, written by many, read into the prompt at the start of a session.
+"""`MemoryStore`: two small files of entries, written by many, included in the prompt at the start of a session.
 
 `MEMORY.md` is what the agent noted about its work, `USER.md` what it knows about its user. A person may edit both. It
-owns the files: the lock, the replacing, the backup of what a person wrote. What entries are is `entries`' business.
+owns the files: locking, replacing, and backing up what a person wrote. `entries` owns their format.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`SkillEditor`: what one session reads and changes of the skills.
 
-It remembers what it has read, so that nothing is overwritten that somebody else changed since. All changes are made
-under the store's lock, and each is one file replaced, or one thing moved to the trash.
+It remembers what it has read, so that nothing is overwritten that someone else has changed since. All changes are made
+under the store's lock, and each replaces one file, or moves one thing to the trash.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from treadle.host.guarded_folder import GuardedFolder
 from treadle.host.refused import Refused, said_clearly
@@ -28,11 +28,10 @@ from treadle.host.skills.skill import (
     checked_name,
     file_parts,
 )
-from treadle.host.skills.skill_store import (
+from treadle.host.skills.skill_folders import (
     MAX_FILES,
     MAX_SKILLS,
     Place,
-    SkillStore,
     files_of,
     find_place,
     folders_of,
@@ -41,6 +40,9 @@ from treadle.host.skills.skill_store import (
     text_of,
 )
 from treadle.server.skill_files import FILE_NAME
+
+if TYPE_CHECKING:
+    from treadle.host.skills.skill_store import SkillStore
 
 TRASH: Final = ".trash"
 # What was deleted can be taken back from there; the oldest go first.
@@ -52,7 +54,7 @@ _Key = tuple[Place, str]
 
 
 class SkillEditor:
-    """Reads and changes skills. Any thread may use it. What it does not do raises `Refused`."""
+    """Reads and changes skills, from any thread. It raises `Refused` for what it does not do."""
 
     def __init__(self, store: SkillStore, *, must_read: bool = False) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""`Skill`: what a skill is called, what it is for, and what its parts may be named. Pure: no files here."""
+"""`Skill`: the name of a skill, its purpose, and what its parts may be named. Pure: no files here."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """`SkillStore`: the skills in a folder: `[category/]name/SKILL.md`, with files beside it.
 
-It owns where they are and what is told of them. What a session reads and changes of them is `SkillEditor`'s business.
+It owns where they are and what the model is told of them. `SkillEditor` reads and changes them for a session.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -16,21 +16,17 @@ from treadle.host.guarded_folder import LOCK_S, GuardedFolder, locked, opened
 from treadle.host.injection import find_injection
 from treadle.host.memory.entries import one_line
 from treadle.host.refused import Refused
-from treadle.host.skills.skill import MARKERS, MAX_DOCUMENT_BYTES, PARTS, Skill, checked_name, described
-from treadle.server.skill_files import FILE_NAME
+from treadle.host.skills.editor import SkillEditor
+from treadle.host.skills.skill import Skill
+from treadle.host.skills.skill_folders import places, read_skill
+from treadle.host.skills.skill_tools import skill_tools
 
 if TYPE_CHECKING:
-    from treadle.host.skills.editor import SkillEditor
     from treadle.host.skills.skill_tools import OnChange
 
-MAX_SKILLS: Final = 1000
-MAX_FILES: Final = 200
 # What all of them may take of the prompt, and one of them.
 MAX_PROMPT: Final = 8000
 MAX_PROMPT_LINE: Final = 300
-
-Place = tuple[str | None, str]
-"""The category of a skill, if it is in one, and its name."""
 
 
 class SkillStore:
@@ -61,7 +57,7 @@ class SkillStore:
     def skills(self) -> list[Skill]:
         """All of them, by category and name. One that cannot be used is there too, with its problem."""
         with opened(self.folder) as root:
-            return [] if root is None else [_read(root, place) for place in places(root)]
+            return [] if root is None else [read_skill(root, place) for place in places(root)]
 
     def prompt(self) -> str:
         """What the model is told of them at the start of a session; empty when there are none."""
@@ -89,111 +85,8 @@ class SkillStore:
 
     def editor(self, *, must_read: bool = False) -> SkillEditor:
         """What reads and changes skills, and remembers what it has read. With `must_read` nothing is changed unread."""
-        from treadle.host.skills.editor import SkillEditor
-
         return SkillEditor(self, must_read=must_read)
 
     def tools(self, *, on_change: OnChange | None = None, must_read: bool = False) -> list[Tool]:
         """`skills_list`, `skill_view` and `skill_manage`; `on_change` hears of every change that was made."""
-        from treadle.host.skills.skill_tools import skill_tools
-
         return skill_tools(self, on_change, must_read)
-
-
-# --- where they are --------------------------------------------------------------------------------------------------
-
-
-def places(root: GuardedFolder) -> list[Place]:
-    """Every folder with a `SKILL.md`, one or two levels down. Hidden ones and links are passed over."""
-    found: list[Place] = []
-    for name in _folders(root):
-        with root.inner(name) as folder:
-            if folder is None:
-                continue
-            if folder.has(FILE_NAME):
-                found.append((None, name))
-            else:
-                found += [(name, inner) for inner in _folders(folder) if _has_document(folder, inner)]
-        if len(found) >= MAX_SKILLS:
-            break
-    return sorted(found[:MAX_SKILLS], key=lambda place: (place[0] or "", place[1]))
-
-
-def _folders(folder: GuardedFolder) -> list[str]:
-    return [name for name in folder.names() if not name.startswith(".") and folder.is_folder(name)]
-
-
-def _has_document(folder: GuardedFolder, name: str) -> bool:
-    with folder.inner(name) as inner:
-        return inner is not None and inner.has(FILE_NAME)
-
-
-def find_place(root: GuardedFolder | None, name: str) -> Place:
-    """Where the skill of this name is: `name`, or `category/name` where two have the same. Raises `Refused`."""
-    for part in name.split("/", 1):
-        checked_name("the name", part)
-    known = [] if root is None else places(root)
-    found = [place for place in known if name in (place[1], _path(place))]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        listed = ", ".join(_path(place) for place in found)
-        raise Refused("ambiguous", f"there are several skills called {name}; say which: {listed}")
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, [_path(place) for place in known], n=3, cutoff=0.5)
-    hint = f"; similar ones are {', '.join(near)}" if near else "; `skills_list` has the names"
-    raise Refused("not_found", f"there is no skill called {name}{hint}")
-
-
-def _path(place: Place) -> str:
-    return place[1] if place[0] is None else f"{place[0]}/{place[1]}"
-
-
-def folders_of(place: Place) -> tuple[str, ...]:
-    return tuple(part for part in place if part is not None)
-
-
-def _read(root: GuardedFolder, place: Place) -> Skill:
-    category, name = place
-    description, problem, marker = "", None, None
-    try:
-        with root.below(folders_of(place)) as folder:
-            if folder is None:
-                raise Refused("not_found", "it was removed a moment ago")
-            marker = marker_of(folder)
-            checked_name("the name", name)
-            description = described(text_of(folder, FILE_NAME, MAX_DOCUMENT_BYTES))
-    except Refused as error:
-        problem = str(error)
-    return Skill(name=name, category=category, description=description, marker=marker, problem=problem)
-
-
-def marker_of(folder: GuardedFolder) -> str | None:
-    return next((marker for marker in MARKERS if folder.has(marker)), None)
-
-
-def text_of(folder: GuardedFolder, name: str, most: int) -> str:
-    data = folder.read(name, most)
-    if data is None:
-        raise Refused("not_found", f"there is no {name} in {folder.path}")
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        raise Refused("unreadable", f"{folder.place(name)} is not a text in UTF-8 ({len(data):,} bytes)") from None
-
-
-def files_of(folder: GuardedFolder, parts: Sequence[str] = PARTS, above: str = "") -> list[str]:
-    """The files beside a `SKILL.md`, at most `MAX_FILES`."""
-    found: list[str] = []
-    for name in parts:
-        place = f"{above}{name}"
-        if above and folder.is_file(name) and not name.startswith("."):
-            found.append(place)
-        elif folder.is_folder(name) and place.count("/") < 4:
-            with folder.inner(name) as inner:
-                if inner is not None:
-                    found += files_of(inner, inner.names(), f"{place}/")
-        if len(found) >= MAX_FILES:
-            break
-    return found[:MAX_FILES]

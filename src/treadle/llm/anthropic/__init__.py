@@ -1,4 +1,4 @@
-"""The Messages API of Anthropic over Server-Sent Events. All of it is pure."""
+"""Anthropic's Messages API over Server-Sent Events. All of it is pure."""
 
 from __future__ import annotations
 

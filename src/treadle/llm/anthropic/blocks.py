@@ -1,4 +1,4 @@
-"""Content blocks of a request, and how the parts of a neutral item become such blocks."""
+"""The content blocks of a request, and how parts of a neutral item become such blocks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class CacheControl(Struct):
 
 
 class Block(Struct, tag_field="type", omit_defaults=True, kw_only=True):
-    """`cache_control` says that all up to here will come again."""
+    """`cache_control` marks the end of a prefix that will be sent again."""
 
 
 class Text(Block, tag="text", kw_only=True):
@@ -70,7 +70,7 @@ class ToolResult(Block, tag="tool_result", kw_only=True):
 
 
 class Part(Struct):
-    """Of a message, of a summary, or of the output of a tool."""
+    """A part of a message, of a summary, or of a tool output."""
 
     type: str = ""
     text: str | None = None

@@ -1,7 +1,7 @@
 """The body of a request to the Messages API.
 
-It owns what is asked for beside the conversation: tools, thinking, a schema, and what the server should keep in its
-cache. The conversation itself is made in `messages`.
+It owns everything besides the conversation: tools, thinking, output schema, and cache breakpoints. `messages` writes
+the conversation.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""What the failures of this API mean: statuses, and errors inside a stream.
+"""What errors of this API mean: HTTP statuses, and error events inside a stream.
 
-The kinds of errors are the same in both, so one table says what they are; only the status and the words differ.
+Both use the same error types, so one table classifies them; only the status and the wording differ.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -119,7 +120,7 @@ def stopped(reason: str, explanation: str | None = None) -> ModelError | None:
 
 def seconds_to_reset(headers: Mapping[str, str]) -> float | None:
     """How long until all that is used up is there again, by the server's own clock."""
-    from email.utils import parsedate_to_datetime
+    from email.utils import parsedate_to_datetime  # only for servers that send dates
 
     try:
         now = parsedate_to_datetime(headers.get("date", "")).timestamp()
@@ -135,8 +136,6 @@ def seconds_to_reset(headers: Mapping[str, str]) -> float | None:
 
 
 def _instant(text: str) -> float | None:
-    from datetime import datetime
-
     try:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError):

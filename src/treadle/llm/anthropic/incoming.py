@@ -1,4 +1,4 @@
-"""Events of the Messages API, as far as they mean something here. Their names are those of the API, shortened."""
+"""The events of the Messages API that we use. The names are the API's, shortened."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from msgspec import Raw, Struct
 
 from treadle.llm.anthropic.failure import ApiError
 
-# --- deltas: nearly all there are ------------------------------------------------------------------------------------
+# --- deltas: nearly all of the traffic -------------------------------------------------------------------------------
 
 
-class TextGrowth(Struct, gc=False, tag_field="type", tag="text_delta"):
+class TextPiece(Struct, gc=False, tag_field="type", tag="text_delta"):
     text: str
 
 
-class InputGrowth(Struct, gc=False, tag_field="type", tag="input_json_delta"):
+class InputPiece(Struct, gc=False, tag_field="type", tag="input_json_delta"):
     partial_json: str
 
 
-class ThinkingGrowth(Struct, gc=False, tag_field="type", tag="thinking_delta"):
+class ThinkingPiece(Struct, gc=False, tag_field="type", tag="thinking_delta"):
     thinking: str
 
 
-class SignatureGrowth(Struct, gc=False, tag_field="type", tag="signature_delta"):
+class SignaturePiece(Struct, gc=False, tag_field="type", tag="signature_delta"):
     signature: str
 
 
-class Growth(Struct, tag_field="type", tag="content_block_delta"):
+class BlockDelta(Struct, tag_field="type", tag="content_block_delta"):
     index: int
-    delta: TextGrowth | InputGrowth | ThinkingGrowth | SignatureGrowth
+    delta: TextPiece | InputPiece | ThinkingPiece | SignaturePiece
 
 
 # --- all others ------------------------------------------------------------------------------------------------------
@@ -42,7 +42,7 @@ class OutputDetails(Struct):
 
 
 class Usage(Struct):
-    """All of it is counted from the beginning of the response, wherever it is told."""
+    """Cumulative from the beginning of the response, in every event that has it."""
 
     input_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
@@ -87,7 +87,7 @@ class BlockStart(Struct):
     input: Raw = Raw()
 
 
-read_growth: Final[Callable[[str | Raw], Growth]] = msgspec.json.Decoder(Growth).decode
+read_block_delta: Final[Callable[[str | Raw], BlockDelta]] = msgspec.json.Decoder(BlockDelta).decode
 read_event: Final[Callable[[str | Raw], Event]] = msgspec.json.Decoder(Event).decode
 read_delta: Final[Callable[[str | Raw], Delta]] = msgspec.json.Decoder(Delta).decode
 read_block_start: Final[Callable[[str | Raw], BlockStart]] = msgspec.json.Decoder(BlockStart).decode

@@ -1,7 +1,7 @@
 """The neutral history as messages of this API: roles alternate, and every call has its result in the next message.
 
-It owns these rules. A history may break any of them: it may come from another provider, be cut by an interrupt, or be
-injected by a client. Items that have no meaning here are left out.
+It owns these rules. A history may break any of them: it may come from another provider, be cut short by an interrupt,
+or be injected by a client. Items that mean nothing here are left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from treadle.llm.anthropic.blocks import (
     output_of,
 )
 from treadle.llm.anthropic.names import CallIds, ToolNames, valid
-from treadle.llm.anthropic.seal import unpacked
+from treadle.llm.anthropic.opaque_block import unpacked
 from treadle.llm.model import JsonObject
 
 UNANSWERED: Final = "(this call has no result)"
@@ -74,7 +74,7 @@ class Message(Struct):
 
 
 class History(Struct):
-    """`system` are the orders before the conversation."""
+    """`system` holds the instructions that precede the conversation."""
 
     system: list[Text]
     messages: list[Message]
@@ -166,7 +166,7 @@ class _Writer:
         elif item.type == "message":
             self._say("assistant", content_blocks(item.content or "", images=False))
         else:
-            self._say("assistant", self._unsealed(item))
+            self._say("assistant", self._unpacked(item))
 
     def _call(self, index: int, item: Item) -> ToolUse:
         call_id = self._ids.take(item.call_id or "")
@@ -184,18 +184,18 @@ class _Writer:
                 return output
         return None
 
-    def _unsealed(self, item: Item) -> list[Thought | RedactedThought | Raw]:
-        seal = unpacked(item.encrypted_content, self._model)
-        if seal is None:
+    def _unpacked(self, item: Item) -> list[Thought | RedactedThought | Raw]:
+        opaque = unpacked(item.encrypted_content, self._model)
+        if opaque is None:
             return []
-        if bytes(seal.block):
-            return [seal.block]
+        if bytes(opaque.block):
+            return [opaque.block]
         if not self._thoughts:
             return []
-        if seal.redacted is not None:
-            return [RedactedThought(data=seal.redacted)]
+        if opaque.redacted is not None:
+            return [RedactedThought(data=opaque.redacted)]
         text = "".join(part.text or "" for part in item.summary or ())
-        return [Thought(thinking=text, signature=seal.signature or "")]
+        return [Thought(thinking=text, signature=opaque.signature or "")]
 
     def _end_answer(self) -> None:
         """Thoughts that led to nothing are refused at the end of a message; calls get their results."""

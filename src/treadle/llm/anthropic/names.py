@@ -1,6 +1,6 @@
-"""Names of tools and ids of calls, as this API wants them: letters, digits, `_` and `-`, and not too long.
+"""Tool names and call ids as this API accepts them: letters, digits, `_` and `-`, with a maximum length.
 
-`ToolNames` finds a tool again by the name that the model calls it; a namespace becomes the beginning of a name.
+`ToolNames` maps the name that the model uses back to a tool; a namespace becomes a prefix of the name.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Tool(Struct):
 
 
 class Named(Struct, frozen=True):
-    """A tool and how it is called here."""
+    """A tool and its name on the wire."""
 
     wire: str
     tool: Tool
@@ -55,7 +55,7 @@ def wire_name(namespace: str | None, name: str) -> str:
 
 
 class ToolNames:
-    """The tools of a request that can be offered over this API, in order. Use `tool_names` to make one."""
+    """The tools of a request that this API can offer, in order. Use `tool_names` to make one."""
 
     def __init__(self, specs: Sequence[bytes]) -> None:
         self.all: dict[str, Named] = {}
@@ -82,7 +82,7 @@ class ToolNames:
 
 
 class CallIds:
-    """Ids for the calls of a history: valid, and no two the same."""
+    """Ids for the calls of a history: valid and unique."""
 
     def __init__(self) -> None:
         self._used: set[str] = set()
@@ -98,7 +98,7 @@ class CallIds:
 
 
 def _short_hash(text: str) -> str:
-    from hashlib import sha256
+    from hashlib import sha256  # only for names that are too long
 
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH]
 

@@ -1,4 +1,4 @@
-"""What differs between the models of this API, as far as a request must know it: by name, nothing is fetched."""
+"""How the models of this API differ, as far as a request depends on it. Looked up by name; nothing is fetched."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _UNKNOWN_OUTPUT: Final = 16_384
 
 
 class Traits(Struct, frozen=True):
-    """Of one model.
+    """One model.
 
     Args:
-        max_output: Most tokens of an answer, thoughts included, where the catalogue does not know.
-        thinking: How it is told to think: as it sees fit, within a budget, or not at all.
-        schemas: Whether it can be held to a JSON schema.
-        xhigh: Whether it knows this effort.
+        max_output: The most tokens of a response, thinking included, for models that the catalogue does not list.
+        thinking: How thinking is requested: adaptive, with a budget, or not at all.
+        schemas: Whether output can be constrained to a JSON schema.
+        xhigh: Whether it accepts this effort.
     """
 
     max_output: int

@@ -1,7 +1,8 @@
-"""From the events of the Messages API to model events, sans I/O.
+"""From events of the Messages API to model events, sans I/O.
 
-It owns the content blocks of one response that are open. A block is an item: it is done when it has ended, but a call
-only when it is certain to be whole: a response that runs out of tokens ends in the middle of one as if it were.
+It owns the open content blocks of one response. Each block is an item, done when the block ends; except that a tool
+call is only done when it is certain to be complete: a response that runs out of tokens ends in the middle of a call as
+if the call were whole.
 """
 
 from __future__ import annotations
@@ -17,22 +18,22 @@ from treadle.llm.anthropic.incoming import (
     BlockStart,
     Delta,
     Event,
-    InputGrowth,
+    InputPiece,
     Message,
     OutputDetails,
-    SignatureGrowth,
+    SignaturePiece,
     StopDetails,
-    TextGrowth,
-    ThinkingGrowth,
+    TextPiece,
+    ThinkingPiece,
     Usage,
+    read_block_delta,
     read_block_start,
     read_delta,
     read_event,
-    read_growth,
 )
 from treadle.llm.anthropic.messages import call_item_id
 from treadle.llm.anthropic.names import ToolNames, tool_names
-from treadle.llm.anthropic.seal import Seal
+from treadle.llm.anthropic.opaque_block import OpaqueBlock
 from treadle.llm.failure import cut
 from treadle.llm.model import (
     Completed,
@@ -69,7 +70,7 @@ _object = msgspec.json.Decoder(dict[str, Raw])
 
 
 class _Open(Struct):
-    """A block that has begun. `started` once its item was told."""
+    """A block that has begun. `started` is true once its item was announced."""
 
     kind: Kind
     item_id: str
@@ -82,9 +83,10 @@ class _Open(Struct):
 
 
 class Translator:
-    """One response to `request`. `receive` raises the `ModelError` that the server reports; `end` when it was cut.
+    """One response to `request`. `receive` raises the `ModelError` that the server reports; `end` raises if the stream
+    was cut.
 
-    `mark` keeps its items apart from those of another response that a server gave the same id.
+    `mark` distinguishes its items from those of another response to which the server gave the same id.
     """
 
     def __init__(self, request: ModelRequest, mark: str = "") -> None:
@@ -104,7 +106,7 @@ class Translator:
     def receive(self, sse: SseEvent) -> list[ModelEvent]:
         data = sse.data
         try:
-            event = read_growth(data)
+            event = read_block_delta(data)
         except (msgspec.DecodeError, RecursionError):
             return self._other(sse)
         block = self._open.get(event.index)
@@ -116,16 +118,16 @@ class Translator:
             raise cut("stream closed before message_stop")
         return []
 
-    # --- growth ---
+    # --- deltas ---
 
     def _grow(
-        self, block: _Open, delta: TextGrowth | InputGrowth | ThinkingGrowth | SignatureGrowth
+        self, block: _Open, delta: TextPiece | InputPiece | ThinkingPiece | SignaturePiece
     ) -> list[ModelEvent] | None:
         """None for a delta of another kind than the block's."""
         kind = block.kind
-        if isinstance(delta, TextGrowth):
+        if isinstance(delta, TextPiece):
             return self._text(block, delta.text) if kind == "text" else None
-        if isinstance(delta, InputGrowth):
+        if isinstance(delta, InputPiece):
             if kind not in ("call", "other"):
                 return None
             self._keep(block, delta.partial_json)
@@ -133,7 +135,7 @@ class Translator:
             return [ToolInputDelta(block.item_id, delta.partial_json)] if streamed else []
         if kind != "thinking":
             return None
-        if isinstance(delta, ThinkingGrowth):
+        if isinstance(delta, ThinkingPiece):
             return self._thought(block, delta.thinking)
         block.signature += delta.signature
         return []
@@ -286,19 +288,19 @@ class Translator:
                 raw = _raw({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]})
                 return MessageItem(id=block.item_id, raw=raw, role="assistant", text=text)
             case "thinking":
-                return self._reasoning(block, text, Seal(model=self._request.model, signature=block.signature))
+                return self._reasoning(block, text, OpaqueBlock(model=self._request.model, signature=block.signature))
             case "redacted":
-                return self._reasoning(block, "", Seal(model=self._request.model, redacted=block.start.data))
+                return self._reasoning(block, "", OpaqueBlock(model=self._request.model, redacted=block.start.data))
             case "call":
                 return _call(block, text)
             case "other":
-                seal = Seal(model=self._request.model, block=_with_input(block, text))
-                raw = _raw({"type": "anthropic_block", "encrypted_content": seal.packed()})
+                opaque = OpaqueBlock(model=self._request.model, block=_with_input(block, text))
+                raw = _raw({"type": "anthropic_block", "encrypted_content": opaque.packed()})
                 return OtherItem(id=block.item_id, raw=raw, type="anthropic_block")
 
-    def _reasoning(self, block: _Open, text: str, seal: Seal) -> ReasoningItem:
+    def _reasoning(self, block: _Open, text: str, opaque: OpaqueBlock) -> ReasoningItem:
         summary = [{"type": "summary_text", "text": text}] if text else []
-        raw = _raw({"type": "reasoning", "summary": summary, "encrypted_content": seal.packed()})
+        raw = _raw({"type": "reasoning", "summary": summary, "encrypted_content": opaque.packed()})
         return ReasoningItem(id=block.item_id, raw=raw, summary=(text,) if text else ())
 
 

@@ -1,5 +1,6 @@
-"""What a server with this API may not understand, and how to tell from its refusal. The API is also spoken by gateways
-and by servers of other models, which know less of it."""
+"""Features that a server of this API may not support, and how its error message shows that. Gateways and servers of
+other models implement less of the API.
+"""
 
 from __future__ import annotations
 

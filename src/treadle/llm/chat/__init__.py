@@ -1,4 +1,4 @@
-"""The Chat Completions API over Server-Sent Events, as its many servers speak it. All of it is pure."""
+"""The Chat Completions API over Server-Sent Events, in the dialects of its many servers. All of it is pure."""
 
 from __future__ import annotations
 

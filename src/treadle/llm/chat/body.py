@@ -37,7 +37,7 @@ class _StreamOptions(Struct):
 
 
 class _Body(Struct, omit_defaults=True, kw_only=True):
-    """Members with a default are left out when they hold it: a server that knows little has little to refuse."""
+    """Members at their default are omitted: the less we send, the less a limited server can reject."""
 
     model: str
     messages: list[Message]

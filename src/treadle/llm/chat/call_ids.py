@@ -1,4 +1,4 @@
-"""Ids of tool calls: of any provider, made valid for this one, and never two alike in one request."""
+"""Ids of tool calls: those of any provider, made valid for this one and unique within a request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NINE: Final = re.compile(r"[A-Za-z0-9]{9}")
 
 
 class CallIds:
-    """Of one request. The same history has the same ids each time, so that a provider's cache still fits.
+    """The ids of one request. The same history always gets the same ids, so that the provider's cache still matches.
 
     Args:
         nine: Whether the server wants exactly nine letters and digits.

@@ -1,6 +1,6 @@
-"""Tool calls that come in pieces: which piece belongs to which call, and the items that they become.
+"""Tool calls that arrive in pieces: which piece belongs to which call, and the items that they become.
 
-It owns the open calls of one response. A call is done when the response is: before, nobody can know that it is whole.
+It owns the open calls of one response. A call is only done when the response is: until then it may not be complete.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class OpenCalls:
 
     Args:
         request: The request that it answers.
-        new_id: Gives ids for items.
+        new_id: Generates item ids.
     """
 
     def __init__(self, request: ModelRequest, new_id: Callable[[], str]) -> None:

@@ -1,4 +1,4 @@
-"""Items of the history, as the Chat Completions API needs to see them: read once, calls with their outputs."""
+"""The items of the history as the Chat Completions API needs them: parsed once, calls paired with their outputs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ImageUrl(Struct, omit_defaults=True):
 
 
 class Part(Struct):
-    """Of the content of a message, or of the output of a tool."""
+    """A part of the content of a message, or of a tool output."""
 
     type: str = ""
     text: str | None = None
@@ -61,12 +61,12 @@ class HistoryItem(Struct):
 
 @dataclass(slots=True)
 class Entry:
-    """An item in its place.
+    """An item of the history.
 
     Args:
         item: The item.
-        output: Of a call: its output, if there is one.
-        has_call: Of an output: whether there is a call for it.
+        output: For a call: its output, if there is one.
+        has_call: For an output: whether there is a call for it.
     """
 
     item: HistoryItem

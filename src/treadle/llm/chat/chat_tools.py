@@ -1,7 +1,7 @@
-"""Tools of the Chat Completions API: everything is a function there.
+"""The tools of the Chat Completions API, in which everything is a function.
 
-It owns the way from our tools to functions and back: a namespace becomes part of the name, and a tool of free text a
-function with one string.
+It owns the mapping from our tools to functions and back: a namespace becomes part of the name, and a free-text tool
+becomes a function with one string parameter.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ONE_TEXT: Final = Raw(
 
 
 class Tool(Struct, frozen=True):
-    """What a function of the API is to us."""
+    """Which of our tools a function stands for."""
 
     namespace: str | None
     name: str
@@ -67,7 +67,7 @@ _spec = msgspec.json.Decoder(_Spec)
 
 
 class ToolNames:
-    """The tools of a request under the names that they have in the API.
+    """The tools of a request under their names in the API.
 
     Tools that a provider runs itself (`web_search`, …) are left out: this API has none.
     """

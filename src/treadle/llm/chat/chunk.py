@@ -1,4 +1,4 @@
-"""A chunk of the Chat Completions stream as JSON: what servers write there, and no more of it than is used."""
+"""A chunk of the Chat Completions stream as JSON, limited to the members that we use."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ class CallPiece(Struct, gc=False):
     function: FunctionPiece | None = None
 
 
-# --- chunks by which an open item grows: nearly all there are, so each is decoded into no more than it means ----------
+# --- the fast path: deltas of an open item are nearly all of the traffic, so as little as possible is decoded ---------
 
 
-class GrowthDelta(Struct, gc=False):
+class FastDelta(Struct, gc=False):
     content: str | None = None
     reasoning_content: str | None = None
     tool_calls: list[CallPiece] | None = None
     reasoning: Any = None
 
 
-class GrowthChoice(Struct, gc=False):
-    delta: GrowthDelta | None = None
+class FastChoice(Struct, gc=False):
+    delta: FastDelta | None = None
     finish_reason: str | None = None
     index: int | None = None
 
 
-class Growth(Struct, gc=False):
-    choices: list[GrowthChoice] | None = None
+class FastChunk(Struct, gc=False):
+    choices: list[FastChoice] | None = None
 
 
 # --- all others -------------------------------------------------------------------------------------------------------
 
 
 class Detail(Struct):
-    """Of `reasoning_details`, or of content in parts."""
+    """An element of `reasoning_details`, or of content in parts."""
 
     type: str = ""
     text: str | None = None
@@ -64,7 +64,7 @@ class Delta(Struct):
 
 
 class Choice(Struct):
-    """`message` is that of a server that does not stream: all at once."""
+    """`message` comes from a server that does not stream: everything at once."""
 
     delta: Delta | None = None
     finish_reason: str | None = None
@@ -86,7 +86,7 @@ class Chunk(Struct):
     x_groq: _Groq | None = None
 
 
-decode_growth: Callable[[str], Growth] = msgspec.json.Decoder(Growth).decode
+decode_fast: Callable[[str], FastChunk] = msgspec.json.Decoder(FastChunk).decode
 decode_chunk: Callable[[str], Chunk] = msgspec.json.Decoder(Chunk).decode
 
 

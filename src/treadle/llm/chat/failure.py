@@ -1,7 +1,6 @@
 """From an error of a Chat Completions server to a `ModelError`.
 
-There are as many forms of it as there are servers, and the same trouble has many names: this is the one place that
-looks at words.
+Every server has its own error format and its own words for the same problem; this is the one place that looks at words.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class ChatError(Struct, frozen=True):
 
     Args:
         detail: Its code, type and message.
-        words: All of it that can tell what the matter is.
+        words: All text that can show what kind of error it is.
     """
 
     detail: ErrorDetail

@@ -1,7 +1,7 @@
 """From the neutral history to the messages of the Chat Completions API.
 
-It owns the API's rules: one assistant message for what a model said and called in one go, the results of its calls
-right behind it, each call with exactly one result; what has no place otherwise is told as words of the user.
+It owns the API's rules: one assistant message for what a model said and called in one response, followed directly by
+the results of its calls, exactly one for each. What does not fit is rephrased as a user message.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ToolCall(Struct):
 
 
 class Message(Struct, omit_defaults=True):
-    """`content` is always there; the rest only where it belongs."""
+    """`content` is always sent, the other members only where they apply."""
 
     role: str
     content: str | list[TextPart | ImagePart] | None
@@ -85,7 +85,7 @@ def _is_system(item: HistoryItem) -> bool:
 
 
 class _Writer:
-    """`messages`, and the answer of the model that is being put together."""
+    """`messages`, and the assistant message that is being built."""
 
     def __init__(self, names: ToolNames, quirks: frozenset[str]) -> None:
         self.messages: list[Message] = []

@@ -1,6 +1,6 @@
-"""`<think>…</think>` at the beginning of an answer: what servers leave in the text that do not tell thoughts apart.
+"""`<think>…</think>` at the beginning of an answer, from servers that do not separate reasoning from text.
 
-Sans I/O. Pieces may be cut anywhere. Such a tag further inside an answer is text: somebody may write about tags.
+Sans I/O. Input may be split anywhere. Such a tag later in an answer is text: the model may be writing about tags.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _TAGS: Final = {"<think>": "</think>", "<thinking>": "</thinking>", "<thought>":
 
 
 class ThinkTags:
-    """Feed it the text of one answer. Once `settled`, all that follows is text and need not be fed."""
+    """Feed it the text of one answer. Once `settled`, everything that follows is text and need not be fed."""
 
     __slots__ = ("_close", "_held", "settled")
 

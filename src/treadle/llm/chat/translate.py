@@ -1,7 +1,7 @@
-"""From the chunks of the Chat Completions API to model events, sans I/O.
+"""From chunks of the Chat Completions API to model events, sans I/O.
 
-It owns the open items of one response. The API has no items: an answer is cut into them here, a thought, a message and
-calls, in the order in which they come.
+It owns the open items of one response. The API has no items: a response is split into reasoning, message and calls
+here, in the order in which they arrive.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from treadle.llm.chat.chunk import (
     Chunk,
     Delta,
     Detail,
-    GrowthDelta,
+    FastDelta,
     decode_chunk,
-    decode_growth,
+    decode_fast,
     read_usage,
     text_in,
     thought_in,
@@ -81,19 +81,19 @@ class Translator:
 
     def receive(self, sse: SseEvent) -> list[ModelEvent]:
         try:
-            choices = decode_growth(sse.data).choices
+            choices = decode_fast(sse.data).choices
         except (msgspec.DecodeError, RecursionError):
             return self._rest(sse)
         if choices and len(choices) == 1:
             choice = choices[0]
             delta = choice.delta
             if delta is not None and not choice.finish_reason and not choice.index and delta.reasoning is None:
-                grown = self._growth(delta)
+                grown = self._fast_events(delta)
                 if grown is not None:
                     return grown
         return self._rest(sse)
 
-    def _growth(self, delta: GrowthDelta) -> list[ModelEvent] | None:
+    def _fast_events(self, delta: FastDelta) -> list[ModelEvent] | None:
         """What is open goes on, and nothing else happens; None when there is more to it."""
         text, thought, pieces, opened = delta.content, delta.reasoning_content, delta.tool_calls, self._open
         if pieces is not None:

@@ -1,4 +1,4 @@
-"""What some servers of the Chat Completions API do not understand, and how their refusals tell."""
+"""Features that some Chat Completions servers do not support, and how their error messages show that."""
 
 from __future__ import annotations
 

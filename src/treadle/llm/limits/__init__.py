@@ -1,4 +1,4 @@
-"""Many threads on one key: how many requests go to a provider, how fast, and who is next.
+"""Many threads on one API key: how many requests go to a provider, how fast, and which is next.
 
-`gate` decides, without I/O; `admission` waits. It knows nothing of what a request says, nor how it is sent.
+`rate_limiter` decides, without I/O; `admission` does the waiting. Neither knows what a request says or how it is sent.
 """

@@ -1,5 +1,6 @@
-"""How much may be sent in a time: `Minute` for what the settings say, `Bucket` for what a server says of itself,
-`Opening` for a server that has only said no."""
+"""Rates: `MinuteWindow` for configured limits, `Bucket` for limits that a server reports, and `SlowStart` for a server
+that only refuses.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +8,10 @@ from collections import deque
 from typing import Final
 
 MINUTE_S: Final = 60.0
-# What is spent within this time is forgotten together, so that a minute is at most 600 slots.
+# Spending within this time shares a slot, so that a window has at most 600 slots.
 _SLOT_S: Final = 0.1
-# After a refusal, how often it is tried whether one more goes.
-WIDER_S: Final = 10.0
+# After a refusal: how often one more concurrent request is tried.
+WIDEN_AFTER_S: Final = 10.0
 
 
 class Slot:
@@ -22,8 +23,10 @@ class Slot:
         self.amount: int = 0
 
 
-class Minute:
-    """At most `limit` in any 60 seconds. What alone is more than that goes when nothing else was sent for a minute."""
+class MinuteWindow:
+    """At most `limit` in any 60 seconds. A single amount above the limit goes when nothing else was
+    spent for a minute.
+    """
 
     def __init__(self, limit: int) -> None:
         self.limit: int = limit
@@ -31,7 +34,7 @@ class Minute:
         self._sum = 0
 
     def free_at(self, amount: int, now: float) -> float:
-        """When this much may be spent; `now` or earlier when it may be at once."""
+        """When this much may be spent; `now` or earlier if at once."""
         self._forget(now)
         over = self._sum + amount - self.limit
         if over <= 0:
@@ -55,7 +58,9 @@ class Minute:
         return slot
 
     def correct(self, slot: Slot, estimated: int, amount: int, now: float) -> None:
-        """It was another amount. What was more, of something already forgotten, was spent meanwhile."""
+        """The amount turned out different from the estimate. An excess over a slot that has already expired is spent
+        now.
+        """
         self._forget(now)
         if slot.last + MINUTE_S > now:
             slot.amount += amount - estimated
@@ -73,17 +78,17 @@ class Minute:
 
 
 class Bucket:
-    """What a server says is left of a limit, and how fast it comes back: evenly, until it is all there."""
+    """A limit reported by the server: what is left of it, refilled evenly until it is full."""
 
-    def __init__(self, limit: float, left: float, whole_in_s: float, now: float) -> None:
+    def __init__(self, limit: float, left: float, full_in_s: float, now: float) -> None:
         self._limit = max(limit, left, 1.0)
         self._left = left
         missing = self._limit - left
-        self._per_s = missing / whole_in_s if missing > 0 and whole_in_s > 0 else self._limit / MINUTE_S
+        self._per_s = missing / full_in_s if missing > 0 and full_in_s > 0 else self._limit / MINUTE_S
         self._at = now
 
     def free_at(self, amount: float, now: float) -> float:
-        """As in `Minute`; more than the limit is never there, so that is enough."""
+        """As in `MinuteWindow`. More than the limit never becomes available, so a full bucket is enough."""
         self._fill(now)
         short = min(amount, self._limit) - self._left
         return now if short <= 0 else now + short / self._per_s
@@ -97,23 +102,23 @@ class Bucket:
         self._at = max(self._at, now)
 
 
-class Opening:
-    """How many at a time go to a server that has refused one: those that it has, then slowly more.
+class SlowStart:
+    """How many requests run at a time on a server that has refused one: as many as it was serving, then slowly more.
 
-    As many as it answers when it refuses is what it can do for us; was it none, half of what it was asked. Up to that,
-    every answer lets one more in; beyond it, one more (or a tenth) is tried every `WIDER_S`.
+    The number it was answering when it refused is taken as its capacity; if none, half of what was sent. Up to that,
+    each response admits one more; beyond it, one more (or a tenth) is tried every `WIDEN_AFTER_S`.
     """
 
     def __init__(self, running: int, asked: int, now: float) -> None:
         self.width: int = max(1, running)
         self._enough = running or max(1, asked // 2)
-        self._wider_at = now + WIDER_S
+        self._wider_at = now + WIDEN_AFTER_S
 
     def accepted(self, running: int, now: float) -> None:
         if running < self.width:
-            return  # it is not what anybody waits for
+            return  # concurrency is not the bottleneck
         if self.width < self._enough:
             self.width += 1
         elif now >= self._wider_at:
             self.width += max(1, self.width // 10)
-            self._wider_at = now + WIDER_S
+            self._wider_at = now + WIDEN_AFTER_S

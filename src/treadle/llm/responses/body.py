@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from treadle.llm.model import JsonObject, ModelRequest
-from treadle.llm.output_items import is_sealed
+from treadle.llm.output_items import is_opaque
 from treadle.llm.wire_api import Asking
 
 _INCLUDE: Final = ("reasoning.encrypted_content",)
@@ -32,7 +32,7 @@ class _Text(Struct):
 
 
 class _Body(Struct, omit_defaults=True, kw_only=True):
-    """Members with a default are left out when they hold it; the others are always sent."""
+    """Members at their default are omitted; the others are always sent."""
 
     model: str
     instructions: str | None = None
@@ -59,7 +59,7 @@ def encode_body(request: ModelRequest, asking: Asking) -> bytes:
     body = _Body(
         model=request.model,
         instructions=request.instructions,
-        input=[item for item in request.input if not is_sealed(item)],
+        input=[item for item in request.input if not is_opaque(item)],
         tools=request.tools,
         tool_choice="auto",
         parallel_tool_calls=request.parallel_tool_calls,

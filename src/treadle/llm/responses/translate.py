@@ -1,7 +1,7 @@
-"""From the events of the Responses API to model events, sans I/O.
+"""From events of the Responses API to model events, sans I/O.
 
-It owns the open items of one response and keeps the order that `treadle.llm.model` promises, also for servers that
-leave things out: an item may come only as done, and a delta may not say whose it is.
+It owns the open items of one response, and keeps the order that `treadle.llm.model` promises even for servers that omit
+things: an item may only be announced when done, and a delta may not name its item.
 """
 
 from __future__ import annotations
@@ -39,62 +39,62 @@ from treadle.llm.output_items import (
 )
 from treadle.llm.sse import SseEvent
 
-# More open items than any response has; a server that only ever starts items must not fill the memory.
+# More open items than any response has, so that a server that only ever starts items cannot fill the memory.
 MAX_OPEN: Final = 4096
 
 Family: TypeAlias = Literal["message", "reasoning", "call", "other"]
 
 
-# --- events by which an open item grows: nearly all there are, so each is decoded into no more than it means ----------
+# --- deltas of an open item: nearly all of the traffic, so each is decoded into no more than is needed ----------------
 
 
-class _Growth(Struct, gc=False, tag_field="type"):
+class _Delta(Struct, gc=False, tag_field="type"):
     item_id: str | None = None
     family: ClassVar[Family]
 
-    def told(self, owner: str) -> ModelEvent:
+    def model_event(self, owner: str) -> ModelEvent:
         raise NotImplementedError
 
 
-class _Text(_Growth, gc=False, tag="response.output_text.delta"):
+class _Text(_Delta, gc=False, tag="response.output_text.delta"):
     delta: str = ""
     family = "message"
 
-    def told(self, owner: str) -> ModelEvent:
+    def model_event(self, owner: str) -> ModelEvent:
         return TextDelta(owner, self.delta)
 
 
-class _SummaryPart(_Growth, gc=False, tag="response.reasoning_summary_part.added"):
+class _SummaryPart(_Delta, gc=False, tag="response.reasoning_summary_part.added"):
     summary_index: int = 0
     family = "reasoning"
 
-    def told(self, owner: str) -> ModelEvent:
+    def model_event(self, owner: str) -> ModelEvent:
         return ReasoningSummaryPart(owner, self.summary_index)
 
 
-class _Summary(_Growth, gc=False, tag="response.reasoning_summary_text.delta"):
+class _Summary(_Delta, gc=False, tag="response.reasoning_summary_text.delta"):
     summary_index: int = 0
     delta: str = ""
     family = "reasoning"
 
-    def told(self, owner: str) -> ModelEvent:
+    def model_event(self, owner: str) -> ModelEvent:
         return ReasoningSummaryDelta(owner, self.summary_index, self.delta)
 
 
-class _Reasoning(_Growth, gc=False, tag="response.reasoning_text.delta"):
+class _Reasoning(_Delta, gc=False, tag="response.reasoning_text.delta"):
     content_index: int = 0
     delta: str = ""
     family = "reasoning"
 
-    def told(self, owner: str) -> ModelEvent:
+    def model_event(self, owner: str) -> ModelEvent:
         return ReasoningDelta(owner, self.content_index, self.delta)
 
 
-class _Arguments(_Growth, gc=False, tag="response.function_call_arguments.delta"):
+class _Arguments(_Delta, gc=False, tag="response.function_call_arguments.delta"):
     delta: str = ""
     family = "call"
 
-    def told(self, owner: str) -> ModelEvent:
+    def model_event(self, owner: str) -> ModelEvent:
         return ToolInputDelta(owner, self.delta)
 
 
@@ -143,7 +143,7 @@ class _Response(Struct):
     incomplete_details: _Incomplete | None = None
 
 
-_growth = msgspec.json.Decoder(_Text | _SummaryPart | _Summary | _Reasoning | _Arguments | _CustomInput)
+_delta = msgspec.json.Decoder(_Text | _SummaryPart | _Summary | _Reasoning | _Arguments | _CustomInput)
 _event = msgspec.json.Decoder(_Event)
 _response = msgspec.json.Decoder(_Response)
 
@@ -156,7 +156,9 @@ class _Open(Struct):
 
 
 class Translator:
-    """One response. `receive` may raise the `ModelError` that the server reported; `end` raises when it was cut."""
+    """One response. `receive` may raise the `ModelError` that the server reported; `end` raises if
+    the stream was cut.
+    """
 
     def __init__(self) -> None:
         self.completed: bool = False
@@ -165,7 +167,7 @@ class Translator:
     def receive(self, sse: SseEvent) -> list[ModelEvent]:
         data = sse.data
         try:
-            event = _growth.decode(data)
+            event = _delta.decode(data)
         except (msgspec.DecodeError, RecursionError):
             return self._other(sse)
         item_id = event.item_id
@@ -173,7 +175,7 @@ class Translator:
         owner = self._likely(event) if named is None else named
         if owner is None or owner.family != event.family:
             return [UnknownEvent(event.__struct_config__.tag, data)]
-        return [event.told(owner.item_id)]
+        return [event.model_event(owner.item_id)]
 
     def end(self) -> list[ModelEvent]:
         if not self.completed:
@@ -208,10 +210,10 @@ class Translator:
                 raise incomplete((details and details.reason) or "unknown")
         return []
 
-    def _likely(self, growth: _Growth) -> _Open | None:
+    def _likely(self, delta: _Delta) -> _Open | None:
         """The latest open item that can be meant, when it is not named."""
         for item in reversed(self._open.values()):
-            if item.family == growth.family and not (growth.item_id and item.named):
+            if item.family == delta.family and not (delta.item_id and item.named):
                 return item
         return None
 

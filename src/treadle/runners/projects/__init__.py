@@ -1,1 +1,1 @@
-"""Folders under short names, and their branches as git worktrees."""
+"""Folders with short names, and their branches as git worktrees."""

@@ -1,6 +1,6 @@
-"""Which texts are names of branches: the rules of `git check-ref-format --branch`, and no letters that cannot be seen.
+"""Which texts are valid branch names: the rules of `git check-ref-format --branch`, and no invisible characters.
 
-Pure. The name of a branch becomes an argument of git and a path, so nothing is passed on that has not been here.
+Pure. A branch name becomes an argument of git and a path, so every name is checked here first.
 """
 
 from __future__ import annotations

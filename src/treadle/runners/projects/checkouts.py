@@ -1,6 +1,6 @@
-"""The checkouts of a repository as they are on disk: what git lists, the room for a new one, the lock around changes.
+"""The checkouts of a repository on disk: what git lists, room for a new one, and the lock around changes.
 
-It owns what is done with folders, and the values and errors of `worktrees`, which owns the rules.
+It owns operations on folders, and the values and errors of `worktrees`, which owns the rules.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`Git`: git commands in a repository, with a deadline, and with nobody who could be asked.
+"""`Git`: git commands in a repository, with a deadline and without interaction.
 
-It owns how git is called: no prompt, no pager, no editor, no hooks, and no settings of another repository that happen
-to be in the environment (as they are when Treadle runs in a hook). What is asked of git is for others to say.
+It owns how git is called: no prompt, no pager, no editor, no hooks, and without settings of another repository that
+happen to be in the environment (as they are when Treadle runs in a hook).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`Projects`: folders under short names, kept in `projects.toml` of the home.
+"""`Projects`: folders with short names, kept in `projects.toml` in the home.
 
     [projects.web]
     path = "/home/me/src/web"
@@ -22,6 +22,7 @@ import msgspec
 from treadle.arguments import folder, text
 from treadle.config.document import Document, read_document, rewrite_document
 from treadle.config.home_directory import find_home
+from treadle.config.toml_edit import remove_value, set_value
 from treadle.errors import TreadleError
 
 FILE: Final = "projects.toml"
@@ -128,8 +129,6 @@ class Projects:
             base: What new branches begin from.
             replace: Whether a project that has this name already is replaced.
         """
-        from treadle.config.toml_edit import set_value
-
         name = _checked_alias(alias)
         given = {"engine": engine, "worktrees": worktrees, "base": base}
         entry = {"path": os.path.abspath(folder("path", os.path.expanduser(path)))}
@@ -153,8 +152,6 @@ class Projects:
         Args:
             alias: Its name.
         """
-        from treadle.config.toml_edit import remove_value
-
         name = text("alias", alias).lower()
 
         def edit(document: Document) -> str:

@@ -1,7 +1,7 @@
-"""`Worktrees`: the branches of a project, each checked out in a folder of its own: made, found again, listed, removed.
+"""`Worktrees`: the branches of a project, each checked out in a folder of its own: created, found, listed, removed.
 
-It owns the rules: which branch is checked out where, what a new branch begins from, and what is never removed. One lock
-per repository is held meanwhile; it also holds between processes, and ends with them.
+It owns the rules: which branch is checked out where, what a new branch starts from, and what is never removed. It holds
+one lock per repository meanwhile, which works between processes and ends with them.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Jobs over runners: a queue per session, and a journal from which they are taken up after a restart."""
+"""Jobs over runners: a queue per session, and a journal from which they resume after a restart."""

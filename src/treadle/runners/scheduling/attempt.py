@@ -1,4 +1,4 @@
-"""`Attempt`: one run of a job, from the runner's first event to the one `CompletedEvent` that there always is.
+"""`Attempt`: one run of a job, from the runner's first event to the `CompletedEvent`, which always comes.
 
 It owns how a run is read and how it is stopped. It knows nothing of queues and journals.
 """

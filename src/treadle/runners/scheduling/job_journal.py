@@ -1,8 +1,8 @@
-"""`Journal`: the jobs that are not done, in a file that survives the death of its process.
+"""`Journal`: the unfinished jobs, in a file that survives the death of its process.
 
-Lines of JSON are appended and synced, one writer at a time, by a thread of its own: lines that come together share a
-sync. What they add up to is the `Ledger`'s; when the file has grown to twice of that, it is written anew, and when
-nothing is left to do it is empty. Prompts are in it, so it is for its owner's eyes only.
+Lines of JSON are appended and synced by a thread of its own; lines that arrive together share a sync. The `Ledger` is
+their sum; when the file has grown to twice its size, it is rewritten, and when nothing is left to do, it is emptied. It
+contains prompts, so only its owner may read it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from treadle.config.atomic import PRIVATE, replace_file
+from treadle.config.atomic_write import PRIVATE, replace_file
 from treadle.config.home_directory import find_home
 from treadle.errors import TreadleError
 from treadle.runners.scheduling.ledger import Done, Entry, Ledger, Line, Session, decode, encode

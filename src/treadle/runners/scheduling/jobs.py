@@ -1,4 +1,4 @@
-"""`Job`: what a scheduler is asked to run, as plain data. `JobHandle`: where it stands, what it said, how it ended."""
+"""`Job`: what a scheduler is asked to run, as plain data. `JobHandle`: its state, its events, and how it ended."""
 
 from __future__ import annotations
 

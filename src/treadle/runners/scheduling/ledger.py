@@ -1,4 +1,4 @@
-"""`Ledger`: what the lines of a journal add up to, namely the jobs that are not done. Pure: lines in, lines out."""
+"""`Ledger`: the sum of the lines of a journal: the unfinished jobs. Pure: lines in, lines out."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`SessionQueues`: which job may run next. One at a time per session, in the order in which they came.
+"""`SessionQueues`: which job may run next. One at a time per session, in order of arrival.
 
-Pure: no awaits, no clock, no files. Taking a job and marking it as running is one call, so there is no moment in which
-a job is neither waiting nor running, and a cancellation always knows which of the two it meets.
+Pure: no awaits, no clock, no files. Taking a job and marking it as running is one call, so a job is always either
+waiting or running, and a cancellation always knows which.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class QueueFull(TreadleError):
-    """There is no place for another job: `limit` names the limit, `size` is its number."""
+    """There is no room for another job: `limit` names the limit, `size` is its number."""
 
     def __init__(self, limit: str, size: int, message: str) -> None:
         super().__init__(message)
@@ -50,7 +50,7 @@ class QueueStats(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Place(Generic[K]):
+class _QueuedJob(Generic[K]):
     """Where a waiting job stands: for a session, behind a job whose session is not known yet, or for neither."""
 
     session: ResumeToken | None
@@ -67,7 +67,7 @@ class SessionQueues(Generic[K]):
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._waiting: dict[K, _Place[K]] = {}
+        self._waiting: dict[K, _QueuedJob[K]] = {}
         # A running job holds the session that it asked for and the one that its engine told.
         self._running: dict[K, list[ResumeToken]] = {}
         self._held: Counter[ResumeToken] = Counter()
@@ -83,25 +83,25 @@ class SessionQueues(Generic[K]):
         With `after`, a job that runs or waits, it belongs to that one's session. Returns the job on whose session it
         still has to wait, if that is not known. Raises `QueueFull`, unless it is forced in.
         """
-        place: _Place[K] = _Place(session, None, ready=False)
+        queued: _QueuedJob[K] = _QueuedJob(session, None, ready=False)
         if after is not None:
-            place = self._place_after(after)
+            queued = self._queued_after(after)
         if not force:
-            self._check_room(place)
-        self._waiting[key] = place
-        return place.behind
+            self._check_room(queued)
+        self._waiting[key] = queued
+        return queued.behind
 
-    def _place_after(self, after: K) -> _Place[K]:
+    def _queued_after(self, after: K) -> _QueuedJob[K]:
         if after in self._running:
             held = self._running[after]
-            return _Place(held[-1], None, ready=False) if held else _Place(None, after, ready=False)
+            return _QueuedJob(held[-1], None, ready=False) if held else _QueuedJob(None, after, ready=False)
         before = self._waiting[after]
         if before.session is None and before.behind is None:
-            return _Place(None, after, ready=False)
-        return _Place(before.session, before.behind, ready=False)
+            return _QueuedJob(None, after, ready=False)
+        return _QueuedJob(before.session, before.behind, ready=False)
 
-    def _check_room(self, place: _Place[K]) -> None:
-        line = place.line
+    def _check_room(self, queued: _QueuedJob[K]) -> None:
+        line = queued.line
         depth = 0 if line is None else sum(other.line == line for other in self._waiting.values())
         if depth >= self._limits.depth:
             raise QueueFull(
@@ -133,11 +133,11 @@ class SessionQueues(Generic[K]):
         if len(self._running) >= self._limits.running:
             return None
         passed: set[ResumeToken] = set()
-        for key, place in self._waiting.items():
-            session = place.session
-            if place.behind is not None or (session is not None and (session in self._held or session in passed)):
+        for key, queued in self._waiting.items():
+            session = queued.session
+            if queued.behind is not None or (session is not None and (session in self._held or session in passed)):
                 continue
-            if place.ready:
+            if queued.ready:
                 del self._waiting[key]
                 self._running[key] = []
                 if session is not None:
@@ -152,10 +152,10 @@ class SessionQueues(Generic[K]):
         """A running job told its session: later jobs for it wait. Returns those that waited to hear which it is."""
         if session not in self._running[key]:
             self._hold(key, session)
-        followers = [other for other, place in self._waiting.items() if place.behind == key]
+        followers = [other for other, queued in self._waiting.items() if queued.behind == key]
         for follower in followers:
-            place = self._waiting[follower]
-            place.session, place.behind = session, None
+            queued = self._waiting[follower]
+            queued.session, queued.behind = session, None
         return followers
 
     def _hold(self, key: K, session: ResumeToken) -> None:
@@ -177,11 +177,11 @@ class SessionQueues(Generic[K]):
         return self._orphans(key)
 
     def _orphans(self, key: K) -> list[K]:
-        orphans = [other for other, place in self._waiting.items() if place.behind == key]
+        orphans = [other for other, queued in self._waiting.items() if queued.behind == key]
         for orphan in orphans:
             del self._waiting[orphan]
         return orphans
 
     def stats(self) -> QueueStats:
-        lines = {place.line for place in self._waiting.values() if place.line is not None}
+        lines = {queued.line for queued in self._waiting.values() if queued.line is not None}
         return QueueStats(len(self._running), len(self._waiting), len(lines))

@@ -1,4 +1,4 @@
-"""What becomes of the jobs that a scheduler left behind: a plan from what the journal knows. Pure."""
+"""What to do with the jobs that a scheduler left behind: a plan made from the journal. Pure."""
 
 from __future__ import annotations
 

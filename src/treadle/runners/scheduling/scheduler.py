@@ -1,7 +1,7 @@
-"""`Scheduler`: jobs over runners, one at a time per session, kept over a restart.
+"""`Scheduler`: runs jobs, one at a time per session, and keeps them over a restart.
 
-It owns who is told what and when, and that the journal knows it first. Which job is next is `SessionQueues`' to say,
-how a run is read and stopped is `Attempt`'s. It belongs to one event loop.
+It owns who is notified of what and when, and that the journal knows it first. `SessionQueues` decides which job is
+next, `Attempt` reads and stops a run. It belongs to one event loop.
 """
 
 from __future__ import annotations

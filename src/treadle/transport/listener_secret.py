@@ -1,0 +1,175 @@
+"""The secret of a listener: made when it starts, kept in a file that only its owner can read, where clients find it.
+
+The files are in the folder `listeners` of the home, one per address: `127.0.0.1-4500.json`. A server holds a lock on
+its file, so that a stale file can be told from one in use. Process ids would not do: they mean different things in
+different containers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import msgspec
+
+from treadle.errors import TreadleError
+from treadle.home import home_place
+from treadle.transport.address import Address
+
+FOLDER = "listeners"
+# A file is a few hundred bytes. A starting server cleans up after at most this many killed ones.
+MAX_FILE = 4096
+MAX_SWEEP = 256
+_ASIDE = "."
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class SecretError(TreadleError):
+    """The file cannot be made; the message says why."""
+
+
+class _Record(msgspec.Struct):
+    url: str
+    """Without the secret."""
+    token: str
+    pid: int
+
+
+class SecretFile:
+    """The file of a running listener."""
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+
+    def remove(self) -> None:
+        """Only if it is still ours: a later server on the same address has written its own."""
+        with contextlib.suppress(OSError), _opened_folder(os.path.dirname(self.path)) as folder:
+            name = os.path.basename(self.path)
+            if os.path.samestat(os.stat(name, dir_fd=folder, follow_symlinks=False), os.fstat(self._fd)):
+                os.unlink(name, dir_fd=folder)
+        os.close(self._fd)
+
+
+class ResolvedAddress(NamedTuple):
+    """How to connect: where, with which token, and what to tell the user if the server refuses."""
+
+    address: Address
+    token: str | None
+    advice: str
+
+
+def new_secret() -> str:
+    return os.urandom(32).hex()
+
+
+def home_path(environ: Mapping[str, str]) -> str | None:
+    """The home as an absolute path; None for a user without one."""
+    place = home_place(environ)
+    return None if place is None else os.path.abspath(place[0])
+
+
+def write_secret(home: str, address: Address, token: str) -> SecretFile:
+    """Write the file of a listener, replacing a stale one."""
+    path = os.path.join(home, FOLDER)
+    try:
+        os.makedirs(home, mode=0o700, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+        with _opened_folder(path) as folder:
+            _sweep(folder)
+            record = _Record(str(address), token, os.getpid())
+            fd = _replace(folder, _file_name(address), msgspec.json.encode(record))
+    except OSError as error:
+        raise SecretError(f"cannot keep the secret of the listener in {path}: {error.strerror or error}") from None
+    return SecretFile(os.path.join(path, _file_name(address)), fd)
+
+
+def resolve_address(address: Address, token: str | None, environ: Mapping[str, str]) -> ResolvedAddress:
+    """Find the token: as given, or in the address, or in the file that a server of this user left for its clients."""
+    if token is not None or address.scheme != "ws" or not address.is_loopback or address.path not in ("", "/"):
+        return ResolvedAddress(address, token, "")
+    # A name may resolve to several addresses, and our server may listen on only one of them.
+    host = "127.0.0.1" if address.host == "localhost" else address.host
+    exact = Address("ws", host, address.port, "/")
+    ways = "use the URL that the server printed when it started, or pass its token"
+    home = home_path(environ)
+    if home is None:
+        return ResolvedAddress(address, None, f"{ways}: this user has no home where it could be looked up")
+    path = os.path.join(home, FOLDER, _file_name(exact))
+    found = _read(path, str(exact))
+    if found is None:
+        return ResolvedAddress(address, None, f"{ways}, or set TREADLE_HOME to the server's home: it is not in {path}")
+    return ResolvedAddress(exact, found, f"{ways}: the one in {path} is of another server")
+
+
+def _file_name(address: Address) -> str:
+    return f"{address.host}-{address.port}.json"
+
+
+def _read(path: str, url: str) -> str | None:
+    """The token for that URL; None if there is none, or if others could have written the file."""
+    try:
+        with _opened_folder(os.path.dirname(path)) as folder:
+            fd = os.open(os.path.basename(path), _READ, dir_fd=folder)
+            with open(fd, "rb") as file:
+                status = os.fstat(fd)
+                if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+                    return None
+                record = msgspec.json.decode(file.read(MAX_FILE), type=_Record)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return record.token if record.url == url else None
+
+
+def _replace(folder: int, name: str, data: bytes) -> int:
+    """Written to a temporary name and renamed: a symlink planted in its place is replaced, not followed."""
+    aside = f"{_ASIDE}{os.urandom(8).hex()}"
+    fd = os.open(aside, _CREATE, 0o600, dir_fd=folder)
+    try:
+        os.fchmod(fd, 0o600)
+        with contextlib.suppress(OSError):  # a file system without locks; `_sweep` does nothing there either
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.write(fd, data)
+        os.rename(aside, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        os.close(fd)
+        with contextlib.suppress(OSError):
+            os.unlink(aside, dir_fd=folder)
+        raise
+    return fd
+
+
+def _sweep(folder: int) -> None:
+    """Remove what killed servers have left."""
+    # A file that another server is about to rename is not locked yet.
+    names = [name for name in os.listdir(folder) if not name.startswith(_ASIDE)]
+    for name in names[:MAX_SWEEP]:
+        with contextlib.suppress(OSError):  # in use, or gone
+            fd = os.open(name, _READ, dir_fd=folder)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.unlink(name, dir_fd=folder)
+            finally:
+                os.close(fd)
+
+
+@contextmanager
+def _opened_folder(path: str) -> Iterator[int]:
+    """The folder of the files, after checking that it is ours alone."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        status = os.fstat(fd)
+        if status.st_uid != os.geteuid():
+            raise PermissionError(None, "it belongs to another user")
+        if status.st_mode & 0o077:
+            os.fchmod(fd, 0o700)
+        yield fd
+    finally:
+        os.close(fd)
