@@ -26,6 +26,7 @@ def terminal() -> Iterator[Terminal]:
     ours, theirs = os.openpty()
     tty.setraw(theirs)
     os.set_blocking(ours, False)
+    os.set_blocking(theirs, False)  # a write that does not fit fails the test instead of blocking it
     yield Terminal(ours, theirs)
     for fd in (ours, theirs):
         os.close(fd)
