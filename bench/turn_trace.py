@@ -14,10 +14,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
-from typing import Any
 
 from msgspec import Struct
 
+from treadle.protocol.app.handshake import ClientInfo, InitializeCapabilities, InitializeParams
+from treadle.protocol.app.inputs import TextUserInput
+from treadle.protocol.app.thread_methods import ThreadStartParams
+from treadle.protocol.app.turns import TurnStartParams
+from treadle.server import AppServer
 from treadle.testing import AppServerHarness
 
 WARM_UP = 5
@@ -46,14 +50,28 @@ async def trace_turn(folder: Path) -> Trace:
     """One plain turn (a message in, a message out) after a few that are not counted."""
     trace = Trace(Counter(), set())
     with AppServerHarness(folder, wire_api="responses") as harness:
-        async with harness.connect() as client:
-            thread: Any = await client.request("thread/start", {})
+        async with AppServer(home=harness.home, cwd=harness.workspace) as server:
+            ended = asyncio.Event()
+            client = server.connect(
+                lambda event: ended.set() if event.method == "turn/completed" else None, lambda request: None
+            )
+            await client.request(
+                "initialize",
+                InitializeParams(
+                    client_info=ClientInfo(name="trace", version="1"),
+                    capabilities=InitializeCapabilities(experimental_api=True),
+                ),
+            )
+            thread = (await client.request("thread/start", ThreadStartParams())).thread.id
             for turn in range(WARM_UP + 1):
                 harness.model.enqueue_assistant_message("Hello.")
+                params = TurnStartParams(thread_id=thread, input=(TextUserInput(text="hi"),))
+                ended.clear()
                 if turn == WARM_UP:
                     sys.setprofile(trace.note)
                 try:
-                    await client.run_turn(thread["thread"]["id"], "hi")
+                    await client.request("turn/start", params)
+                    await ended.wait()
                 finally:
                     sys.setprofile(None)
     return trace

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from treadle.llm.body_reader import BodyReader
 from treadle.llm.chat import Translator
 from treadle.llm.model import ModelError, ModelEvent, ModelRequest
+from treadle.llm.sse import BodyReader
 
 Json = dict[str, Any]
 REQUEST = ModelRequest(model="m", input=[{"type": "message", "role": "user", "content": "hi"}])

@@ -38,11 +38,8 @@ class Event(Struct, eq=False):
         return self.encoded
 
 
-class DeltaStream:
+class DeltaStream(Struct, eq=False):
     """What the deltas of one item and kind have in common: `params` builds those of a delta from its text."""
 
-    __slots__ = ("method", "params")
-
-    def __init__(self, method: str, params: Callable[[str], Struct]) -> None:
-        self.method: str = method
-        self.params: Callable[[str], Struct] = params
+    method: str
+    params: Callable[[str], Struct]

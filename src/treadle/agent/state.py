@@ -79,7 +79,7 @@ class Usage(Struct, frozen=True, kw_only=True):
         before_thread = 0.0 if self == Usage() else self.thread_cost_usd
         before_turn = self.cost_usd if self.turn_id == turn_id else 0.0
         return Usage(
-            total=self.total + response,
+            total=_added(self.total, response),
             last=response,
             turn_id=turn_id,
             cost_usd=_sum(before_turn, cost),
@@ -106,6 +106,17 @@ class Usage(Struct, frozen=True, kw_only=True):
         if self.cost_usd is None and self.thread_cost_usd is None:
             return UNSET
         return UsageCost(turn_usd=self.cost_usd, thread_usd=self.thread_cost_usd)
+
+
+def _added(one: TokenUsage, other: TokenUsage) -> TokenUsage:
+    return TokenUsage(
+        input_tokens=one.input_tokens + other.input_tokens,
+        cached_input_tokens=one.cached_input_tokens + other.cached_input_tokens,
+        cache_write_input_tokens=one.cache_write_input_tokens + other.cache_write_input_tokens,
+        output_tokens=one.output_tokens + other.output_tokens,
+        reasoning_output_tokens=one.reasoning_output_tokens + other.reasoning_output_tokens,
+        total_tokens=one.total_tokens + other.total_tokens,
+    )
 
 
 def _sum(before: float | None, more: float | None) -> float | None:

@@ -27,7 +27,7 @@ from treadle.agent.thread import Thread
 from treadle.agent.thread_pages import make_cursor, turns_with_items
 from treadle.agent.thread_settings import setting_changes
 from treadle.agent.turn import Turn
-from treadle.agent.turn_report import usage_notification
+from treadle.agent.turn_state import usage_notification
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.goals import ThreadGoalClearResponse, ThreadGoalSetParams, ThreadGoalSetResponse
 from treadle.protocol.app.items import KnownItem

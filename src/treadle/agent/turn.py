@@ -25,8 +25,7 @@ from treadle.agent.pending_input import Input, PendingInput
 from treadle.agent.thread import Thread
 from treadle.agent.turn_diff import TurnDiff
 from treadle.agent.turn_items import TurnItems
-from treadle.agent.turn_report import TurnReport
-from treadle.agent.turn_state import Kind, TurnState
+from treadle.agent.turn_state import Kind, TurnReport, TurnState
 from treadle.errors import TreadleError
 from treadle.llm import ModelError
 from treadle.protocol.app.thread_notifications import (

@@ -153,7 +153,7 @@ class TurnItems:
             number=number,
             turn=self._turn.number,
             id=item.id,
-            type=item.type,
+            type=str(item.__struct_config__.tag),
             data=encode(item),
             text=None if is_open else search_text(item),
             open=is_open,

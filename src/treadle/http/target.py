@@ -12,6 +12,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
@@ -37,34 +38,27 @@ class Target(Struct, frozen=True):
     path: bytes  # with the query
     user: str = ""
     password: str = ""
+    # Made of the others, once for all the requests to a place: the port, as in a `Host` header, and as credentials.
+    origin: tuple[str, str, int] = ("", "", 0)
+    authority: bytes = b""
+    basic: bytes | None = None
+
+    def __post_init__(self) -> None:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        authority = host if self.port is None else f"{host}:{self.port}"
+        force_setattr(self, "origin", (self.scheme, self.host, self.port or DEFAULT_PORTS[self.scheme]))
+        force_setattr(self, "authority", authority.encode())
+        if self.user or self.password:
+            credentials = f"{self.user}:{self.password}".encode("utf-8", "surrogateescape")
+            force_setattr(self, "basic", b"Basic " + b64encode(credentials))
 
     def __repr__(self) -> str:
         return f"Target({self.scheme!r}, {self.host!r}, {self.port!r})"
 
     @property
-    def origin(self) -> tuple[str, str, int]:
-        return self.scheme, self.host, self.port or DEFAULT_PORTS[self.scheme]
-
-    @property
-    def authority(self) -> bytes:
-        """As in a `Host` header."""
-        return f"{self._bracketed}:{self.port}".encode() if self.port is not None else self._bracketed.encode()
-
-    @property
     def tunnel(self) -> bytes:
         """As in a CONNECT request, where the port is never left out."""
-        return f"{self._bracketed}:{self.origin[2]}".encode()
-
-    @property
-    def basic(self) -> bytes | None:
-        """The value of an `Authorization` header for the credentials in the URL."""
-        if not (self.user or self.password):
-            return None
-        return b"Basic " + b64encode(f"{self.user}:{self.password}".encode("utf-8", "surrogateescape"))
-
-    @property
-    def _bracketed(self) -> str:
-        return f"[{self.host}]" if ":" in self.host else self.host
+        return self.authority if self.port is not None else self.authority + b":%d" % self.origin[2]
 
 
 def read_url(url: str) -> Target:

@@ -64,16 +64,6 @@ class TokenUsage(Struct, frozen=True, kw_only=True):
     reasoning_output_tokens: int = 0
     total_tokens: int = 0
 
-    def __add__(self, other: TokenUsage) -> TokenUsage:
-        return TokenUsage(
-            input_tokens=self.input_tokens + other.input_tokens,
-            cached_input_tokens=self.cached_input_tokens + other.cached_input_tokens,
-            cache_write_input_tokens=self.cache_write_input_tokens + other.cache_write_input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            reasoning_output_tokens=self.reasoning_output_tokens + other.reasoning_output_tokens,
-            total_tokens=self.total_tokens + other.total_tokens,
-        )
-
 
 # --- events ----------------------------------------------------------------------------------------------------------
 # Every model keeps this order: each `ItemDone` has its `ItemStarted` before it, a delta belongs to an item that is

@@ -14,9 +14,8 @@ from urllib.parse import urljoin
 
 from treadle.http.decoding import BadCoding, Decoder, UnknownCoding, decoder_for
 from treadle.http.http1 import ResponseHead
-from treadle.http.http_connection import HttpConnection, Request
+from treadle.http.http_connection import HttpConnection, HttpPool, PoolStats, Request
 from treadle.http.http_errors import ConnectionLost, HttpUnusable, IdleTimeout, NotHttp
-from treadle.http.http_pool import HttpPool, PoolStats
 from treadle.http.target import Target, read_url
 from treadle.llm import backoff
 from treadle.llm.failure import cut, redirected, retry_after, unreadable
@@ -154,7 +153,7 @@ class ProviderClient:
         if head.status in _REDIRECTS:
             raise redirected(head.status, _redirect_target(head, endpoint), endpoint.shown)
         try:
-            decoder = decoder_for(head.headers)
+            decoder = decoder_for(head.headers) if "content-encoding" in head.headers else None
         except UnknownCoding as error:
             if head.status == 200:
                 raise unreadable(error.name, endpoint.shown) from None

@@ -12,14 +12,13 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Final, Self
 
-from treadle.http.http_pool import PoolStats
-from treadle.llm.body_reader import BodyReader
+from treadle.http.http_connection import PoolStats
 from treadle.llm.failure import cut
 from treadle.llm.limits.rate_limiter import LimiterStats
 from treadle.llm.model import Completed, ModelError, ModelEvent, ModelRequest
 from treadle.llm.provider import Endpoint, KeySource, ProviderConfig, ProviderConfigError, endpoint
 from treadle.llm.provider_client import Exchange, Pause, ProviderClient
-from treadle.llm.sse import SseEvent, SseTooLarge
+from treadle.llm.sse import BodyReader, SseEvent, SseTooLarge
 from treadle.llm.wire_api import Asking, WireApi
 from treadle.llm.wire_apis import UnknownWireApi, find_wire_api
 

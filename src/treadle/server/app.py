@@ -87,6 +87,7 @@ class AppServer:
         self._store: asyncio.Task[Store] | None = None
         self._ephemeral_store: Store | None = None
         self._environment: asyncio.Task[Environment] | None = None
+        self._runtimes: dict[str, Runtime] = {}  # by provider
         self._relief = asyncio.Event()
         self._watches: dict[Client, dict[str, Watch]] = {}
         self.searching: asyncio.Semaphore = asyncio.Semaphore(MAX_SEARCHES)
@@ -378,9 +379,12 @@ class AppServer:
         Args:
             settings: Those of the thread.
         """
-        from treadle.agent.runtime import runtime_of  # loaded with the first turn
+        runtime = self._runtimes.get(settings.model_provider)
+        if runtime is None:
+            from treadle.agent.runtime import runtime_of  # loaded with the first turn
 
-        return runtime_of(settings.model_provider)
+            runtime = self._runtimes[settings.model_provider] = runtime_of(settings.model_provider)
+        return runtime
 
     async def store(self) -> Store:
         """The threads on disk. Raises `StoreError`; the next call tries again."""

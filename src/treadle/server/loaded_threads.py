@@ -10,14 +10,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-from treadle.agent.client_requests import Answer
+from treadle.agent.client_requests import Answer, ClientRequest
+from treadle.agent.event import Event
 from treadle.agent.stored_thread import StoredThread
 from treadle.agent.thread_handle import ThreadHandle
 from treadle.agent.thread_refusals import not_loaded, thread_not_found
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.server.client_base import Client
 from treadle.server.refusals import check_thread_id
-from treadle.server.subscribers import ThreadSubscribers
 from treadle.store.contract import Store
 
 if TYPE_CHECKING:
@@ -33,6 +33,44 @@ DRAIN_LOOK_S: Final = 0.2
 # for longer than this. To read one again takes milliseconds.
 KEPT_HISTORY_BYTES: Final = 16 << 20
 KEPT_HISTORY_S: Final = 5 * 60.0
+# News that goes to every client; the rest goes to those that have subscribed to the thread.
+BROADCAST: Final = frozenset(
+    {
+        "thread/started",
+        "thread/status/changed",
+        "thread/archived",
+        "thread/unarchived",
+        "thread/deleted",
+        "thread/name/updated",
+        "thread/closed",
+    }
+)
+
+
+class ThreadSubscribers:
+    """Fan-out: the clients that follow one thread. They may change at any time: what is published next goes to whoever
+    is there then."""
+
+    __slots__ = ("_server", "clients")
+
+    def __init__(self, server: AppServer) -> None:
+        self._server = server
+        self.clients: dict[Client, None] = {}
+
+    def publish(self, event: Event) -> None:
+        clients = self._server.clients if event.method in BROADCAST else self.clients
+        for client in tuple(clients):
+            client.notify(event)
+
+    def ask(self, request: ClientRequest) -> None:
+        for client in tuple(self.clients):
+            client.send_request(request)
+
+    async def wait_for_room(self) -> None:
+        while any(client.congested and client.must_not_lose for client in self.clients):
+            await self._server.relief()
+        # A burst of deltas must not keep everyone else from being served.
+        await asyncio.sleep(0)
 
 
 class LoadedThreads:

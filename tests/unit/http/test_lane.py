@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from model_server import DEADLINE, ModelServer, Reply, chunked, model_server, status
+from treadle.http.http_connection import PoolStats
 from treadle.http.http_errors import ConnectionLost, IdleTimeout, NotHttp
-from treadle.http.http_pool import PoolStats
 from treadle.http.http_protocol import MAX_UNREAD, HttpProtocol
 from treadle.llm.failure import http_failure
 from treadle.llm.model import ModelError

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from treadle.http.http_connection import HttpPool, PoolStats
 from treadle.http.http_errors import HttpUnusable
-from treadle.http.http_pool import HttpPool, PoolStats
 
 pytestmark = pytest.mark.anyio
 DEADLINE = 60.0

@@ -236,7 +236,7 @@ def test_nothing_is_kept_of_those_that_are_gone() -> None:
         entry = QueueEntry(str(number), 0)
         line.add(entry)
         line.remove(entry)
-    assert len(line) == 1
+    assert line.waiting == 1
     assert len(line._heap) + len(line._next_rounds) < 2000
 
 

@@ -22,7 +22,7 @@ from model_server import (
     status,
     text_events,
 )
-from treadle.http.http_pool import PoolStats
+from treadle.http.http_connection import PoolStats
 from treadle.llm.model import (
     Completed,
     Created,

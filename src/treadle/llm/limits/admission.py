@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from treadle.llm.limits.fair_queue import QueueEntry
 from treadle.llm.limits.rate_limiter import MAX_WAITING, LimiterStats, Limits, QueueFull, RateLimiter
-from treadle.llm.limits.reported_limits import read_limits
+from treadle.llm.limits.reported_limits import LIMIT_HEADERS, read_limits
 from treadle.llm.model import ModelError, TokenUsage, Waiting
 
 OnWait: TypeAlias = Callable[[Waiting], None]
@@ -70,10 +70,9 @@ class Admission:
 
     def accepted(self, entry: QueueEntry, headers: Mapping[str, str]) -> None:
         now = _now()
-        reported = read_limits(headers, time.time())
         self._limiter.accepted(entry, now)
-        if reported:
-            self._limiter.update_limits(entry, reported, now)
+        if not headers.keys().isdisjoint(LIMIT_HEADERS):
+            self._limiter.update_limits(entry, read_limits(headers, time.time()), now)
         self._advance()
 
     def refused(

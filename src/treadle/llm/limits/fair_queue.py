@@ -10,38 +10,37 @@ from __future__ import annotations
 import heapq
 from typing import Final
 
+from msgspec import Struct
+
 # Leftovers of cancelled requests and finished threads are cleaned up once there are more than this.
 _LITTER: Final = 256
 
 
-class QueueEntry:
-    """One request, from when it joins until its response is over."""
+class QueueEntry(Struct, eq=False):
+    """One request, from when it joins until its response is over.
 
-    __slots__ = ("answered", "key", "number", "round", "sent", "slot", "tokens", "waits")
+    `tokens` are estimated; `number` is its place in the order of joining (0: never queued), `sent` in that of sending
+    (0: not sent yet); `slot` is the window slot that its tokens are counted in.
+    """
 
-    def __init__(self, key: str, tokens: int) -> None:
-        self.key: str = key
-        self.tokens: int = tokens  # estimated
-        self.number: int = 0  # in the order of joining; 0: never queued
-        self.round: int = 0
-        self.waits: bool = False
-        self.sent: int = 0  # in the order of sending; 0: not sent yet
-        self.answered: bool = False
-        self.slot: object = None  # the window slot its tokens are counted in
+    key: str
+    tokens: int
+    number: int = 0
+    round: int = 0
+    waits: bool = False
+    sent: int = 0
+    answered: bool = False
+    slot: object = None
 
 
 class FairQueue:
     def __init__(self) -> None:
-        self._heap: list[
-            tuple[int, int, QueueEntry]
-        ] = []  # also those that were given up, until they come to the front
+        # Also those that were given up, until they come to the front.
+        self._heap: list[tuple[int, int, QueueEntry]] = []
         self._next_rounds: dict[str, int] = {}
         self._round = 0
         self._numbers = 0
-        self._waiting = 0
-
-    def __len__(self) -> int:
-        return self._waiting
+        self.waiting = 0
 
     def add(self, entry: QueueEntry) -> None:
         self._numbers += 1
@@ -53,7 +52,7 @@ class FairQueue:
     def put_back(self, entry: QueueEntry) -> None:
         """A request that had left goes back to its old place, ahead of those that came later."""
         entry.waits = True
-        self._waiting += 1
+        self.waiting += 1
         heapq.heappush(self._heap, (entry.round, entry.number, entry))
 
     def first(self) -> QueueEntry | None:
@@ -67,7 +66,7 @@ class FairQueue:
         assert entry is not None
         heapq.heappop(self._heap)
         entry.waits = False
-        self._waiting -= 1
+        self.waiting -= 1
         self._round = max(self._round, entry.round)
         self._tidy()
         return entry
@@ -75,16 +74,16 @@ class FairQueue:
     def remove(self, entry: QueueEntry) -> None:
         """Cancel a waiting request; its round goes to its thread's next one."""
         entry.waits = False
-        self._waiting -= 1
+        self.waiting -= 1
         if self._next_rounds.get(entry.key) == entry.round + 1:
             self._next_rounds[entry.key] = entry.round
         self._tidy()
 
     def _tidy(self) -> None:
-        if len(self._heap) > 2 * self._waiting + _LITTER:
+        if len(self._heap) > 2 * self.waiting + _LITTER:
             self._heap = [entry for entry in self._heap if entry[2].waits]
             heapq.heapify(self._heap)
-        if not self._waiting:
+        if not self.waiting:
             self._next_rounds.clear()
-        elif len(self._next_rounds) > 2 * self._waiting + _LITTER:
+        elif len(self._next_rounds) > 2 * self.waiting + _LITTER:
             self._next_rounds = {key: at for key, at in self._next_rounds.items() if at > self._round}

@@ -81,11 +81,11 @@ class RateLimiter:
     @property
     def is_open(self) -> bool:
         """Whether there is no limit at all, configured or reported, and no queue."""
-        return not (self._limited or self._reported or self._slow_start is not None or self._queue)
+        return not (self._limited or self._reported or self._slow_start is not None or self._queue.waiting)
 
     def stats(self) -> LimiterStats:
         return LimiterStats(
-            running=len(self._running), waiting=len(self._queue), at_a_time=self._width(), refusals=self.refusals
+            running=len(self._running), waiting=self._queue.waiting, at_a_time=self._width(), refusals=self.refusals
         )
 
     # --- entering and leaving ---
@@ -96,7 +96,7 @@ class RateLimiter:
         return entry
 
     def join(self, key: str, tokens: int) -> QueueEntry:
-        if len(self._queue) >= MAX_WAITING:
+        if self._queue.waiting >= MAX_WAITING:
             raise QueueFull
         entry = QueueEntry(key, tokens)
         self._queue.add(entry)
@@ -105,7 +105,7 @@ class RateLimiter:
     def advance(self, now: float) -> list[QueueEntry]:
         """The requests that may be sent now, in order."""
         leaving: list[QueueEntry] = []
-        while self._queue and self.wait_reason(now) is None:
+        while self._queue.waiting and self.wait_reason(now) is None:
             entry = self._queue.take()
             self._start(entry, now)
             leaving.append(entry)
@@ -116,7 +116,7 @@ class RateLimiter:
         if entry.waits:
             self._queue.remove(entry)
         self._running.pop(entry, None)
-        if self._slow_start is not None and not self._running and not self._queue and now > self._forget_at:
+        if self._slow_start is not None and not self._running and not self._queue.waiting and now > self._forget_at:
             self._slow_start = None
 
     def _start(self, entry: QueueEntry, now: float) -> None:

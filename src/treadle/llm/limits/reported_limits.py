@@ -51,6 +51,9 @@ class ReportedLimit(Struct, frozen=True):
     full_in_s: float
 
 
+LIMIT_HEADERS: Final = frozenset(_HEADERS)
+
+
 def read_limits(headers: Mapping[str, str], wall: float) -> list[ReportedLimit]:
     """Header names are lower case. `wall` is the Unix time, used if the server sends no `Date`."""
     return [

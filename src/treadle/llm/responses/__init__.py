@@ -6,7 +6,7 @@ from typing import Final
 
 from treadle.llm.failure import http_failure
 from treadle.llm.responses.body import encode_body
-from treadle.llm.responses.translate import Translator
+from treadle.llm.responses.translate import Translator, make_translator
 from treadle.llm.wire_api import WireApi
 
 __all__ = ["WIRE_API", "Translator", "encode_body"]
@@ -15,6 +15,6 @@ WIRE_API: Final = WireApi(
     name="responses",
     path="/responses",
     encode=encode_body,
-    translator=lambda request: Translator(),
+    translator=make_translator,
     failure=http_failure,
 )

@@ -19,6 +19,7 @@ from treadle.llm.model import (
     ItemDone,
     ItemStarted,
     ModelEvent,
+    ModelRequest,
     ReasoningDelta,
     ReasoningSummaryDelta,
     ReasoningSummaryPart,
@@ -290,3 +291,8 @@ def _failure_detail(event: _Event) -> ErrorDetail:
     if bytes(event.response):
         return _response.decode(event.response).error or ErrorDetail()
     return event.error or ErrorDetail(code=event.code, message=event.message)
+
+
+def make_translator(request: ModelRequest) -> Translator:
+    """A new one for each response, whatever was asked."""
+    return Translator()

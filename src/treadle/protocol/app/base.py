@@ -13,7 +13,7 @@ Knows nothing of methods (see `registry`), of connections, or of what the struct
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import cache
 from itertools import chain
@@ -340,8 +340,7 @@ def convert_strictly(value: object, wanted: Any) -> Any:
     return msgspec.convert(value, wanted, dec_hook=_hook)
 
 
-def encode(value: object) -> bytes:
-    return msgspec.json.encode(value)
+encode: Callable[[object], bytes] = msgspec.json.encode
 
 
 def _dump_struct(value: Struct, by_alias: bool, exclude_none: bool) -> dict[str, Any]:

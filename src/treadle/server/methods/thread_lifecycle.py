@@ -34,8 +34,8 @@ from treadle.protocol.app.thread_notifications import (
 from treadle.protocol.app.threads import NotLoadedThreadStatus
 from treadle.server.app import AppServer
 from treadle.server.client_base import Call, Client
+from treadle.server.loaded_threads import ThreadSubscribers
 from treadle.server.refusals import check_thread_id
-from treadle.server.subscribers import ThreadSubscribers
 
 
 async def start(call: Call[ThreadStartParams]) -> ThreadStartResponse:

@@ -12,11 +12,10 @@ from typing import Final, TypeVar
 
 from msgspec import Struct
 
-from treadle.store.contract import Done
 from treadle.store.owners import Owner, Owners
 from treadle.store.sqlite import schema
 from treadle.store.sqlite.failures import failure
-from treadle.store.sqlite.sql_store import SqlStore, Work
+from treadle.store.sqlite.sql_store import SqlStore
 from treadle.store.sqlite.transaction import Transactions
 from treadle.store.sqlite.worker_threads import ReaderThreads, WriterThread
 
@@ -38,6 +37,7 @@ class SqliteStore(SqlStore):
         super().__init__(home.owner.id, home.owners.living, home.owners.holding)
         self._home = home
         self._writer = writer
+        self._write = writer.put
         self._readers = ReaderThreads(home.path)
 
     @property
@@ -47,9 +47,6 @@ class SqliteStore(SqlStore):
 
     def stats(self) -> StoreStats:
         return StoreStats(self._writer.waiting, self._readers.waiting)
-
-    def _write(self, work: Work, done: Done) -> None:
-        self._writer.put(work, done)
 
     async def _read(self, query: Callable[[Connection], T]) -> T:
         return await self._readers.ask(query)

@@ -30,12 +30,13 @@ class MemoryStore(SqlStore):
         self._connection: Connection | None = schema.open_memory()
         self._transactions = Transactions(self._connection, schema.MEMORY, _OWNER)
         self._outcomes: deque[tuple[Done, StoreError | None]] = deque()
+        self._write = self._write_now
 
     @property
     def location(self) -> None:
         return None
 
-    def _write(self, work: Work, done: Done) -> None:
+    def _write_now(self, work: Work, done: Done) -> None:
         error = closed() if self._connection is None else self._transactions.run((work,))[0]
         loop = asyncio.get_running_loop()
         if not self._outcomes:

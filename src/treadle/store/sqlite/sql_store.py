@@ -45,17 +45,17 @@ CLAIM_AGAIN_S: Final = 0.02
 class SqlStore:
     """A `Store`, but for `location`, `_write`, `_read` and `close`.
 
+    `_write` does the work in a transaction; then `done`, on the event loop and in the order of the calls.
+
     Whoever is `living` may still end its turns; only who is `holding` keeps its claims.
     """
+
+    _write: Callable[[Work, Done], None]
 
     def __init__(self, owner_id: str, living: Living, holding: Living) -> None:
         self._owner_id = owner_id
         self._living = living
         self._holding = holding
-
-    def _write(self, work: Work, done: Done) -> None:
-        """Do the work in a transaction; then `done`, on the event loop and in the order of the calls."""
-        raise NotImplementedError
 
     async def _read(self, query: Callable[[Connection], T]) -> T:
         raise NotImplementedError
