@@ -15,7 +15,10 @@ from treadle.testing import replies
 from treadle.testing.engines.engine_plan import Asked, Call, Plan, flat
 from treadle.testing.recorded import RecordedRequest
 from treadle.testing.replies import Event, Reply, ToolCall, Usage
-from treadle.testing.wires import WireName, name_of_wire
+from treadle.testing.wires import WireName, wire_name
+from treadle.testing.wires.responses import dicts
+
+_USAGE: Final = Usage(input_tokens=11, cached_input_tokens=3, output_tokens=7)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +36,7 @@ class _Habits:
 
     thought: str = "mock thought"
     sealed: str | None = "c2ln"
-    usage: Usage = Usage(input_tokens=11, cached_input_tokens=3, output_tokens=7)
+    usage: Usage = _USAGE
     call_prefix: str = "call"
     before_a_call: str | None = "Running it."
     responses_only: bool = False
@@ -45,14 +48,16 @@ _HABITS: Final[Mapping[WireName, _Habits]] = {
     ),
     "chat": _Habits(),
     # What comes from the cache is not part of the input in this API: 11 are left.
-    "anthropic": _Habits(
-        usage=Usage(input_tokens=14, cached_input_tokens=3, output_tokens=7), call_prefix="toolu"
-    ),
+    "anthropic": _Habits(usage=Usage(input_tokens=14, cached_input_tokens=3, output_tokens=7), call_prefix="toolu"),
 }
 
 
 def read(request: RecordedRequest) -> Asked:
-    """What a request asks."""
+    """What a request asks; `ValueError` when it makes no sense."""
+    for name in ("input", "messages", "tools"):
+        value = request.json.get(name) or []
+        if not isinstance(value, str) and dicts(value) != value:
+            raise ValueError(f"`{name}` is no list of objects")
     spoken = [item for item in request.input if item.get("role") not in ("system", "developer")]
     last = spoken[-1] if spoken else {}
     by_tool = str(last.get("type", "")).endswith("_output")
@@ -66,7 +71,7 @@ def read(request: RecordedRequest) -> Asked:
 
 def write(plan: Plan, request: RecordedRequest, name: str) -> Reply:
     """The reply to a request; `name` is part of all its ids."""
-    wire = name_of_wire(request.path)
+    wire = wire_name(request.path)
     if wire == "anthropic" and plan.call is not None:
         json.loads(plan.call.arguments)  # a model of this API can only call with an object
     habits = _HABITS[wire]
