@@ -29,8 +29,8 @@ Face = Literal["sync", "async"]
 
 WAYS: Final[tuple[Way, ...]] = ("in process", "child", "websocket", "unix")
 FACES: Final[tuple[Face, ...]] = ("sync", "async")
-# Where a test says nothing. A child costs a second each time, and what is its own (start, end, what it inherits) is tested
-# in both faces by those that say `only("in process", "child")`.
+# Where a test says nothing. A child costs a second each time, and what is its own (start, end, what it inherits) is
+# tested in both faces by those that say `only("in process", "child")`.
 CELLS: Final = [(way, face) for way, face in product(WAYS, FACES) if (way, face) != ("child", "async")]
 
 

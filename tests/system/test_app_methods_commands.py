@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from kit.processes import processes_left, processes_with
 from system.app_methods_client import ROADS, AppClient, InProcess, OverStdio, opened
-from system.server_process import processes_left, processes_with
 from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST
 from treadle.server.methods import command_exec as module
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from kit.processes import processes_left, processes_with
 from system.agent.order import check_thread
 from system.agent.scene import REPLY, Json, Scene, gate, said, scene, shell, user_texts
-from system.server_process import processes_left, processes_with
 from treadle.agent import turn as turn_module
 from treadle.agent.user_input import model_items
 from treadle.errors import RpcError
