@@ -5,9 +5,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Half of the suite waits for processes, so more workers than cores pay.
 WORKERS ?= 4
+# Every worker reads every test file. What pytest makes of them is kept between runs, also where the environment says that
+# Python shall keep nothing: that is a minute of work for each run.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test wires lint format generate interop bench clean
+.PHONY: help venv run test again wires lint format generate interop bench clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/' | expand -t 18
@@ -23,6 +26,16 @@ run: $(READY) ## run a turn on the offline model and show what happens
 
 test: $(READY) ## run the test suite (without the real peer programs)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not interop"
+
+# What asks a model through an agent, or confines what it runs. The rest does not know which wire API was chosen, nor whether
+# bubblewrap is there, and has been run by `make test`.
+AGAIN_TESTS := tests/unit/agent tests/unit/client tests/unit/execution tests/unit/server tests/unit/tools \
+	tests/unit/test_docs.py tests/system \
+	$(addprefix tests/contract/,test_environment.py test_files.py test_processes.py test_host_runtimes.py) \
+	$(wildcard tests/contract/test_client_*.py tests/contract/test_compat_*.py)
+
+again: $(READY) ## run what depends on the wire API (TREADLE_WIRE_API) or on bubblewrap
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not interop" $(AGAIN_TESTS)
 
 WIRE_TESTS := tests/unit/agent tests/system/agent tests/system/app tests/system/client \
 	$(wildcard tests/contract/test_client_*.py tests/contract/test_compat_*.py tests/system/test_cli_exec*.py)

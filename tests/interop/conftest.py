@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from interop.mock_model import MockModel, Script
 from interop.programs import (
     FULL_ACCESS,
     ROOT,
@@ -21,6 +20,7 @@ from interop.programs import (
     treadle_command,
 )
 from interop.proxy import RecordingProxy
+from interop.scripted_model import Script, ScriptedModel
 
 sys.path.append(str(ROOT))  # for `scripts`, which is no part of the package
 
@@ -51,8 +51,8 @@ def workspace(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def mock_model() -> Iterator[MockModel]:
-    with MockModel() as model:
+def mock_model() -> Iterator[ScriptedModel]:
+    with ScriptedModel() as model:
         yield model
 
 
@@ -78,7 +78,7 @@ def recording_proxy() -> Proxied:
 
 
 @pytest.fixture
-def run_codex(codex_bin: Path, mock_model: MockModel, tmp_path: Path) -> RunCodex:
+def run_codex(codex_bin: Path, mock_model: ScriptedModel, tmp_path: Path) -> RunCodex:
     """Run the real `codex exec` once; the model plays the script, commands go to the exec-server."""
 
     async def run(script: Script, exec_server_url: str, cwd: Path, *, sandbox: str = FULL_ACCESS) -> CodexRun:

@@ -18,18 +18,18 @@ from pathlib import Path
 
 import pytest
 
-from interop.mock_model import (
-    Call,
-    MockModel,
+from interop.programs import RunCodex, codex_command, exec_server, treadle_command
+from interop.proxy import DEADLINE, Json, Recorded, RecordingProxy
+from interop.scripted_model import (
     Reply,
     Script,
+    ScriptedModel,
     apply_patch,
     exec_command,
     replies,
     write_stdin,
 )
-from interop.programs import RunCodex, codex_command, exec_server, treadle_command
-from interop.proxy import DEADLINE, Json, Recorded, RecordingProxy
+from treadle.testing.replies import ToolCall
 
 pytestmark = [pytest.mark.interop, pytest.mark.anyio, pytest.mark.timeout(600)]
 
@@ -55,7 +55,7 @@ def session_of(output: str) -> int:
     return int(found[1])
 
 
-def started(call: Call, sign: str) -> Generator[Reply, list[str], tuple[int, str]]:
+def started(call: ToolCall, sign: str) -> Generator[Reply, list[str], tuple[int, str]]:
     """Play a call and look on until the command has printed `sign`: its session, and the outputs so far."""
     [output] = yield [call]
     session = session_of(output)
@@ -66,7 +66,7 @@ def started(call: Call, sign: str) -> Generator[Reply, list[str], tuple[int, str
 
 
 async def test_a_command_with_both_streams_and_an_exit_code(
-    proxy: RecordingProxy, run_codex: RunCodex, mock_model: MockModel, workspace: Path
+    proxy: RecordingProxy, run_codex: RunCodex, mock_model: ScriptedModel, workspace: Path
 ) -> None:
     command = "echo to-out; echo to-err >&2; pwd; exit 3"
     run = await run_codex(replies([exec_command(command)], "all done"), proxy.url, workspace)
@@ -85,7 +85,7 @@ async def test_a_command_with_both_streams_and_an_exit_code(
 
 
 async def test_a_terminal_that_is_typed_into(
-    proxy: RecordingProxy, run_codex: RunCodex, mock_model: MockModel, workspace: Path
+    proxy: RecordingProxy, run_codex: RunCodex, mock_model: ScriptedModel, workspace: Path
 ) -> None:
     command = "test -t 0 && echo a-tty; read x; echo got:$x; read y; echo bye:$y; exit 7"
 
@@ -115,7 +115,7 @@ async def test_a_terminal_that_is_typed_into(
 
 @pytest.mark.parametrize("tty", [False, True], ids=["pipes", "tty"])
 async def test_ctrl_c(
-    proxy: RecordingProxy, run_codex: RunCodex, mock_model: MockModel, workspace: Path, tty: bool
+    proxy: RecordingProxy, run_codex: RunCodex, mock_model: ScriptedModel, workspace: Path, tty: bool
 ) -> None:
     command = "trap 'echo interrupted; exit 9' INT; echo ready; while :; do sleep 0.1; done"
 
@@ -142,7 +142,7 @@ async def test_ctrl_c(
 
 
 async def test_two_commands_in_parallel_that_wait_for_each_other(
-    proxy: RecordingProxy, run_codex: RunCodex, mock_model: MockModel, workspace: Path
+    proxy: RecordingProxy, run_codex: RunCodex, mock_model: ScriptedModel, workspace: Path
 ) -> None:
     meet = "touch {me}; for i in $(seq 1000); do test -e {other} && echo {me}-met && exit 0; sleep 0.02; done; exit 1"
     both = [exec_command(meet.format(me=me, other=other)) for me, other in (("left", "right"), ("right", "left"))]
@@ -160,7 +160,7 @@ async def test_two_commands_in_parallel_that_wait_for_each_other(
 
 
 async def test_apply_patch_writes_through_the_server(
-    proxy: RecordingProxy, run_codex: RunCodex, mock_model: MockModel, workspace: Path
+    proxy: RecordingProxy, run_codex: RunCodex, mock_model: ScriptedModel, workspace: Path
 ) -> None:
     (workspace / "old.txt").write_text("first\nsecond\nthird\n")
     (workspace / "gone.txt").write_text("unwanted\n")
@@ -191,7 +191,7 @@ async def test_apply_patch_writes_through_the_server(
 
 
 async def test_agents_md_of_the_remote_folder_reaches_the_model(
-    proxy: RecordingProxy, run_codex: RunCodex, mock_model: MockModel, workspace: Path
+    proxy: RecordingProxy, run_codex: RunCodex, mock_model: ScriptedModel, workspace: Path
 ) -> None:
     rule = "Always answer in the manner of a weaver."
     (workspace / "AGENTS.md").write_text(rule)
@@ -202,11 +202,11 @@ async def test_agents_md_of_the_remote_folder_reaches_the_model(
     reads = [read for read in proxy.traffic.calls("fs/readFile") if read.message["params"]["path"] == uri]
     assert reads
     assert base64.b64decode(proxy.traffic.reply(reads[0])["result"]["dataBase64"]).decode() == rule
-    assert rule in json.dumps(mock_model.requests[0]["input"])
+    assert rule in json.dumps(mock_model.requests()[0].input)
 
 
 async def test_large_output_arrives_whole_and_its_end_reaches_the_model(
-    proxy: RecordingProxy, run_codex: RunCodex, mock_model: MockModel, workspace: Path
+    proxy: RecordingProxy, run_codex: RunCodex, mock_model: ScriptedModel, workspace: Path
 ) -> None:
     lines = 30_000
     command = f"yes {'x' * 99} | head -n {lines}; echo the-very-end"
@@ -257,7 +257,7 @@ async def catching_up(proxy: RecordingProxy, resumed: Recorded) -> Json:
 
 @pytest.mark.parametrize("outage", [False, True], ids=["blip", "outage"])
 async def test_a_cut_connection_resumes_and_loses_nothing(
-    proxy: RecordingProxy, run_codex: RunCodex, mock_model: MockModel, workspace: Path, outage: bool
+    proxy: RecordingProxy, run_codex: RunCodex, mock_model: ScriptedModel, workspace: Path, outage: bool
 ) -> None:
     first, second, third = (workspace / f"gate{number}" for number in (1, 2, 3))
     for gate in (first, second, third):
@@ -300,7 +300,7 @@ async def test_a_cut_connection_resumes_and_loses_nothing(
 # Without the control: the real server does not find its own helper inside the sandbox that it makes here.
 @pytest.mark.parametrize("proxy", ["treadle"], indirect=True)
 async def test_a_sandbox_is_enforced(
-    proxy: RecordingProxy, run_codex: RunCodex, mock_model: MockModel, workspace: Path
+    proxy: RecordingProxy, run_codex: RunCodex, mock_model: ScriptedModel, workspace: Path
 ) -> None:
     # Not below the temporary folder: codex grants that too.
     outside = Path("/usr") / f"treadle-interop-{uuid.uuid4()}"
@@ -320,7 +320,7 @@ async def test_a_sandbox_is_enforced(
 
 
 async def test_the_secret_in_the_url_lets_codex_in_and_nothing_else_does(
-    treadle_exec_server: str, run_codex: RunCodex, mock_model: MockModel, workspace: Path, tmp_path: Path
+    treadle_exec_server: str, run_codex: RunCodex, mock_model: ScriptedModel, workspace: Path, tmp_path: Path
 ) -> None:
     """It can be given nothing but a URL; here no proxy opens the door for it."""
     run = await run_codex(replies([exec_command("touch made")], "all done"), treadle_exec_server, workspace)

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from system.raw_client import RawClient, connected
+from kit.exec_client import ExecClient, connected
 
 pytestmark = [pytest.mark.interop, pytest.mark.anyio]
 
@@ -197,7 +197,7 @@ RUNS: list[dict[str, object]] = [
 @pytest.fixture
 def pair(
     real_exec_server: str, treadle_exec_server: str, tmp_path: Path
-) -> Iterator[tuple[tuple[RawClient, Path], tuple[RawClient, Path]]]:
+) -> Iterator[tuple[tuple[ExecClient, Path], tuple[ExecClient, Path]]]:
     with ExitStack() as stack:
         sides = []
         for name, url in (("ours", treadle_exec_server), ("real", real_exec_server)):
@@ -222,7 +222,7 @@ def make_tree(root: Path) -> Path:
     return root
 
 
-def asked(client: RawClient, root: Path, method: str, params: object) -> object:
+def asked(client: ExecClient, root: Path, method: str, params: object) -> object:
     """The result, or the code of the error."""
     question = json.loads(json.dumps(params).replace(ROOT, root.as_uri()))
     reply = client.reply_to(client.request(method, question))
@@ -257,12 +257,12 @@ async def test_processes(pair: Any) -> None:
 
 
 async def test_runs(pair: Any) -> None:
-    def run(client: RawClient, root: Path) -> list[object]:
+    def run(client: ExecClient, root: Path) -> list[object]:
         stories: list[object] = []
         for number, changes in enumerate(RUNS):
             params = {"processId": str(number), "cwd": ROOT, "env": {}, "tty": False, **changes}
             assert asked(client, root, "process/start", params) == {"processId": str(number), "sandboxType": "none"}
-            client.wait_for("process/closed", str(number))
+            client.wait_for_process("process/closed", str(number))
             read = asked(client, root, "process/read", {"processId": str(number)})
             assert isinstance(read, dict)
             read["chunks"] = _joined(read["chunks"], root)
@@ -337,9 +337,9 @@ async def test_http(pair: Any, page: str) -> None:
     assert deltas[0] == deltas[1] == b"/ok None"
 
 
-def _deltas(client: RawClient) -> bytes:
-    while not (client.events and client.events[-1]["params"].get("done")):
+def _deltas(client: ExecClient) -> bytes:
+    while not (client.told and client.told[-1]["params"].get("done")):
         client.receive()
-    deltas = [event["params"] for event in client.events if event["method"] == "http/request/bodyDelta"]
+    deltas = [event["params"] for event in client.told if event["method"] == "http/request/bodyDelta"]
     assert [delta["seq"] for delta in deltas] == list(range(1, len(deltas) + 1))
     return b"".join(base64.b64decode(delta["deltaBase64"]) for delta in deltas)

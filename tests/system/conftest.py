@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from system.raw_client import RawClient, connected
-from system.server_process import ServerProcess, running
+from kit.exec_client import ExecClient, connected
+from kit.exec_program import ServerProcess, running
 
 
 @pytest.fixture(scope="module")
@@ -21,14 +21,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture
-def bare(server: ServerProcess) -> Iterator[RawClient]:
+def bare(server: ServerProcess) -> Iterator[ExecClient]:
     """A connection on which nothing was said yet."""
     with connected(server.url) as client:
         yield client
 
 
 @pytest.fixture
-def client(bare: RawClient) -> RawClient:
+def client(bare: ExecClient) -> ExecClient:
     """A connection with its handshake done."""
     return bare.handshake()
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from system.app_methods_client import ROADS, AppClient, InProcess, opened
+from kit.async_app_client import ROADS, AsyncAppClient, InProcess, opened
 from treadle.errors import INVALID_PARAMS, INVALID_REQUEST, OVERLOADED, RpcError
 from treadle.execution.file_search.search_walk import Found
 from treadle.protocol.app.search import FuzzyFileSearchParams
@@ -44,7 +44,7 @@ def workspace(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(params=ROADS)
-async def client(request: pytest.FixtureRequest, home: Path, workspace: Path) -> AsyncIterator[AppClient]:
+async def client(request: pytest.FixtureRequest, home: Path, workspace: Path) -> AsyncIterator[AsyncAppClient]:
     async with opened(request.param, home, workspace) as client:
         yield client
 
@@ -63,7 +63,7 @@ def edit(key: str, value: object, strategy: str = "replace") -> dict[str, object
 # --- settings --------------------------------------------------------------------------------------------------------
 
 
-async def test_settings_are_read_with_their_origin(client: AppClient, home: Path) -> None:
+async def test_settings_are_read_with_their_origin(client: AsyncAppClient, home: Path) -> None:
     plain = await client.request("config/read", {})
     assert plain["config"]["model"] == "first"
     assert "layers" not in plain
@@ -72,7 +72,7 @@ async def test_settings_are_read_with_their_origin(client: AppClient, home: Path
     assert layered["layers"][0]["config"] == {"model": "first", "model_provider": "offline"}
 
 
-async def test_settings_have_the_members_that_the_real_server_answers_with(client: AppClient) -> None:
+async def test_settings_have_the_members_that_the_real_server_answers_with(client: AsyncAppClient) -> None:
     lines = (DATA / "app_transcripts" / "07_model_list.jsonl").read_text().splitlines()
     messages = [json.loads(line)["msg"] for line in lines]
     asked = next(message["id"] for message in messages if message.get("method") == "config/read")
@@ -80,7 +80,7 @@ async def test_settings_have_the_members_that_the_real_server_answers_with(clien
     assert (await client.request("config/read", {})).keys() == real.keys()
 
 
-async def test_a_write_is_in_force_and_keeps_the_rest(client: AppClient, home: Path) -> None:
+async def test_a_write_is_in_force_and_keeps_the_rest(client: AsyncAppClient, home: Path) -> None:
     written = await client.request("config/value/write", edit("model", "second"))
     assert (written["status"], written["filePath"]) == ("ok", str(home / "config.toml"))
     assert (home / "config.toml").read_text() == CONFIG.replace("first", "second")
@@ -90,7 +90,7 @@ async def test_a_write_is_in_force_and_keeps_the_rest(client: AppClient, home: P
     assert "second" not in (home / "config.toml").read_text()
 
 
-async def test_a_file_that_somebody_edited_is_read_anew(client: AppClient, home: Path) -> None:
+async def test_a_file_that_somebody_edited_is_read_anew(client: AsyncAppClient, home: Path) -> None:
     await client.request("config/read", {})
     (home / "config.toml").write_text('model = "by hand"\n')
     assert (await client.request("config/read", {}))["config"]["model"] == "by hand"
@@ -108,14 +108,14 @@ async def test_a_file_that_somebody_edited_is_read_anew(client: AppClient, home:
     ],
 )
 async def test_a_refused_write_changes_nothing(
-    client: AppClient, home: Path, change: dict[str, object], code: str
+    client: AsyncAppClient, home: Path, change: dict[str, object], code: str
 ) -> None:
     error = await client.refusal("config/value/write", edit("model", "x") | change)
     assert (error.code, error.data) == (INVALID_REQUEST, {"config_write_error_code": code})
     assert (home / "config.toml").read_text() == CONFIG
 
 
-async def test_of_a_batch_all_or_nothing_is_written(client: AppClient, home: Path) -> None:
+async def test_of_a_batch_all_or_nothing_is_written(client: AsyncAppClient, home: Path) -> None:
     bad = [edit("model", "x"), edit("sandbox_mode", "nonsense")]
     error = await client.refusal("config/batchWrite", {"edits": bad})
     assert error.data == {"config_write_error_code": "configValidationError"}
@@ -142,21 +142,21 @@ async def test_a_write_that_has_no_effect_says_so(road: str, home: Path, workspa
         assert (await client.request("config/value/write", edit("model", "flag")))["status"] == "ok"
 
 
-async def test_a_broken_file_is_named(client: AppClient, home: Path) -> None:
+async def test_a_broken_file_is_named(client: AsyncAppClient, home: Path) -> None:
     (home / "config.toml").write_text("model = \n")
     error = await client.refusal("config/read", {})
     assert error.code == INVALID_REQUEST
     assert f"{home / 'config.toml'}:1" in error.message
 
 
-async def test_nothing_is_required(client: AppClient) -> None:
+async def test_nothing_is_required(client: AsyncAppClient) -> None:
     assert (await client.request("configRequirements/read", None))["requirements"] is None
 
 
 # --- lists -----------------------------------------------------------------------------------------------------------
 
 
-async def test_permission_profiles_come_in_pages(client: AppClient) -> None:
+async def test_permission_profiles_come_in_pages(client: AsyncAppClient) -> None:
     whole = await client.request("permissionProfile/list", {})
     assert [profile["id"] for profile in whole["data"]] == PROFILES
     assert whole["nextCursor"] is None
@@ -176,7 +176,7 @@ async def test_a_cursor_of_somebody_else_is_refused(local: InProcess, method: st
     assert "cursor" in error.message
 
 
-async def test_there_are_no_flags_hooks_or_mcp_servers(client: AppClient, workspace: Path) -> None:
+async def test_there_are_no_flags_hooks_or_mcp_servers(client: AsyncAppClient, workspace: Path) -> None:
     empty: dict[str, Any] = {"data": [], "nextCursor": None}
     assert await client.request("experimentalFeature/list", {}) == empty
     assert await client.request("mcpServerStatus/list", {}) == empty
@@ -202,7 +202,7 @@ def add_skill(root: Path, name: str, text: str) -> str:
 
 
 async def test_skills_are_found_from_the_repository_down_and_in_the_home(
-    client: AppClient, home: Path, workspace: Path, tmp_path: Path
+    client: AsyncAppClient, home: Path, workspace: Path, tmp_path: Path
 ) -> None:
     deep = workspace / "a" / "b"
     deep.mkdir(parents=True)
@@ -221,7 +221,7 @@ async def test_skills_are_found_from_the_repository_down_and_in_the_home(
     assert entry["errors"] == [{"path": bad, "message": "missing YAML frontmatter delimited by ---"}]
 
 
-async def test_a_skill_is_turned_off_and_on(client: AppClient, home: Path, workspace: Path) -> None:
+async def test_a_skill_is_turned_off_and_on(client: AsyncAppClient, home: Path, workspace: Path) -> None:
     first = add_skill(workspace / ".agents/skills", "one", "---\nname: one\ndescription: x\n---\n")
     add_skill(workspace / ".agents/skills", "two", "---\nname: two\ndescription: y\n---\n")
 
@@ -263,7 +263,7 @@ def tree(workspace: Path) -> Path:
     return workspace
 
 
-async def test_files_are_found_best_first(client: AppClient, tree: Path) -> None:
+async def test_files_are_found_best_first(client: AsyncAppClient, tree: Path) -> None:
     files = (await client.request("fuzzyFileSearch", {"query": "main", "roots": [str(tree)]}))["files"]
     assert files == [
         {
@@ -285,12 +285,12 @@ async def test_files_are_found_best_first(client: AppClient, tree: Path) -> None
     ]
 
 
-async def test_a_search_may_find_nothing(client: AppClient, tree: Path) -> None:
+async def test_a_search_may_find_nothing(client: AsyncAppClient, tree: Path) -> None:
     for query, roots in (("", [str(tree)]), ("main", []), ("main", [str(tree / "none")]), ("qqq", [str(tree)])):
         assert await client.request("fuzzyFileSearch", {"query": query, "roots": roots}) == {"files": []}
 
 
-async def test_a_root_may_be_relative_and_directories_are_found_too(client: AppClient, tree: Path) -> None:
+async def test_a_root_may_be_relative_and_directories_are_found_too(client: AsyncAppClient, tree: Path) -> None:
     found = (await client.request("fuzzyFileSearch", {"query": "gen", "roots": ["src"]}))["files"][0]
     assert (found["root"], found["path"], found["match_type"]) == ("src", "gen", "directory")
 
@@ -302,7 +302,7 @@ async def test_at_most_fifty_files_are_answered(local: InProcess, workspace: Pat
     assert [found["path"] for found in files] == [f"same{number:02}" for number in range(50)]
 
 
-async def test_a_hostile_repository_is_searched_all_the_same(client: AppClient, tree: Path) -> None:
+async def test_a_hostile_repository_is_searched_all_the_same(client: AsyncAppClient, tree: Path) -> None:
     (tree / ".gitignore").write_text("*a" * 40 + "b\n[z-a]\n")
     (tree / ("a" * 200)).touch()
     os.mkfifo(tree / "src" / ".gitignore")
@@ -371,7 +371,7 @@ async def _endless() -> list[Found]:
         ("fs/unwatch", {}, "watchId"),
     ],
 )
-async def test_bad_params_are_named(over_stdio: AppClient, method: str, params: object, word: str) -> None:
+async def test_bad_params_are_named(over_stdio: AsyncAppClient, method: str, params: object, word: str) -> None:
     error = await over_stdio.refusal(method, params)
     assert error.code == INVALID_REQUEST
     assert error.message.startswith("Invalid request: ")
@@ -379,6 +379,6 @@ async def test_bad_params_are_named(over_stdio: AppClient, method: str, params: 
 
 
 @pytest.fixture
-async def over_stdio(home: Path, workspace: Path) -> AsyncIterator[AppClient]:
+async def over_stdio(home: Path, workspace: Path) -> AsyncIterator[AsyncAppClient]:
     async with opened("stdio", home, workspace) as client:
         yield client

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from system.app_methods_client import ROADS, AppClient, InProcess, OverStdio, opened
-from system.server_process import processes_left, processes_with
+from kit.async_app_client import ROADS, AsyncAppClient, InProcess, OverStdio, opened
+from kit.processes import processes_left, processes_with
 from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST
 from treadle.server.methods import command_exec as module
 
@@ -37,7 +37,7 @@ def workspace(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(params=ROADS)
-async def client(request: pytest.FixtureRequest, workspace: Path) -> AsyncIterator[AppClient]:
+async def client(request: pytest.FixtureRequest, workspace: Path) -> AsyncIterator[AsyncAppClient]:
     async with opened(request.param, workspace.parent / "home", workspace) as client:
         yield client
 
@@ -57,19 +57,19 @@ def coded(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-def told(client: AppClient, stream: str = "stdout") -> str:
+def told(client: AsyncAppClient, stream: str = "stdout") -> str:
     deltas = [params for params in client.params_of("command/exec/outputDelta") if params["stream"] == stream]
     return b"".join(base64.b64decode(params["deltaBase64"]) for params in deltas).decode()
 
 
-async def run(client: AppClient, params: dict[str, Any]) -> Any:
+async def run(client: AsyncAppClient, params: dict[str, Any]) -> Any:
     return await client.request("command/exec", params)
 
 
 # --- to its end ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_command_is_answered_at_its_exit(client: AppClient, workspace: Path) -> None:
+async def test_a_command_is_answered_at_its_exit(client: AsyncAppClient, workspace: Path) -> None:
     done = await run(client, shell("pwd; echo bad >&2; exit 4"))
     assert done == {"exitCode": 4, "stdout": f"{workspace}\n", "stderr": "bad\n"}
     assert client.notices == []
@@ -83,7 +83,7 @@ async def test_bytes_that_are_no_text_are_replaced(local: InProcess) -> None:
     assert (await run(local, shell(r"printf 'a\303\251\377'")))["stdout"] == "aé\ufffd"
 
 
-async def test_directory_and_variables_are_given(client: AppClient, workspace: Path) -> None:
+async def test_directory_and_variables_are_given(client: AsyncAppClient, workspace: Path) -> None:
     (workspace / "sub").mkdir()
     script = "pwd; echo $FOO ${HOME-none}"
     done = await run(client, shell(script, cwd="sub", env={"FOO": "bar", "HOME": None}))
@@ -107,7 +107,7 @@ async def test_what_still_holds_the_pipes_ends_with_the_command(
 # --- limits ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_command_that_takes_too_long_is_killed_with_its_children(client: AppClient) -> None:
+async def test_a_command_that_takes_too_long_is_killed_with_its_children(client: AsyncAppClient) -> None:
     marker = f"3600.{uuid.uuid4().int % 10**12}"
     script = f"echo begun; (trap '' TERM HUP; sleep {marker}) & sleep {marker}"
     done = await run(client, shell(script, timeoutMs=500))
@@ -125,7 +125,7 @@ async def test_time_is_limited_unless_it_is_said_otherwise(local: InProcess, mon
     assert (await run(local, shell("echo done", disableTimeout=True)))["exitCode"] == 0
 
 
-async def test_output_is_capped_for_each_stream(client: AppClient) -> None:
+async def test_output_is_capped_for_each_stream(client: AsyncAppClient) -> None:
     done = await run(client, shell("echo hello world; echo error >&2", outputBytesCap=5))
     assert done == {"exitCode": 0, "stdout": "hello", "stderr": "error"}
     none = await run(client, shell("echo hello", outputBytesCap=0))
@@ -144,7 +144,7 @@ async def test_a_reply_is_bounded_also_without_a_cap(local: InProcess, monkeypat
     assert len(done["stdout"]) == 1000
 
 
-async def test_the_cap_is_told_once_when_streaming(client: AppClient) -> None:
+async def test_the_cap_is_told_once_when_streaming(client: AsyncAppClient) -> None:
     done = await run(
         client, shell("echo hello world; echo more", outputBytesCap=5, processId="p", streamStdoutStderr=True)
     )
@@ -158,7 +158,7 @@ async def test_the_cap_is_told_once_when_streaming(client: AppClient) -> None:
 # --- talking to it ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_command_is_talked_to(client: AppClient) -> None:
+async def test_a_command_is_talked_to(client: AsyncAppClient) -> None:
     script = 'echo ready; read word; echo "got $word" >&2; cat'
     running = asyncio.create_task(run(client, shell(script, **SPOKEN)))
     await client.until(lambda: told(client) == "ready\n")
@@ -170,7 +170,7 @@ async def test_a_command_is_talked_to(client: AppClient) -> None:
     assert told(client) == "ready\nbye"
 
 
-async def test_a_write_may_come_before_the_start_is_over(client: AppClient) -> None:
+async def test_a_write_may_come_before_the_start_is_over(client: AsyncAppClient) -> None:
     running = asyncio.create_task(run(client, {"command": ["cat"], **SPOKEN}))
     await asyncio.sleep(0)
     writes: list[dict[str, Any]] = [{"deltaBase64": coded("a")}, {"deltaBase64": coded("b")}, {"closeStdin": True}]
@@ -181,7 +181,7 @@ async def test_a_write_may_come_before_the_start_is_over(client: AppClient) -> N
     assert told(client) == "ab"
 
 
-async def test_a_terminal_has_a_size(client: AppClient) -> None:
+async def test_a_terminal_has_a_size(client: AsyncAppClient) -> None:
     """The command looks until it sees the size: it may be begun before its terminal has it."""
     script = 'for size in "4 33" "7 99"; do until test "$(stty size)" = "$size"; do :; done; echo "is $size"; done'
     params = shell(script, processId="p", tty=True, size={"rows": 4, "cols": 33}, disableTimeout=True)
@@ -192,7 +192,7 @@ async def test_a_terminal_has_a_size(client: AppClient) -> None:
     assert told(client) == "is 4 33\r\nis 7 99\r\n"
 
 
-async def test_a_terminal_takes_input(client: AppClient) -> None:
+async def test_a_terminal_takes_input(client: AsyncAppClient) -> None:
     script = 'test -t 0 && stty -echo && echo ready; read word; echo "got $word"; cat'
     running = asyncio.create_task(run(client, shell(script, processId="p", tty=True, disableTimeout=True)))
     await client.until(lambda: told(client) == "ready\r\n")
@@ -202,7 +202,7 @@ async def test_a_terminal_takes_input(client: AppClient) -> None:
     assert (await running)["exitCode"] == 0
 
 
-async def test_a_command_is_ended_at_once(client: AppClient) -> None:
+async def test_a_command_is_ended_at_once(client: AsyncAppClient) -> None:
     script = "trap '' TERM; echo up; while :; do sleep 3600; done"
     params = shell(script, processId="p", streamStdoutStderr=True, disableTimeout=True)
     running = asyncio.create_task(run(client, params))
@@ -262,7 +262,7 @@ async def test_a_server_that_ends_leaves_no_command_behind(workspace: Path) -> N
 # --- confined --------------------------------------------------------------------------------------------------------
 
 
-async def test_the_sandbox_is_that_of_the_request(client: AppClient, workspace: Path) -> None:
+async def test_the_sandbox_is_that_of_the_request(client: AsyncAppClient, workspace: Path) -> None:
     target = workspace / "made"
     confined = await run(client, {"command": ["touch", str(target)], "sandboxPolicy": {"type": "readOnly"}})
     assert confined["exitCode"] != 0
@@ -283,7 +283,7 @@ async def test_without_one_the_sandbox_is_that_of_the_settings(workspace: Path) 
 # --- refusals --------------------------------------------------------------------------------------------------------
 
 
-async def test_what_cannot_be_started_is_told(client: AppClient, workspace: Path) -> None:
+async def test_what_cannot_be_started_is_told(client: AsyncAppClient, workspace: Path) -> None:
     for params in ({"command": ["/no/such/program"]}, {"command": ["true"], "cwd": str(workspace / "none")}):
         error = await client.refusal("command/exec", params)
         assert error.code == INTERNAL_ERROR
@@ -313,7 +313,7 @@ async def test_what_makes_no_sense_is_refused(
     assert message in error.message
 
 
-async def test_what_cannot_be_said_to_a_command_is_refused(client: AppClient) -> None:
+async def test_what_cannot_be_said_to_a_command_is_refused(client: AsyncAppClient) -> None:
     for method, more in (
         ("write", {"deltaBase64": ""}),
         ("terminate", {}),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from system.app_methods_client import ROADS, AppClient, InProcess, opened
+from kit.async_app_client import ROADS, AsyncAppClient, InProcess, opened
 from treadle.errors import INTERNAL_ERROR, INVALID_REQUEST
 from treadle.server import file_watches
 from treadle.server.file_watches import FileWatches
@@ -34,7 +34,7 @@ def workspace(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(params=ROADS)
-async def client(request: pytest.FixtureRequest, workspace: Path) -> AsyncIterator[AppClient]:
+async def client(request: pytest.FixtureRequest, workspace: Path) -> AsyncIterator[AsyncAppClient]:
     async with opened(request.param, workspace.parent / "home", workspace) as client:
         yield client
 
@@ -53,7 +53,7 @@ def coded(data: bytes) -> str:
 # --- files and directories -------------------------------------------------------------------------------------------
 
 
-async def test_a_file_is_written_and_read(client: AppClient, workspace: Path) -> None:
+async def test_a_file_is_written_and_read(client: AsyncAppClient, workspace: Path) -> None:
     path = str(workspace / "x")
     assert await client.request("fs/writeFile", {"path": path, "dataBase64": coded(b"\0\xffhi")}) == {}
     assert (workspace / "x").read_bytes() == b"\0\xffhi"
@@ -65,7 +65,7 @@ async def test_files_start_no_helper(local: InProcess, workspace: Path) -> None:
     assert local.server._environment is None
 
 
-async def test_metadata_is_about_the_target_of_a_link(client: AppClient, workspace: Path) -> None:
+async def test_metadata_is_about_the_target_of_a_link(client: AsyncAppClient, workspace: Path) -> None:
     (workspace / "x").touch()
     os.utime(workspace / "x", ns=(0, 1_234_000_000))
     (workspace / "link").symlink_to("x")
@@ -80,7 +80,7 @@ async def test_metadata_is_about_the_target_of_a_link(client: AppClient, workspa
     assert (await client.request("fs/getMetadata", {"path": str(workspace)}))["isDirectory"]
 
 
-async def test_directories_are_made_listed_copied_and_removed(client: AppClient, workspace: Path) -> None:
+async def test_directories_are_made_listed_copied_and_removed(client: AsyncAppClient, workspace: Path) -> None:
     deep = workspace / "a" / "b"
     assert await client.request("fs/createDirectory", {"path": str(deep)}) == {}
     (deep / "x").write_text("content")
@@ -93,7 +93,7 @@ async def test_directories_are_made_listed_copied_and_removed(client: AppClient,
     assert os.listdir(workspace) == ["c"]
 
 
-async def test_what_is_not_there_may_be_removed(client: AppClient, workspace: Path) -> None:
+async def test_what_is_not_there_may_be_removed(client: AsyncAppClient, workspace: Path) -> None:
     assert await client.request("fs/remove", {"path": str(workspace / "none")}) == {}
 
 
@@ -129,7 +129,7 @@ async def test_what_the_system_refuses_is_internal(
     assert error.message.startswith(text)
 
 
-async def test_what_makes_no_sense_is_the_fault_of_the_request(client: AppClient, workspace: Path) -> None:
+async def test_what_makes_no_sense_is_the_fault_of_the_request(client: AsyncAppClient, workspace: Path) -> None:
     os.mkfifo(workspace / "pipe")
     folder, pipe = str(workspace), str(workspace / "pipe")
     refusals = [
@@ -146,7 +146,7 @@ async def test_what_makes_no_sense_is_the_fault_of_the_request(client: AppClient
 
 
 @pytest.mark.parametrize("path", ["relative/none", "", "~/none"])
-async def test_paths_are_absolute(client: AppClient, path: str) -> None:
+async def test_paths_are_absolute(client: AsyncAppClient, path: str) -> None:
     """Asked of methods that change nothing; the others go through the same check first."""
     for method, more in (("readFile", {}), ("getMetadata", {}), ("readDirectory", {}), ("watch", {"watchId": "w"})):
         error = await client.refusal(f"fs/{method}", {"path": path, **more})
@@ -157,12 +157,12 @@ async def test_paths_are_absolute(client: AppClient, path: str) -> None:
 # --- watching --------------------------------------------------------------------------------------------------------
 
 
-def changed(client: AppClient, name: str) -> set[str]:
+def changed(client: AsyncAppClient, name: str) -> set[str]:
     notices = client.params_of("fs/changed")
     return {path for notice in notices if notice["watchId"] == name for path in notice["changedPaths"]}
 
 
-async def test_a_directory_is_watched_for_the_names_in_it(client: AppClient, workspace: Path) -> None:
+async def test_a_directory_is_watched_for_the_names_in_it(client: AsyncAppClient, workspace: Path) -> None:
     (workspace / "old").touch()
     watched = await client.request("fs/watch", {"path": f"{workspace}/./", "watchId": "w"})
     assert watched == {"path": str(workspace)}
@@ -173,7 +173,7 @@ async def test_a_directory_is_watched_for_the_names_in_it(client: AppClient, wor
     await client.until(lambda: str(workspace / "moved") in changed(client, "w"))
 
 
-async def test_a_file_is_watched_before_it_is_there(client: AppClient, workspace: Path) -> None:
+async def test_a_file_is_watched_before_it_is_there(client: AsyncAppClient, workspace: Path) -> None:
     path = workspace / "deep" / "er" / "x"
     await client.request("fs/watch", {"path": str(path), "watchId": "w"})
     path.parent.mkdir(parents=True)
@@ -187,7 +187,7 @@ async def test_a_file_is_watched_before_it_is_there(client: AppClient, workspace
     await client.until(lambda: changed(client, "w") == {str(path)})
 
 
-async def test_a_watch_tells_its_own_changes_only(client: AppClient, workspace: Path) -> None:
+async def test_a_watch_tells_its_own_changes_only(client: AsyncAppClient, workspace: Path) -> None:
     for name in ("a", "b"):
         await client.request("fs/watch", {"path": str(workspace / name), "watchId": name})
     (workspace / "a").touch()
@@ -198,7 +198,7 @@ async def test_a_watch_tells_its_own_changes_only(client: AppClient, workspace: 
     assert changed(client, "b") == {str(workspace / "b")}
 
 
-async def test_what_is_no_longer_watched_is_not_told(client: AppClient, workspace: Path) -> None:
+async def test_what_is_no_longer_watched_is_not_told(client: AsyncAppClient, workspace: Path) -> None:
     for name in ("gone", "kept"):
         await client.request("fs/watch", {"path": str(workspace), "watchId": name})
     for _ in range(2):
@@ -208,7 +208,7 @@ async def test_what_is_no_longer_watched_is_not_told(client: AppClient, workspac
     assert changed(client, "gone") == set()
 
 
-async def test_a_name_is_used_once_and_may_be_used_again(client: AppClient, workspace: Path) -> None:
+async def test_a_name_is_used_once_and_may_be_used_again(client: AsyncAppClient, workspace: Path) -> None:
     params = {"path": str(workspace), "watchId": "w"}
     await client.request("fs/watch", params)
     error = await client.refusal("fs/watch", params)

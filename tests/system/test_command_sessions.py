@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from system.server_process import processes_left, processes_with
+from kit.processes import processes_left, processes_with
 from treadle.errors import ExecError
 from treadle.execution import Environment, Sandbox
 from treadle.protocol.exec import FileSystemPermissions, Permissions, SandboxEntry, SandboxPath

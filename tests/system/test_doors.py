@@ -23,9 +23,10 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from system.app.app_client import joined
-from system.app.app_program import listening_server
-from system.server_process import DEADLINE_S, running
+from kit.app_client import joined
+from kit.app_program import listening_server
+from kit.exec_program import running
+from kit.processes import DEADLINE_S
 from treadle import AsyncCodex, Codex, CodexConfig, Environment, TransportClosedError, TreadleError
 from treadle.execution.sandbox.host import HOST, Unusable
 from treadle.testing import AppServerHarness

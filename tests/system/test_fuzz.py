@@ -25,8 +25,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from websockets.exceptions import ConnectionClosed
 
-from system.raw_client import Json, RawClient, connected
-from system.server_process import DEADLINE_S, ServerProcess, processes_left, running
+from kit.exec_client import ExecClient, connected
+from kit.exec_program import ServerProcess, running
+from kit.processes import DEADLINE_S, processes_left
+from kit.transports import Gone
+from kit.wire_client import Json
 from treadle.protocol.exec import METHODS
 from treadle.transport import Address
 
@@ -79,10 +82,10 @@ class Target:
         self.server = server
         self.guard = Guard(folder)
         self._open = ExitStack()
-        self._client: RawClient | None = None
+        self._client: ExecClient | None = None
         self._uses = 0
 
-    def client(self) -> RawClient:
+    def client(self) -> ExecClient:
         self._uses += 1
         if self._client is None or self._uses % 25 == 0:
             self.hang_up()
@@ -101,16 +104,16 @@ class Target:
                 if frame is not None:
                     client.socket.send(frame)
             self._ask(client)
-        except ConnectionClosed:
+        except (ConnectionClosed, Gone):  # while sending, or while waiting
             self.hang_up()
             self._ask(self.client())
         assert self.server.process.poll() is None, self.server.stderr
 
-    def _ask(self, client: RawClient) -> None:
+    def _ask(self, client: ExecClient) -> None:
         question = uuid.uuid4().hex
         client.send({"id": question, "method": STATUS})
         assert client.reply_to(question)["result"] == {"status": "ready"}
-        client.events.clear()
+        client.told.clear()
         client.forget_replies()
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from system.server_process import processes_left, processes_with
+from kit.processes import processes_left, processes_with
 from treadle.execution import Environment, ExecError, ExecParams
 from treadle.execution.local import LocalBackend
 from treadle.execution.supervisor import supervisor_client as client

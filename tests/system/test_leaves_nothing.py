@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from system.server_process import DEADLINE_S, processes_left, processes_with, running
+from kit.exec_program import running
+from kit.processes import DEADLINE_S, processes_left, processes_with
 from treadle.execution import Closed, Environment, ExecParams, Exited
 from treadle.execution.server import ExecServer
 from treadle.transport import Address

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from system.server_process import ServerProcess, running
+from kit.exec_program import ServerProcess, running
 from treadle.execution import Closed, Environment, Evicted, ExecError, ExecParams, Exited, Failed, Output, Process
 from treadle.transport import Address
 

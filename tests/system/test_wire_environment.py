@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from system.raw_client import Json, RawClient, start_params
-from system.server_process import ServerProcess
+from kit.exec_client import ExecClient, start_params
+from kit.exec_program import ServerProcess
+from kit.wire_client import Json
 from treadle.transport import Address
 
 # --- environment variables; the server of these tests has SRVVAR=fromserver and SRV_API_KEY=hidden ---
@@ -21,50 +22,50 @@ def policy(inherit: str, **change: object) -> Json:
     return {"inherit": inherit, **everything, **change}
 
 
-def variables(client: RawClient, folder: Path, env: Json, env_policy: Json | None) -> dict[str, str]:
+def variables(client: ExecClient, folder: Path, env: Json, env_policy: Json | None) -> dict[str, str]:
     code, output = client.run("env", ["/usr/bin/env"], folder, env=env, envPolicy=env_policy)
     assert code == 0
     return dict(line.split("=", 1) for line in output.decode().splitlines() if "=" in line)
 
 
 @pytest.mark.parametrize("env", [{}, {"A": "b"}, {"A": "b", "MY_TOKEN": "t", "Ä": "ö =\\"}], ids=str)
-def test_without_a_policy_the_environment_is_exactly_env(client: RawClient, tmp_path: Path, env: Json) -> None:
+def test_without_a_policy_the_environment_is_exactly_env(client: ExecClient, tmp_path: Path, env: Json) -> None:
     assert variables(client, tmp_path, env, None) == env
 
 
-def test_a_program_is_found_without_a_path(client: RawClient, tmp_path: Path) -> None:
+def test_a_program_is_found_without_a_path(client: ExecClient, tmp_path: Path) -> None:
     assert client.run("p", ["echo", "found"], tmp_path, env={}) == (0, b"found\n")
 
 
-def test_inherit_none(client: RawClient, tmp_path: Path) -> None:
+def test_inherit_none(client: ExecClient, tmp_path: Path) -> None:
     given = policy("none", ignoreDefaultExcludes=False, set={"SETV": "1", "A": "frompolicy"})
     assert variables(client, tmp_path, {"A": "fromenv"}, given) == {"SETV": "1", "A": "fromenv"}
 
 
-def test_inherit_core(client: RawClient, tmp_path: Path) -> None:
+def test_inherit_core(client: ExecClient, tmp_path: Path) -> None:
     seen = variables(client, tmp_path, {}, policy("core", set={"SETV": "1"}))
     core = {"PATH", "SHELL", "TMPDIR", "TEMP", "TMP", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "USER"}
     assert {"PATH", "SETV"} <= set(seen) <= core | {"SETV"}
 
 
-def test_inherit_all(client: RawClient, tmp_path: Path) -> None:
+def test_inherit_all(client: ExecClient, tmp_path: Path) -> None:
     seen = variables(client, tmp_path, {"A": "fromenv"}, policy("all", set={"A": "frompolicy"}))
     assert (seen["SRVVAR"], seen["SRV_API_KEY"], seen["A"]) == ("fromserver", "hidden", "fromenv")
 
 
-def test_secrets_are_left_out_unless_asked_for(client: RawClient, tmp_path: Path) -> None:
+def test_secrets_are_left_out_unless_asked_for(client: ExecClient, tmp_path: Path) -> None:
     given = policy("all", ignoreDefaultExcludes=False, set={"SET_TOKEN": "1"})
     seen = variables(client, tmp_path, {"MY_SECRET": "s"}, given)
     assert "SRV_API_KEY" not in seen
     assert (seen["SRVVAR"], seen["SET_TOKEN"], seen["MY_SECRET"]) == ("fromserver", "1", "s")
 
 
-def test_exclude(client: RawClient, tmp_path: Path) -> None:
+def test_exclude(client: ExecClient, tmp_path: Path) -> None:
     seen = variables(client, tmp_path, {}, policy("all", exclude=["srv*"], set={"SRV_SET": "1"}))
     assert {name for name in seen if name.startswith("SRV")} == {"SRV_SET"}
 
 
-def test_include_only(client: RawClient, tmp_path: Path) -> None:
+def test_include_only(client: ExecClient, tmp_path: Path) -> None:
     given = policy("all", set={"SETZ": "1"}, includeOnly=["srvv*", "PATH"])
     assert set(variables(client, tmp_path, {"Q": "1"}, given)) == {"PATH", "Q", "SRVVAR"}
 
@@ -100,7 +101,7 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def confining(client: RawClient, root: Path) -> RawClient:
+def confining(client: ExecClient, root: Path) -> ExecClient:
     """A client whose server can confine; skipped where the machine has neither mechanism."""
     reply = client.reply_to(
         client.request("process/start", start_params("probe", ["true"], root, sandbox=restricted(root)))
@@ -121,7 +122,7 @@ def _bubblewrap_works() -> bool:
     return subprocess.run(command, check=False, capture_output=True).returncode == 0
 
 
-def test_a_confined_process_writes_only_where_it_may(confining: RawClient, root: Path) -> None:
+def test_a_confined_process_writes_only_where_it_may(confining: ExecClient, root: Path) -> None:
     outside = root.parent / "outside"
     script = f"touch ok.txt && cat {__file__} >/dev/null && touch .git/hook; touch {outside}"
     code, output = confining.run("p", ["/bin/sh", "-c", script], root, sandbox=restricted(root))
@@ -129,12 +130,12 @@ def test_a_confined_process_writes_only_where_it_may(confining: RawClient, root:
     assert (root / "ok.txt").exists()
     assert not outside.exists()
     assert not (root / ".git" / "hook").exists()
-    assert confining.wait_for("process/exited", "p")["sandboxDenied"] is True, output
+    assert confining.wait_for_process("process/exited", "p")["sandboxDenied"] is True, output
     assert confining.call("process/read", {"processId": "p"})["sandboxDenied"] is True
 
 
 def test_a_confined_process_has_the_network_only_when_granted(
-    confining: RawClient, server: ServerProcess, root: Path
+    confining: ExecClient, server: ServerProcess, root: Path
 ) -> None:
     bash = shutil.which("bash")
     if bash is None:
@@ -147,7 +148,7 @@ def test_a_confined_process_has_the_network_only_when_granted(
 
 
 @pytest.mark.parametrize("tty", [False, True], ids=["pipes", "tty"])
-def test_a_confined_process_is_a_process(confining: RawClient, root: Path, marker: str, tty: bool) -> None:
+def test_a_confined_process_is_a_process(confining: ExecClient, root: Path, marker: str, tty: bool) -> None:
     sandbox = restricted(root)
     script = "read x; echo got $x; exit 7"
     confining.start("in", ["/bin/sh", "-c", script], root, sandbox=sandbox, pipeStdin=True, tty=tty)
@@ -166,7 +167,7 @@ UNKNOWN_ACCESS = special("root", "sometimes")
 
 
 @pytest.mark.parametrize("entry", [GLOB, UNKNOWN_KIND, UNKNOWN_ACCESS], ids=["glob", "kind", "access"])
-def test_what_cannot_be_enforced_is_refused(client: RawClient, root: Path, entry: Json) -> None:
+def test_what_cannot_be_enforced_is_refused(client: ExecClient, root: Path, entry: Json) -> None:
     params = start_params("p", ["touch", "ran"], root, sandbox=restricted(root, entry))
     code, text = client.failure("process/start", params)
     assert code == -32600
@@ -177,7 +178,7 @@ def test_what_cannot_be_enforced_is_refused(client: RawClient, root: Path, entry
     assert not (root / "ran").exists()
 
 
-def test_managed_permissions_without_a_file_system_are_refused(client: RawClient, root: Path) -> None:
+def test_managed_permissions_without_a_file_system_are_refused(client: ExecClient, root: Path) -> None:
     sandbox = {"permissions": {"type": "managed", "network": "enabled"}}
     assert client.failure("process/start", start_params("p", ["touch", "ran"], root, sandbox=sandbox))[0] == -32600
     assert not (root / "ran").exists()
@@ -192,7 +193,7 @@ def test_managed_permissions_without_a_file_system_are_refused(client: RawClient
     ],
     ids=lambda permissions: permissions["type"],
 )
-def test_no_confinement_when_none_was_asked_for(client: RawClient, root: Path, permissions: Json) -> None:
+def test_no_confinement_when_none_was_asked_for(client: ExecClient, root: Path, permissions: Json) -> None:
     sandbox = {"permissions": permissions}
     assert client.start("p", ["touch", str(root.parent / "outside")], root, sandbox=sandbox)["sandboxType"] == "none"
     assert client.exit_code("p") == 0

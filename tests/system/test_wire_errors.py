@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from system.raw_client import Json, RawClient, connected, error_of, start_params
-from system.server_process import ServerProcess
+from kit.exec_client import ExecClient, connected, error_of, start_params
+from kit.exec_program import ServerProcess
+from kit.wire_client import Json
 
 STATUS = "environment/status"
 READY = {"status": "ready"}
@@ -62,7 +63,7 @@ READY = {"status": "ready"}
     ],
     ids=lambda frame: frame[:40],
 )
-def test_malformed_message_is_answered_with_id_minus_one(client: RawClient, frame: str) -> None:
+def test_malformed_message_is_answered_with_id_minus_one(client: ExecClient, frame: str) -> None:
     reply = client.answer_to_raw(frame)
     assert reply["id"] == -1
     code, text = error_of(reply)
@@ -72,34 +73,34 @@ def test_malformed_message_is_answered_with_id_minus_one(client: RawClient, fram
 
 
 @pytest.mark.parametrize("frame", [b"\xff\xfe\x00garbage", b"\x00", b"\xef\xbb\xbf{}", b'{"id":1,"method":"\xff"}'])
-def test_malformed_binary_message_is_answered(client: RawClient, frame: bytes) -> None:
+def test_malformed_binary_message_is_answered(client: ExecClient, frame: bytes) -> None:
     assert client.answer_to_raw(frame)["id"] == -1
     assert client.call(STATUS) == READY
 
 
-def test_malformed_message_before_the_handshake_is_answered(bare: RawClient) -> None:
+def test_malformed_message_before_the_handshake_is_answered(bare: ExecClient) -> None:
     assert bare.answer_to_raw("garbage")["id"] == -1
     assert bare.handshake().call(STATUS) == READY
 
 
 @pytest.mark.parametrize("request_id", ["abc", "", "req-é", 0, -5, 2**63 - 1, -(2**63)])
-def test_ids_are_strings_and_64_bit_integers(client: RawClient, request_id: int | str) -> None:
+def test_ids_are_strings_and_64_bit_integers(client: ExecClient, request_id: int | str) -> None:
     client.send({"id": request_id, "method": STATUS})
     assert client.reply_to(request_id) == {"id": request_id, "result": READY}
 
 
-def test_binary_frames_are_accepted_and_answered_with_text(client: RawClient) -> None:
+def test_binary_frames_are_accepted_and_answered_with_text(client: ExecClient) -> None:
     reply = client.answer_to_raw(json.dumps({"id": 500, "method": STATUS}).encode())
     assert reply == {"id": 500, "result": READY}
 
 
-def test_unknown_members_are_ignored(client: RawClient) -> None:
+def test_unknown_members_are_ignored(client: ExecClient) -> None:
     trace = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
     client.send({"jsonrpc": "2.0", "id": 9, "method": STATUS, "trace": trace, "extra": 1})
     assert client.reply_to(9)["result"] == READY
 
 
-def test_too_many_values_are_refused(client: RawClient) -> None:
+def test_too_many_values_are_refused(client: ExecClient) -> None:
     frame = json.dumps({"id": 1001, "method": STATUS, "params": [0] * 262_144})
     reply = client.answer_to_raw(frame)
     assert reply["id"] == -1
@@ -121,7 +122,7 @@ def test_too_many_values_are_refused(client: RawClient) -> None:
     ],
 )
 def test_stray_notifications_and_answers_end_the_connection(
-    client: RawClient, server: ServerProcess, frame: str
+    client: ExecClient, server: ServerProcess, frame: str
 ) -> None:
     client.socket.send(frame)
     assert client.is_dropped()
@@ -129,7 +130,7 @@ def test_stray_notifications_and_answers_end_the_connection(
         assert other.handshake().call(STATUS) == READY
 
 
-def test_initialized_before_initialize_ends_the_connection(bare: RawClient) -> None:
+def test_initialized_before_initialize_ends_the_connection(bare: ExecClient) -> None:
     bare.send({"method": "initialized"})
     assert bare.is_dropped()
 
@@ -141,11 +142,11 @@ def big_request(size: int) -> str:
     return '{"id":1000,"method":"environment/status","params":{"x":"' + "a" * size + '"}}'
 
 
-def test_a_message_of_15_mib_passes_in_one_frame(client: RawClient) -> None:
+def test_a_message_of_15_mib_passes_in_one_frame(client: ExecClient) -> None:
     assert error_of(client.answer_to_raw(big_request(15 << 20)))[0] == -32602
 
 
-def test_a_frame_over_16_mib_ends_the_connection(client: RawClient, server: ServerProcess) -> None:
+def test_a_frame_over_16_mib_ends_the_connection(client: ExecClient, server: ServerProcess) -> None:
     with suppress(ConnectionClosed):  # the server need not read to the end before it hangs up
         client.socket.send(big_request(17 << 20))
     assert client.is_dropped()
@@ -153,7 +154,7 @@ def test_a_frame_over_16_mib_ends_the_connection(client: RawClient, server: Serv
         assert other.handshake().call(STATUS) == READY
 
 
-def test_17_mib_pass_in_fragments(client: RawClient) -> None:
+def test_17_mib_pass_in_fragments(client: ExecClient) -> None:
     text = big_request(17 << 20)
     pieces: Iterator[str] = (text[at : at + (1 << 20)] for at in range(0, len(text), 1 << 20))
     client.socket.send(pieces)
@@ -167,7 +168,7 @@ def test_17_mib_pass_in_fragments(client: RawClient) -> None:
 @pytest.mark.parametrize(
     "method", ["foo/bar", "process/resizePty", "fs/join", "ping", "shutdown", "", "é", "x" * 10_000]
 )
-def test_unknown_methods(client: RawClient, method: str) -> None:
+def test_unknown_methods(client: ExecClient, method: str) -> None:
     code, text = client.failure(method, {"any": "thing"})
     assert code == -32601
     assert "does not implement" in text
@@ -204,7 +205,7 @@ def test_unknown_methods(client: RawClient, method: str) -> None:
 )
 @pytest.mark.parametrize("params", [None, {}], ids=["absent", "empty"])
 def test_missing_params_name_the_first_missing_field(
-    client: RawClient, method: str, field: str, params: object
+    client: ExecClient, method: str, field: str, params: object
 ) -> None:
     code, text = client.failure(method, params)
     assert code == -32602
@@ -213,7 +214,7 @@ def test_missing_params_name_the_first_missing_field(
 
 @pytest.mark.parametrize("params", [[], 5, "x", True, {"x": 1}])
 @pytest.mark.parametrize("method", ["environment/info", STATUS, "process/list"])
-def test_methods_without_params_refuse_some(client: RawClient, method: str, params: object) -> None:
+def test_methods_without_params_refuse_some(client: ExecClient, method: str, params: object) -> None:
     assert client.failure(method, params)[0] == -32602
 
 
@@ -239,13 +240,13 @@ def test_methods_without_params_refuse_some(client: RawClient, method: str, para
     ],
     ids=str,
 )
-def test_process_start_refuses_wrong_params(client: RawClient, tmp_path: Path, change: Json) -> None:
+def test_process_start_refuses_wrong_params(client: ExecClient, tmp_path: Path, change: Json) -> None:
     assert client.failure("process/start", {**start_params("p", ["true"], tmp_path), **change})[0] == -32602
     assert client.call("process/list") == {"processes": []}
 
 
 @pytest.mark.parametrize("field", ["processId", "argv", "cwd", "env", "tty"])
-def test_process_start_requires(client: RawClient, tmp_path: Path, field: str) -> None:
+def test_process_start_requires(client: ExecClient, tmp_path: Path, field: str) -> None:
     params = start_params("p", ["true"], tmp_path)
     del params[field]
     code, text = client.failure("process/start", params)
@@ -279,7 +280,7 @@ def test_process_start_requires(client: RawClient, tmp_path: Path, field: str) -
     ],
     ids=str,
 )
-def test_process_methods_refuse_wrong_params(client: RawClient, tmp_path: Path, method: str, params: Json) -> None:
+def test_process_methods_refuse_wrong_params(client: ExecClient, tmp_path: Path, method: str, params: Json) -> None:
     client.start("p", ["cat"], tmp_path, pipeStdin=True)
     assert client.failure(method, {"processId": "p", **params})[0] == -32602
     assert client.call("process/terminate", {"processId": "p"}) == {"running": True}
@@ -287,12 +288,12 @@ def test_process_methods_refuse_wrong_params(client: RawClient, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("method", ["process/read", "process/closeStdin", "process/resize"])
-def test_unknown_process(client: RawClient, method: str) -> None:
+def test_unknown_process(client: ExecClient, method: str) -> None:
     params = {"processId": "nope", "rows": 1, "cols": 1}
     assert client.failure(method, params) == (-32600, "unknown process id nope")
 
 
-def test_unknown_process_where_it_is_no_error(client: RawClient) -> None:
+def test_unknown_process_where_it_is_no_error(client: ExecClient) -> None:
     assert client.write("nope", b"x", "w1") == "unknownProcess"
     assert client.call("process/terminate", {"processId": "nope"}) == {"running": False}
     assert client.call("process/signal", {"processId": "nope", "signal": "interrupt"}) == {}
@@ -312,7 +313,7 @@ def test_unknown_process_where_it_is_no_error(client: RawClient) -> None:
         "file:///%00/x",
     ],
 )
-def test_cwd_must_be_a_file_uri_of_this_host(client: RawClient, tmp_path: Path, cwd: str) -> None:
+def test_cwd_must_be_a_file_uri_of_this_host(client: ExecClient, tmp_path: Path, cwd: str) -> None:
     code, text = client.failure("process/start", {**start_params("p", ["true"], tmp_path), "cwd": cwd})
     assert code == -32602
     assert "cwd" in text
@@ -368,17 +369,17 @@ def _too_long(folder: Path) -> Json:
     ],
 )
 @pytest.mark.parametrize("tty", [False, True], ids=["pipes", "tty"])
-def test_what_cannot_be_started(client: RawClient, tmp_path: Path, prepare: Prepare, reason: str, tty: bool) -> None:
+def test_what_cannot_be_started(client: ExecClient, tmp_path: Path, prepare: Prepare, reason: str, tty: bool) -> None:
     code, text = client.failure("process/start", {**prepare(tmp_path), "tty": tty})
     assert code == -32603
     assert reason in text
     assert client.call("process/list") == {"processes": []}
     assert client.run("p", ["true"], tmp_path, tty=tty)[0] == 0, "the id is free after a failed start"
-    assert [event["method"] for event in client.events][-2:] == ["process/exited", "process/closed"]
+    assert [event["method"] for event in client.told][-2:] == ["process/exited", "process/closed"]
 
 
 @pytest.mark.parametrize("member", ["managedNetwork", "networkProxy", "shellSnapshot"])
-def test_what_would_need_more_than_this_server_has_is_refused(client: RawClient, tmp_path: Path, member: str) -> None:
+def test_what_would_need_more_than_this_server_has_is_refused(client: ExecClient, tmp_path: Path, member: str) -> None:
     code, text = client.failure("process/start", start_params("p", ["true"], tmp_path, **{member: {"any": 1}}))
     assert code == -32600
     assert "not started" in text
@@ -400,6 +401,6 @@ def test_what_would_need_more_than_this_server_has_is_refused(client: RawClient,
     ],
     ids=["surrogate-bytes", "surrogate-high", "surrogate-low", "deep"],
 )
-def test_params_that_only_one_parser_takes_are_refused(client: RawClient, frame: bytes) -> None:
+def test_params_that_only_one_parser_takes_are_refused(client: ExecClient, frame: bytes) -> None:
     assert error_of(client.answer_to_raw(frame))[0] in (-32600, -32602)
     assert client.call(STATUS) == READY

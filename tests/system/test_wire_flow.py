@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from system.server_process import DEADLINE_S
+from kit.processes import DEADLINE_S
 from treadle.execution.server import ExecServer
 from treadle.transport import Channel, memory_pair
 

@@ -11,8 +11,10 @@ import pytest
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as async_connect
 
-from system.raw_client import Json, RawClient, connected, error_of, numbers, start_params
-from system.server_process import DEADLINE_S, ServerProcess, processes_left, processes_with
+from kit.exec_client import ExecClient, connected, error_of, numbers, start_params
+from kit.exec_program import ServerProcess
+from kit.processes import DEADLINE_S, processes_left, processes_with
+from kit.wire_client import Json
 from treadle.execution.server import ExecServer
 from treadle.transport import Address, memory_pair
 from treadle.transport.listen import listen
@@ -31,7 +33,7 @@ START = start_params("p", ["true"], Path("/"))
         ("http/request", {"method": "GET", "url": "http://127.0.0.1:1/", "requestId": "r"}, "http"),
     ],
 )
-def test_nothing_works_before_the_handshake(bare: RawClient, method: str, params: object, family: str) -> None:
+def test_nothing_works_before_the_handshake(bare: ExecClient, method: str, params: object, family: str) -> None:
     before = bare.failure(method, params)
     assert before == (-32600, f"client must call initialize before using {family} methods")
     bare.initialize()
@@ -39,13 +41,13 @@ def test_nothing_works_before_the_handshake(bare: RawClient, method: str, params
     assert between == (-32600, f"client must send initialized before using {family} methods")
 
 
-def test_params_are_decoded_before_the_order_is_checked(bare: RawClient) -> None:
+def test_params_are_decoded_before_the_order_is_checked(bare: ExecClient) -> None:
     code, text = bare.failure("process/start", {"processId": "x"})
     assert code == -32602
     assert "argv" in text
 
 
-def test_initialize_tells_about_the_machine(client: RawClient, server: ServerProcess) -> None:
+def test_initialize_tells_about_the_machine(client: ExecClient, server: ServerProcess) -> None:
     assert uuid.UUID(client.session_id)
     info = client.info
     assert info["shell"]["path"].endswith(info["shell"]["name"])
@@ -58,13 +60,13 @@ def test_initialize_tells_about_the_machine(client: RawClient, server: ServerPro
 
 
 @pytest.mark.parametrize("params", [None, {}])
-def test_methods_without_params_take_none(client: RawClient, params: object) -> None:
+def test_methods_without_params_take_none(client: ExecClient, params: object) -> None:
     assert client.call("environment/status", params) == {"status": "ready"}
     client.send({"id": "null", "method": "environment/status", "params": None})
     assert client.reply_to("null")["result"] == {"status": "ready"}
 
 
-def test_initialize_is_sent_once(client: RawClient) -> None:
+def test_initialize_is_sent_once(client: ExecClient) -> None:
     assert client.failure("initialize", {"clientName": "x"}) == (
         -32600,
         "initialize may only be sent once per connection",
@@ -76,17 +78,17 @@ def test_initialize_is_sent_once(client: RawClient) -> None:
 @pytest.mark.parametrize(
     "params", [{"clientName": ""}, {"clientName": "x", "foo": 1, "resumeSessionId": None}], ids=["empty", "unknown"]
 )
-def test_initialize_is_lenient(bare: RawClient, params: object) -> None:
+def test_initialize_is_lenient(bare: ExecClient, params: object) -> None:
     assert uuid.UUID(bare.call("initialize", params)["sessionId"])
 
 
-def test_repeated_initialized_is_harmless(client: RawClient) -> None:
+def test_repeated_initialized_is_harmless(client: ExecClient) -> None:
     client.send({"method": "initialized"})
     client.send({"method": "initialized", "params": [1, "junk"]})
     assert client.call("environment/status") == {"status": "ready"}
 
 
-def test_failed_initialize_may_be_retried(client: RawClient, server: ServerProcess) -> None:
+def test_failed_initialize_may_be_retried(client: ExecClient, server: ServerProcess) -> None:
     with connected(server.url) as second:
         resume_unknown = {"clientName": "x", "resumeSessionId": "nope"}
         resume_attached = {"clientName": "x", "resumeSessionId": client.session_id}
@@ -100,7 +102,7 @@ def test_failed_initialize_may_be_retried(client: RawClient, server: ServerProce
 
 
 def test_a_second_connection_does_not_see_the_first_ones_processes(
-    client: RawClient, server: ServerProcess, tmp_path: Path, marker: str
+    client: ExecClient, server: ServerProcess, tmp_path: Path, marker: str
 ) -> None:
     client.start("shared", ["sleep", marker], tmp_path)
     with connected(server.url) as second:
@@ -115,7 +117,7 @@ def test_a_second_connection_does_not_see_the_first_ones_processes(
     assert client.exit_code("shared") == 143
 
 
-def resumed(client: RawClient, session_id: str) -> RawClient:
+def resumed(client: ExecClient, session_id: str) -> ExecClient:
     """Resume as a client must: an attached session is retried, since the server may notice the loss later."""
     params = {"clientName": "raw", "resumeSessionId": session_id}
     while "error" in (reply := client.reply_to(client.request("initialize", params))):
@@ -147,7 +149,7 @@ def test_resume_goes_on_where_the_connection_was_lost(server: ServerProcess, tmp
 
 
 def test_events_of_the_detached_time_are_not_pushed_but_can_be_read(
-    client: RawClient, server: ServerProcess, tmp_path: Path, marker: str
+    client: ExecClient, server: ServerProcess, tmp_path: Path, marker: str
 ) -> None:
     go = tmp_path / "go"
     script = f"while [ ! -e {go} ]; do sleep 0.02; done; echo done; exit 3 # {marker}"
@@ -163,8 +165,8 @@ def test_events_of_the_detached_time_are_not_pushed_but_can_be_read(
         second.send({"method": "initialized"})
         # Pushes come in order on one connection: whatever was due for "p" would be here by now.
         assert second.write("bystander", b"x", "w") == "accepted"
-        second.wait_for("process/output", "bystander")
-        assert [event["params"]["processId"] for event in second.events] == ["bystander"]
+        second.wait_for_process("process/output", "bystander")
+        assert [event["params"]["processId"] for event in second.told] == ["bystander"]
         missed = second.call("process/read", {"processId": "p"})
         assert [chunk["chunk"] for chunk in missed["chunks"]] == ["ZG9uZQo="]
         assert (missed["exitCode"], missed["nextSeq"], missed["closed"]) == (3, 4, True)
@@ -190,7 +192,7 @@ def test_a_session_can_be_resumed_again_and_again(server: ServerProcess, tmp_pat
             resumed(client, session_id)
             client.send({"method": "initialized"})
             assert client.write("cat", b"%d" % turn, str(turn)) == "accepted"
-            client.wait_for("process/output", "cat")
+            client.wait_for_process("process/output", "cat")
             assert client.write("cat", b"again", str(turn)) == "accepted", "a repeated write id is accepted"
     with connected(server.url) as client:
         resumed(client, session_id)

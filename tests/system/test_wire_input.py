@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from system.raw_client import Json, RawClient, error_of
-from system.server_process import processes_left, processes_with, state_of
+from kit.exec_client import ExecClient, error_of
+from kit.processes import processes_left, processes_with, state_of
+from kit.wire_client import Json
 
 
 def sh(script: str) -> list[str]:
@@ -21,7 +22,7 @@ LOOP = "echo ready; while :; do sleep 0.02; done"
 # --- stdin ---
 
 
-def test_a_pipe_takes_writes_in_order(client: RawClient, tmp_path: Path) -> None:
+def test_a_pipe_takes_writes_in_order(client: ExecClient, tmp_path: Path) -> None:
     client.start("cat", ["cat"], tmp_path, pipeStdin=True)
     for number in range(50):
         assert client.write("cat", b"%d\n" % number, str(number)) == "accepted"
@@ -32,7 +33,7 @@ def test_a_pipe_takes_writes_in_order(client: RawClient, tmp_path: Path) -> None
     assert client.exit_code("cat") == 0
 
 
-def test_a_repeated_write_id_is_not_written_again(client: RawClient, tmp_path: Path) -> None:
+def test_a_repeated_write_id_is_not_written_again(client: ExecClient, tmp_path: Path) -> None:
     for name in ("one", "two"):
         client.start(name, ["cat"], tmp_path, pipeStdin=True)
         for text in (b"first", b"second"):
@@ -43,7 +44,7 @@ def test_a_repeated_write_id_is_not_written_again(client: RawClient, tmp_path: P
         assert client.output(name) == b"first|third", "ids are per process"
 
 
-def test_without_stdin_the_child_reads_the_end(client: RawClient, tmp_path: Path) -> None:
+def test_without_stdin_the_child_reads_the_end(client: ExecClient, tmp_path: Path) -> None:
     go = tmp_path / "go"
     script = f"while [ ! -e {go} ]; do sleep 0.02; done; if read line; then echo got; else echo eof; fi"
     client.start("p", sh(script), tmp_path)
@@ -55,7 +56,7 @@ def test_without_stdin_the_child_reads_the_end(client: RawClient, tmp_path: Path
     assert client.write("p", b"late\n", "b") == "stdinClosed"
 
 
-def test_writes_after_close_stdin(client: RawClient, tmp_path: Path) -> None:
+def test_writes_after_close_stdin(client: ExecClient, tmp_path: Path) -> None:
     go = tmp_path / "go"
     client.start("p", sh(f"cat; while [ ! -e {go} ]; do sleep 0.02; done"), tmp_path, pipeStdin=True)
     client.call("process/closeStdin", {"processId": "p"})
@@ -67,14 +68,14 @@ def test_writes_after_close_stdin(client: RawClient, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tty", [False, True], ids=["pipes", "tty"])
-def test_a_write_after_the_exit_fails(client: RawClient, tmp_path: Path, tty: bool) -> None:
+def test_a_write_after_the_exit_fails(client: ExecClient, tmp_path: Path, tty: bool) -> None:
     client.run("p", ["true"], tmp_path, pipeStdin=True, tty=tty)
     code, text = client.failure("process/write", {"processId": "p", "chunk": "eA==", "writeId": "w"})
     assert code == -32603
     assert "failed to write to process stdin" in text
 
 
-def test_a_child_that_closed_its_stdin_is_not_disturbed(client: RawClient, tmp_path: Path) -> None:
+def test_a_child_that_closed_its_stdin_is_not_disturbed(client: ExecClient, tmp_path: Path) -> None:
     go = tmp_path / "go"
     script = f"exec 0<&-; echo ready; while [ ! -e {go} ]; do sleep 0.02; done; exit 4"
     client.start("p", sh(script), tmp_path, pipeStdin=True)
@@ -85,7 +86,7 @@ def test_a_child_that_closed_its_stdin_is_not_disturbed(client: RawClient, tmp_p
     assert client.exit_code("p") == 4
 
 
-def test_a_child_that_never_reads_blocks_only_its_own_writer(client: RawClient, tmp_path: Path, marker: str) -> None:
+def test_a_child_that_never_reads_blocks_only_its_own_writer(client: ExecClient, tmp_path: Path, marker: str) -> None:
     client.start("deaf", ["sleep", marker], tmp_path, pipeStdin=True)
     client.start("cat", ["cat"], tmp_path, pipeStdin=True)
     chunk = "A" * (64 << 10)
@@ -119,7 +120,7 @@ def test_a_child_that_never_reads_blocks_only_its_own_writer(client: RawClient, 
     ],
 )
 @pytest.mark.parametrize("tty", [False, True], ids=["pipes", "tty"])
-def test_signals(client: RawClient, tmp_path: Path, name: str, trap: str, tty: bool) -> None:
+def test_signals(client: ExecClient, tmp_path: Path, name: str, trap: str, tty: bool) -> None:
     client.start("p", sh(f"trap 'echo got; exit 3' {trap}; {LOOP}"), tmp_path, tty=tty)
     client.wait_for_output("p", b"ready")
     assert client.call("process/signal", {"processId": "p", "signal": name}) == {}
@@ -132,13 +133,13 @@ def test_signals(client: RawClient, tmp_path: Path, name: str, trap: str, tty: b
 
 @pytest.mark.parametrize("tty", [False, True], ids=["pipes", "tty"])
 @pytest.mark.parametrize(("name", "code"), [("interrupt", 130), ("kill", 137)])
-def test_death_by_signal(client: RawClient, tmp_path: Path, marker: str, tty: bool, name: str, code: int) -> None:
+def test_death_by_signal(client: ExecClient, tmp_path: Path, marker: str, tty: bool, name: str, code: int) -> None:
     client.start("p", ["sleep", marker], tmp_path, tty=tty)
     client.call("process/signal", {"processId": "p", "signal": name})
     assert client.exit_code("p") == code
 
 
-def test_signals_reach_the_group(client: RawClient, tmp_path: Path, marker: str) -> None:
+def test_signals_reach_the_group(client: ExecClient, tmp_path: Path, marker: str) -> None:
     client.start("p", sh(f"echo ready; sleep {marker}; echo not reached"), tmp_path)
     client.wait_for_output("p", b"ready")
     client.call("process/signal", {"processId": "p", "signal": "kill"})
@@ -146,7 +147,7 @@ def test_signals_reach_the_group(client: RawClient, tmp_path: Path, marker: str)
     assert processes_left(marker) == []
 
 
-def test_stop_and_continue(client: RawClient, tmp_path: Path, marker: str) -> None:
+def test_stop_and_continue(client: ExecClient, tmp_path: Path, marker: str) -> None:
     client.start("p", ["sleep", marker], tmp_path)
     while not (pids := processes_with(marker)):  # its arguments show a moment after it has started
         client.call("environment/status")
@@ -165,7 +166,7 @@ def test_stop_and_continue(client: RawClient, tmp_path: Path, marker: str) -> No
 
 
 @pytest.mark.parametrize("tty", [False, True], ids=["pipes", "tty"])
-def test_terminate_lets_a_process_end_by_itself(client: RawClient, tmp_path: Path, tty: bool) -> None:
+def test_terminate_lets_a_process_end_by_itself(client: ExecClient, tmp_path: Path, tty: bool) -> None:
     client.start("p", sh(f"trap 'echo bye; exit 9' TERM; {LOOP}"), tmp_path, tty=tty)
     client.wait_for_output("p", b"ready")
     assert client.call("process/terminate", {"processId": "p", "graceMs": 60_000}) == {"running": True}
@@ -177,7 +178,7 @@ def test_terminate_lets_a_process_end_by_itself(client: RawClient, tmp_path: Pat
 
 @pytest.mark.parametrize("params", [{}, {"graceMs": 0}, {"graceMs": 50}], ids=str)
 @pytest.mark.parametrize("tty", [False, True], ids=["pipes", "tty"])
-def test_terminate_kills_what_does_not_end(client: RawClient, tmp_path: Path, params: Json, tty: bool) -> None:
+def test_terminate_kills_what_does_not_end(client: ExecClient, tmp_path: Path, params: Json, tty: bool) -> None:
     client.start("p", sh(f"trap '' TERM HUP INT; {LOOP}"), tmp_path, tty=tty)
     client.wait_for_output("p", b"ready")
     assert client.call("process/terminate", {"processId": "p", **params}) == {"running": True}
@@ -185,7 +186,7 @@ def test_terminate_kills_what_does_not_end(client: RawClient, tmp_path: Path, pa
     assert client.exit_code("p") == 137
 
 
-def test_terminate_finds_all_descendants(client: RawClient, tmp_path: Path, marker: str) -> None:
+def test_terminate_finds_all_descendants(client: ExecClient, tmp_path: Path, marker: str) -> None:
     script = f"sleep {marker} & (setsid sleep {marker} &); (trap '' TERM; setsid sleep {marker}) & echo ready; wait"
     client.start("p", sh(script), tmp_path)
     client.wait_for_output("p", b"ready")
@@ -195,7 +196,7 @@ def test_terminate_finds_all_descendants(client: RawClient, tmp_path: Path, mark
     assert processes_left(marker) == []
 
 
-def test_terminate_after_the_exit_ends_what_is_left(client: RawClient, tmp_path: Path, marker: str) -> None:
+def test_terminate_after_the_exit_ends_what_is_left(client: ExecClient, tmp_path: Path, marker: str) -> None:
     client.start("p", sh(f"(setsid sleep {marker} &); exit 0"), tmp_path)
     assert client.exit_code("p") == 0
     assert client.call("process/terminate", {"processId": "p"}) == {"running": False}
@@ -206,7 +207,7 @@ def test_terminate_after_the_exit_ends_what_is_left(client: RawClient, tmp_path:
 # --- terminal ---
 
 
-def test_a_terminal(client: RawClient, tmp_path: Path) -> None:
+def test_a_terminal(client: ExecClient, tmp_path: Path) -> None:
     script = "tty; stty size; cut -d' ' -f5,6,8 /proc/$$/stat; echo go; read line; printf 'from-stdin:%s\\n' $line"
     client.start("p", sh(script), tmp_path, tty=True)
     client.wait_for_output("p", b"go\r\n")
@@ -220,7 +221,7 @@ def test_a_terminal(client: RawClient, tmp_path: Path) -> None:
     assert lines[3:] == ["go", "hello", "from-stdin:hello", ""], "echo is on"
 
 
-def test_keys_of_a_terminal(client: RawClient, tmp_path: Path) -> None:
+def test_keys_of_a_terminal(client: ExecClient, tmp_path: Path) -> None:
     client.start("int", sh(f"trap 'echo INT; exit 3' INT; {LOOP}"), tmp_path, tty=True)
     client.wait_for_output("int", b"ready")
     assert client.write("int", b"\x03", "x") == "accepted"
@@ -231,7 +232,7 @@ def test_keys_of_a_terminal(client: RawClient, tmp_path: Path) -> None:
     assert client.exit_code("eof") == 0
 
 
-def test_resize(client: RawClient, tmp_path: Path) -> None:
+def test_resize(client: ExecClient, tmp_path: Path) -> None:
     client.start("p", sh(f"trap 'stty size; exit 0' WINCH; {LOOP}"), tmp_path, tty=True)
     client.wait_for_output("p", b"ready")
     assert client.call("process/resize", {"processId": "p", "rows": 50, "cols": 132}) == {}
@@ -240,7 +241,7 @@ def test_resize(client: RawClient, tmp_path: Path) -> None:
     assert client.call("process/resize", {"processId": "p", "rows": 1, "cols": 1}) == {}, "too late is harmless"
 
 
-def test_resize_needs_a_terminal(client: RawClient, tmp_path: Path) -> None:
+def test_resize_needs_a_terminal(client: ExecClient, tmp_path: Path) -> None:
     client.start("p", ["cat"], tmp_path, pipeStdin=True)
     code, text = client.failure("process/resize", {"processId": "p", "rows": 2, "cols": 2})
     assert code == -32600
@@ -248,7 +249,7 @@ def test_resize_needs_a_terminal(client: RawClient, tmp_path: Path) -> None:
     client.call("process/terminate", {"processId": "p"})
 
 
-def test_a_terminal_hangs_up_with_its_process(client: RawClient, tmp_path: Path, marker: str) -> None:
+def test_a_terminal_hangs_up_with_its_process(client: ExecClient, tmp_path: Path, marker: str) -> None:
     client.start("p", sh(f"sleep {marker} & echo ready; exit 0"), tmp_path, tty=True)
     assert client.exit_code("p") == 0
     client.call("process/terminate", {"processId": "p"})
@@ -256,7 +257,7 @@ def test_a_terminal_hangs_up_with_its_process(client: RawClient, tmp_path: Path,
     assert processes_left(marker) == []
 
 
-def test_a_process_that_closes_its_terminal_lives_on(client: RawClient, tmp_path: Path) -> None:
+def test_a_process_that_closes_its_terminal_lives_on(client: ExecClient, tmp_path: Path) -> None:
     go = tmp_path / "go"
     wait = f"touch closed; while [ ! -e {go} ]; do sleep 0.02; done"
     client.start("p", sh(f"exec <&- >&- 2>&-; {wait}; echo on >/dev/tty; exit 5"), tmp_path, tty=True)
@@ -268,7 +269,7 @@ def test_a_process_that_closes_its_terminal_lives_on(client: RawClient, tmp_path
     assert (client.exit_code("p"), client.output("p")) == (5, b"on\r\n")
 
 
-def test_the_server_is_not_in_the_way_of_job_control(client: RawClient, tmp_path: Path) -> None:
+def test_the_server_is_not_in_the_way_of_job_control(client: ExecClient, tmp_path: Path) -> None:
     """The terminal is the child's and not the server's: the server's own group is never its foreground."""
     code, output = client.run("p", sh("ps -o tpgid= -p $$; echo $$"), tmp_path, tty=True)
     foreground, own = output.split()

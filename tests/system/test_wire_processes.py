@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from system.raw_client import Json, RawClient, connected, error_of, numbers, start_params
-from system.server_process import ServerProcess, child_of, processes_left
+from kit.exec_client import ExecClient, connected, error_of, numbers, start_params
+from kit.exec_program import ServerProcess
+from kit.processes import child_of, processes_left
+from kit.wire_client import Json
 
 
 def sh(script: str) -> list[str]:
@@ -26,7 +28,7 @@ def methods(story: list[Json]) -> list[str]:
 # --- events ---
 
 
-def test_the_story_of_a_process(client: RawClient, tmp_path: Path) -> None:
+def test_the_story_of_a_process(client: ExecClient, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     wait = "while [ ! -e {} ]; do sleep 0.02; done"
     script = f"printf 'event output\\n'; {wait.format(one)}; printf 'event err\\n' >&2; {wait.format(two)}; exit 7"
@@ -49,7 +51,7 @@ def test_the_story_of_a_process(client: RawClient, tmp_path: Path) -> None:
     ]
 
 
-def test_events_leave_in_order_and_output_comes_before_the_exit(client: RawClient, tmp_path: Path) -> None:
+def test_events_leave_in_order_and_output_comes_before_the_exit(client: ExecClient, tmp_path: Path) -> None:
     script = sh("for i in 1 2 3 4 5; do echo out$i; echo err$i >&2; done; exit 3")
     names = [f"p{number}" for number in range(60)]
     requests = [client.request("process/start", start_params(name, script, tmp_path)) for name in names]
@@ -66,19 +68,19 @@ def test_events_leave_in_order_and_output_comes_before_the_exit(client: RawClien
             assert b"".join(map(base64.b64decode, chunks)) == b"".join(b"%s%d\n" % (word, i) for i in range(1, 6))
 
 
-def test_no_event_comes_before_the_reply_to_the_start(client: RawClient, tmp_path: Path) -> None:
+def test_no_event_comes_before_the_reply_to_the_start(client: ExecClient, tmp_path: Path) -> None:
     for number in range(20):
-        client.events.clear()
+        client.told.clear()
         client.start(f"p{number}", ["echo", "fast"], tmp_path)
-        assert client.events == []
+        assert client.told == []
         client.story(f"p{number}")
 
 
-def test_exit_is_not_the_end_of_output(client: RawClient, tmp_path: Path) -> None:
+def test_exit_is_not_the_end_of_output(client: ExecClient, tmp_path: Path) -> None:
     go = tmp_path / "go"
     late = f"(while [ ! -e {go} ]; do sleep 0.02; done; echo late) &"
     client.start("p", sh(f"echo first; {late} exit 5"), tmp_path)
-    assert client.wait_for("process/exited", "p")["exitCode"] == 5
+    assert client.wait_for_process("process/exited", "p")["exitCode"] == 5
     reading = client.request("process/read", {"processId": "p", "afterSeq": 2, "waitMs": 60000})
     assert client.call("process/terminate", {"processId": "other"}) == {"running": False}
     go.touch()
@@ -99,11 +101,11 @@ def test_exit_is_not_the_end_of_output(client: RawClient, tmp_path: Path) -> Non
     ],
 )
 @pytest.mark.parametrize("tty", [False, True], ids=["pipes", "tty"])
-def test_exit_codes(client: RawClient, tmp_path: Path, script: str, code: int, tty: bool) -> None:
+def test_exit_codes(client: ExecClient, tmp_path: Path, script: str, code: int, tty: bool) -> None:
     assert client.run("p", sh(script), tmp_path, tty=tty)[0] == code
 
 
-def test_the_whole_output_is_pushed_and_what_reading_misses_is_told(client: RawClient, tmp_path: Path) -> None:
+def test_the_whole_output_is_pushed_and_what_reading_misses_is_told(client: ExecClient, tmp_path: Path) -> None:
     client.start("p", ["head", "-c", "5000000", "/dev/zero"], tmp_path)
     story = client.story("p")
     assert numbers(story) == list(range(1, len(story) + 1))
@@ -119,7 +121,7 @@ def test_the_whole_output_is_pushed_and_what_reading_misses_is_told(client: RawC
 # --- ids ---
 
 
-def test_ids_are_taken_until_long_after_the_close(client: RawClient, tmp_path: Path) -> None:
+def test_ids_are_taken_until_long_after_the_close(client: ExecClient, tmp_path: Path) -> None:
     client.start("p", ["cat"], tmp_path, pipeStdin=True)
     again = start_params("p", ["true"], tmp_path)
     assert client.failure("process/start", again) == (-32600, "process p already exists")
@@ -129,16 +131,16 @@ def test_ids_are_taken_until_long_after_the_close(client: RawClient, tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["", "é", "a b/c", "x" * 10_000])
-def test_any_text_is_an_id(client: RawClient, tmp_path: Path, name: str) -> None:
+def test_any_text_is_an_id(client: ExecClient, tmp_path: Path, name: str) -> None:
     assert client.run(name, ["echo", "hi"], tmp_path) == (0, b"hi\n")
 
 
-def test_unknown_members_of_a_start_are_ignored(client: RawClient, tmp_path: Path) -> None:
+def test_unknown_members_of_a_start_are_ignored(client: ExecClient, tmp_path: Path) -> None:
     metadata = {"threadId": "t", "toolCallId": "c"}
     assert client.run("p", ["true"], tmp_path, bogus=1, metadata=metadata, arg0=None, sandbox=None)[0] == 0
 
 
-def test_list(client: RawClient, tmp_path: Path, marker: str) -> None:
+def test_list(client: ExecClient, tmp_path: Path, marker: str) -> None:
     client.run("done", ["/bin/sh", "-c", "exit 2"], tmp_path)
     client.start("tty", ["sleep", marker], tmp_path, tty=True)
     assert client.call("process/list")["processes"] == [
@@ -169,7 +171,7 @@ def test_list(client: RawClient, tmp_path: Path, marker: str) -> None:
 
 
 @pytest.fixture
-def echoes(client: RawClient, tmp_path: Path) -> RawClient:
+def echoes(client: ExecClient, tmp_path: Path) -> ExecClient:
     """A process "p" that has written `a`, `bb` and `ccc` as events 1, 2 and 3, and waits for more."""
     client.start("p", sh("while read line; do echo $line; done; exit 6"), tmp_path, pipeStdin=True)
     for number, text in enumerate((b"a\n", b"bb\n", b"ccc\n")):
@@ -196,7 +198,7 @@ def echoes(client: RawClient, tmp_path: Path) -> RawClient:
     ],
     ids=str,
 )
-def test_read(echoes: RawClient, params: Json, seqs: list[int], next_seq: int) -> None:
+def test_read(echoes: ExecClient, params: Json, seqs: list[int], next_seq: int) -> None:
     read = echoes.call("process/read", {"processId": "p", **params})
     assert [chunk["seq"] for chunk in read.pop("chunks")] == seqs
     assert read == {
@@ -210,7 +212,7 @@ def test_read(echoes: RawClient, params: Json, seqs: list[int], next_seq: int) -
     echoes.call("process/terminate", {"processId": "p"})
 
 
-def test_read_after_the_close(echoes: RawClient) -> None:
+def test_read_after_the_close(echoes: ExecClient) -> None:
     echoes.call("process/closeStdin", {"processId": "p"})
     echoes.story("p")
     for params, next_seq in (({"waitMs": 60000}, 6), ({"maxBytes": 1}, 2), ({"afterSeq": 99, "waitMs": 60000}, 6)):
@@ -218,7 +220,7 @@ def test_read_after_the_close(echoes: RawClient) -> None:
         assert (read["nextSeq"], read["exited"], read["exitCode"], read["closed"]) == (next_seq, True, 6, True)
 
 
-def test_long_poll_waits_for_output_then_exit_then_close(client: RawClient, tmp_path: Path) -> None:
+def test_long_poll_waits_for_output_then_exit_then_close(client: ExecClient, tmp_path: Path) -> None:
     go = tmp_path / "go"
     late = f"(while [ ! -e {go} ]; do sleep 0.02; done) &"
     client.start("p", sh(f"read x; echo $x; read y; {late} exit 0"), tmp_path, pipeStdin=True)
@@ -240,7 +242,7 @@ def test_long_poll_waits_for_output_then_exit_then_close(client: RawClient, tmp_
     assert (third["nextSeq"], third["closed"]) == (4, True)
 
 
-def test_a_long_poll_delays_nothing(client: RawClient, tmp_path: Path, marker: str) -> None:
+def test_a_long_poll_delays_nothing(client: ExecClient, tmp_path: Path, marker: str) -> None:
     client.start("p", ["sleep", marker], tmp_path)
     reading = client.request("process/read", {"processId": "p", "waitMs": 600_000})
     asked = client.request("environment/status")
@@ -251,7 +253,7 @@ def test_a_long_poll_delays_nothing(client: RawClient, tmp_path: Path, marker: s
     assert client.reply_to(reading)["result"]["exitCode"] == 137
 
 
-def test_a_short_poll_ends_by_itself(client: RawClient, tmp_path: Path, marker: str) -> None:
+def test_a_short_poll_ends_by_itself(client: ExecClient, tmp_path: Path, marker: str) -> None:
     client.start("p", ["sleep", marker], tmp_path)
     read = client.call("process/read", {"processId": "p", "waitMs": 20})
     assert (read["chunks"], read["exited"]) == ([], False)
@@ -272,7 +274,7 @@ def stopped_helper(server: ServerProcess) -> Iterator[None]:
         os.kill(helper, signal.SIGCONT)
 
 
-def test_a_process_that_is_starting(client: RawClient, server: ServerProcess, tmp_path: Path) -> None:
+def test_a_process_that_is_starting(client: ExecClient, server: ServerProcess, tmp_path: Path) -> None:
     start = start_params("r", ["cat"], tmp_path, pipeStdin=True)
     with stopped_helper(server):
         starting = client.request("process/start", start)
@@ -283,14 +285,14 @@ def test_a_process_that_is_starting(client: RawClient, server: ServerProcess, tm
         )
         assert client.failure("process/start", start) == (-32600, "process r already exists")
         assert client.call("process/signal", {"processId": "r", "signal": "interrupt"}) == {}
-        assert client.events == []
+        assert client.told == []
     assert client.reply_to(starting)["result"]["processId"] == "r"
     assert client.write("r", b"y", "1") == "accepted"
     client.wait_for_output("r", b"y")
     assert client.call("process/terminate", {"processId": "r"}) == {"running": True}
 
 
-def test_terminate_cancels_a_start(client: RawClient, server: ServerProcess, tmp_path: Path, marker: str) -> None:
+def test_terminate_cancels_a_start(client: ExecClient, server: ServerProcess, tmp_path: Path, marker: str) -> None:
     with stopped_helper(server):
         starting = client.request("process/start", start_params("k", ["sleep", marker], tmp_path))
         assert client.call("process/terminate", {"processId": "k"}) == {"running": True}
@@ -301,7 +303,7 @@ def test_terminate_cancels_a_start(client: RawClient, server: ServerProcess, tmp
 
 
 def test_a_start_whose_connection_is_lost_leaves_nothing(
-    client: RawClient, server: ServerProcess, tmp_path: Path, marker: str
+    client: ExecClient, server: ServerProcess, tmp_path: Path, marker: str
 ) -> None:
     with stopped_helper(server), connected(server.url) as lost:
         lost.handshake().request("process/start", start_params("k", ["sleep", marker], tmp_path))
@@ -315,7 +317,7 @@ def test_a_start_whose_connection_is_lost_leaves_nothing(
 
 
 def test_a_client_that_does_not_read_blocks_only_its_own_process(
-    client: RawClient, server: ServerProcess, tmp_path: Path
+    client: ExecClient, server: ServerProcess, tmp_path: Path
 ) -> None:
     with connected(server.url, max_queue=4) as lazy:
         lazy.handshake()
@@ -326,7 +328,7 @@ def test_a_client_that_does_not_read_blocks_only_its_own_process(
         assert lazy.story("yes")[-1]["method"] == "process/closed"
 
 
-def test_a_process_is_alone_in_its_session_and_inherits_nothing(client: RawClient, tmp_path: Path) -> None:
+def test_a_process_is_alone_in_its_session_and_inherits_nothing(client: ExecClient, tmp_path: Path) -> None:
     script = "echo $$; cut -d' ' -f5,6,7 /proc/$$/stat; echo /proc/$$/fd/*; grep -E 'Sig(Blk|Ign)' /proc/self/status"
     own, group, open_fds, *masks = client.run("p", sh(script), tmp_path)[1].decode().splitlines()
     assert group.split() == [own, own, "0"], "group and session are its own, without a terminal"
@@ -338,7 +340,7 @@ def test_a_process_is_alone_in_its_session_and_inherits_nothing(client: RawClien
     assert [int(mask.split()[1], 16) & 0x7FFF_FFFF for mask in masks] == [0, 0]
 
 
-def test_cwd_is_canonical(client: RawClient, tmp_path: Path) -> None:
+def test_cwd_is_canonical(client: ExecClient, tmp_path: Path) -> None:
     (tmp_path / "a b").mkdir()
     for number, uri in enumerate(
         (f"file://localhost{tmp_path}/a%20b/", f"FILE:{tmp_path}/x/%2e%2e/a%20b", f"{tmp_path.as_uri()}/./a%20b")
@@ -350,17 +352,17 @@ def test_cwd_is_canonical(client: RawClient, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tty", [False, True], ids=["pipes", "tty"])
-def test_arg0_is_a_name_and_no_program(client: RawClient, tmp_path: Path, tty: bool) -> None:
+def test_arg0_is_a_name_and_no_program(client: ExecClient, tmp_path: Path, tty: bool) -> None:
     code, output = client.run("p", sh("echo $0"), tmp_path, tty=tty, arg0="custom-name")
     assert (code, output.strip()) == (0, b"custom-name")
 
 
-def test_text_passes_as_utf8(client: RawClient, tmp_path: Path) -> None:
+def test_text_passes_as_utf8(client: ExecClient, tmp_path: Path) -> None:
     assert client.run("p", ["echo", "héllo 😀"], tmp_path)[1].decode() == "héllo 😀\n"
 
 
 def test_a_killed_helper_ends_its_processes_and_is_replaced(
-    tmp_path: Path, client: RawClient, server: ServerProcess, marker: str
+    tmp_path: Path, client: ExecClient, server: ServerProcess, marker: str
 ) -> None:
     client.start("p", sh(f"echo before; sleep {marker}"), tmp_path)
     client.wait_for_output("p", b"before\n")

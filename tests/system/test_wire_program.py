@@ -17,8 +17,10 @@ from typing import IO
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from system.raw_client import Json, RawClient, connected, start_params
-from system.server_process import COMMAND, DEADLINE_S, ServerProcess, processes_left, running, server_environment
+from kit.exec_client import ExecClient, connected, start_params
+from kit.exec_program import COMMAND, ServerProcess, running, server_environment
+from kit.processes import DEADLINE_S, processes_left
+from kit.transports import Pipes
 from treadle.transport import Address
 
 READY = {"status": "ready"}
@@ -71,7 +73,7 @@ def test_a_port_that_is_taken(server: ServerProcess, tmp_path: Path) -> None:
     assert "address already in use" in refused(tmp_path, "--listen", server.url).lower()
 
 
-def test_the_first_line_is_the_url(server: ServerProcess, client: RawClient) -> None:
+def test_the_first_line_is_the_url(server: ServerProcess, client: ExecClient) -> None:
     assert re.fullmatch(r"ws://127\.0\.0\.1:[0-9]+/[0-9a-f]{64}", server.url)
     assert client.call("environment/status") == READY
 
@@ -291,25 +293,19 @@ def test_exit_on_stdin_close_when_there_is_no_stdin(tmp_path: Path, kind: str) -
 # --- stdio ---
 
 
-class Stdio:
+class Stdio(ExecClient):
     """A server that speaks on its standard input and output."""
 
     def __init__(self, server: ServerProcess) -> None:
-        self.server = server
         assert server.process.stdin is not None
+        assert server.process.stdout is not None
+        super().__init__(Pipes(server.process.stdin, server.process.stdout))
+        self.server = server
         self._stdin = server.process.stdin
 
-    def write(self, data: bytes) -> None:
+    def write_bytes(self, data: bytes) -> None:
         self._stdin.write(data)
         self._stdin.flush()
-
-    def send(self, message: Json, end: bytes = b"\n") -> None:
-        self.write(json.dumps(message).encode() + end)
-
-    def receive(self) -> Json:
-        message = json.loads(self.server.read_line())
-        assert isinstance(message, dict)
-        return message
 
     def end(self) -> int:
         self._stdin.close()
@@ -326,10 +322,10 @@ def stdio(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stdio]:
 def test_stdio(stdio: Stdio, tmp_path: Path, marker: str) -> None:
     stdio.send({"id": 1, "method": "initialize", "params": {"clientName": "stdio"}})
     assert "sessionId" in stdio.receive()["result"], "the first line is an answer: no URL is announced"
-    stdio.send({"method": "initialized"}, end=b"\r\n")
-    stdio.write(b"garbage\n")
+    stdio.write_bytes(b'{"method": "initialized"}\r\n')
+    stdio.write_bytes(b"garbage\n")
     assert stdio.receive()["id"] == -1
-    stdio.write(b"\n   \n\r\n\t\n")
+    stdio.write_bytes(b"\n   \n\r\n\t\n")
     sleep = ["/bin/sh", "-c", f"(setsid sleep {marker} &); sleep {marker}"]
     stdio.send({"id": 2, "method": "process/start", "params": start_params("a", sleep, tmp_path)})
     assert stdio.receive() == {"id": 2, "result": {"processId": "a", "sandboxType": "none"}}
@@ -348,8 +344,8 @@ def test_stdio(stdio: Stdio, tmp_path: Path, marker: str) -> None:
 def test_stdio_takes_a_message_in_pieces(stdio: Stdio) -> None:
     text = json.dumps({"id": 1, "method": "initialize", "params": {"clientName": "é" * 100_000}}, ensure_ascii=False)
     for at in range(0, len(text), 7919):
-        stdio.write(text[at : at + 7919].encode())
-    stdio.write(b"\n")
+        stdio.write_bytes(text[at : at + 7919].encode())
+    stdio.write_bytes(b"\n")
     assert stdio.receive()["id"] == 1
     assert stdio.end() == 0
 

@@ -15,10 +15,9 @@ from typing import Any, Final, Literal, TypeAlias, Unpack
 from treadle.arguments import one_of
 from treadle.testing import replies
 from treadle.testing.mock_server import empty_queue, refusal_of
-from treadle.testing.model_server import ModelServer
+from treadle.testing.model_server import ModelServer, in_the_api_of
 from treadle.testing.recorded import RecordedRequest
 from treadle.testing.replies import Event, Reply, Timing, ToolCall, Usage
-from treadle.testing.wires import translated
 
 MAX_QUEUED: Final = 100_000
 
@@ -236,14 +235,7 @@ class MockModel(ModelServer):
             return len(self._queue)
 
     def _reply(self, request: RecordedRequest, number: int) -> Reply:
-        reply = self._next(request, number)
-        if not reply.events and reply.body is None:
-            return reply
-        try:
-            asked = request.json
-        except ValueError:  # only what is no stream in the other APIs needs it
-            asked = {}
-        return translated(reply, request.path, asked)
+        return in_the_api_of(request, self._next(request, number))
 
     def _next(self, request: RecordedRequest, number: int) -> Reply:
         with self._changed:

@@ -14,7 +14,7 @@ from typing import ClassVar, Final, Self
 from treadle.testing.mock_server import MockServer
 from treadle.testing.recorded import RecordedRequest
 from treadle.testing.replies import Reply
-from treadle.testing.wires import ROUTES
+from treadle.testing.wires import ROUTES, translated
 
 MAX_RECORDED: Final = 100_000  # a client in an endless loop must not eat the machine; the oldest are dropped
 WAIT_S: Final = 30.0
@@ -113,3 +113,14 @@ class ModelServer:
     def _reply(self, request: RecordedRequest, number: int) -> Reply:
         """What is answered to a request, the `number`th of all."""
         raise NotImplementedError
+
+
+def in_the_api_of(request: RecordedRequest, reply: Reply) -> Reply:
+    """The reply as the API has it that was asked; those without events or a body stay as they are."""
+    if not reply.events and reply.body is None:
+        return reply
+    try:
+        asked = request.json
+    except ValueError:  # only what is no stream in the other APIs needs it
+        asked = {}
+    return translated(reply, request.path, asked)

@@ -69,12 +69,7 @@ async def check_runtime(make: Callable[[], Runtime], play: RuntimePlay | None = 
     for check in (
         _check_unopened,
         _check_closed,
-        _check_turns,
-        _check_waits_that_are_cancelled,
-        _check_idle,
-        _check_refusals,
-        _check_failure,
-        _check_interrupts,
+        _check_use,
         _check_close_in_a_turn,
         _check_resume,
     ):
@@ -161,18 +156,42 @@ async def _check_closed(make: Callable[[], Runtime], play: RuntimePlay) -> None:
         assert not await runtime.steer("more"), "one can say something after `close`"
 
 
-async def _check_turns(make: Callable[[], Runtime], play: RuntimePlay) -> None:
+async def _check_use(make: Callable[[], Runtime], play: RuntimePlay) -> None:
+    """All that a runtime goes through while it is open: on one, because opening may cost a process."""
     async with _opened(make) as runtime:
-        totals: list[int] = []
-        ids: set[str] = set()
-        for when in ("first", "second"):
-            ids.add(await runtime.start_turn(play.ask, {}))
-            events = await turn_events(runtime)
-            assert _answer(events) == play.answer or play.answer is None, f"the {when} answer is {_answer(events)!r}"
-            _check_items(events)
-            totals += [event.total.total_tokens for event in events if isinstance(event, UsageReported)]
-        assert len(ids) == 2, "two turns have the same id"
-        assert totals == sorted(totals), f"the total of the thread goes down: {totals}"
+        await _check_refusals(runtime, play)
+        await _check_turns(runtime, play)
+        await _check_idle(runtime, play)
+        await _check_failure(runtime, play)
+        await _check_interrupts(runtime, play)
+
+
+async def _check_turns(runtime: Runtime, play: RuntimePlay) -> None:
+    totals: list[int] = []
+    ids: set[str] = set()
+    for when, read in (("first", turn_events), ("second", _with_waits_that_are_cancelled)):
+        ids.add(await runtime.start_turn(play.ask, {}))
+        events = await read(runtime)
+        assert _answer(events) is not None, f"there is no {when} answer"
+        assert play.answer in (None, _answer(events)), f"the {when} answer is {_answer(events)!r}"
+        _check_items(events)
+        totals += [event.total.total_tokens for event in events if isinstance(event, UsageReported)]
+    assert len(ids) == 2, "two turns have the same id"
+    assert totals == sorted(totals), f"the total of the thread goes down: {totals}"
+
+
+async def _with_waits_that_are_cancelled(runtime: Runtime) -> list[RuntimeEvent]:
+    """The events of a turn, read as a session does that looks at its clocks in between: none gets lost."""
+    events: list[RuntimeEvent] = []
+    while not events or not isinstance(events[-1], TurnEnded):
+        wait = asyncio.ensure_future(runtime.next_event())
+        await asyncio.sleep(0)
+        if not wait.done():
+            wait.cancel()
+        await asyncio.wait([wait])
+        if not wait.cancelled():
+            events.append(wait.result())
+    return events
 
 
 def _check_items(events: list[RuntimeEvent]) -> None:
@@ -201,70 +220,47 @@ def _check_items(events: list[RuntimeEvent]) -> None:
         assert completed[item_id].text == text, f"the pieces of {item_id} are not its text"
 
 
-async def _check_waits_that_are_cancelled(make: Callable[[], Runtime], play: RuntimePlay) -> None:
-    """As a session does that looks at its clocks in between."""
-    async with _opened(make) as runtime:
-        await runtime.start_turn(play.ask, {})
-        events: list[RuntimeEvent] = []
-        while not events or not isinstance(events[-1], TurnEnded):
-            wait = asyncio.ensure_future(runtime.next_event())
-            await asyncio.sleep(0)
-            if not wait.done():
-                wait.cancel()
-            await asyncio.wait([wait])
-            if not wait.cancelled():
-                events.append(wait.result())
-        _check_items(events)
-        assert _answer(events) is not None, "an event got lost with a wait that was cancelled"
-        assert play.answer in (None, _answer(events)), f"the answer is {_answer(events)!r}"
+async def _check_idle(runtime: Runtime, play: RuntimePlay) -> None:
+    await runtime.interrupt()
+    await runtime.probe()
+    assert not await runtime.steer("more"), "one can say something after a turn"
+    await _answers(runtime, play, "interrupted after a turn")
 
 
-async def _check_idle(make: Callable[[], Runtime], play: RuntimePlay) -> None:
-    async with _opened(make) as runtime:
-        for when in ("before a turn", "after a turn"):
-            await runtime.interrupt()
-            await runtime.probe()
-            assert not await runtime.steer("more"), f"one can say something {when}"
-            await _answers(runtime, play, f"interrupted {when}")
+async def _check_refusals(runtime: Runtime, play: RuntimePlay) -> None:
+    await runtime.interrupt()
+    await runtime.probe()
+    assert not await runtime.steer("more"), "one can say something before a turn"
+    error = await _raises("an unknown option", runtime.start_turn(play.ask, {"no_such_option": 1}))
+    assert "no_such_option" in error.fault.message, f"it does not say which option: {error.fault.message}"
+    await _raises("an input of nothing", runtime.start_turn("", {}))
+    await _raises("a part that nobody knows", runtime.start_turn([{"type": "no-such-part"}], {}))
 
 
-async def _check_refusals(make: Callable[[], Runtime], play: RuntimePlay) -> None:
-    async with _opened(make) as runtime:
-        error = await _raises("an unknown option", runtime.start_turn(play.ask, {"no_such_option": 1}))
-        assert "no_such_option" in error.fault.message, f"it does not say which option: {error.fault.message}"
-        await _raises("an input of nothing", runtime.start_turn("", {}))
-        await _raises("a part that nobody knows", runtime.start_turn([{"type": "no-such-part"}], {}))
-        await _answers(runtime, play, "after what was refused")
-        if play.hangs is not None:
-            await runtime.start_turn(play.hangs, {})
-            await _raises("a second turn at a time", runtime.start_turn(play.ask, {}))
-
-
-async def _check_failure(make: Callable[[], Runtime], play: RuntimePlay) -> None:
+async def _check_failure(runtime: Runtime, play: RuntimePlay) -> None:
     if play.fails is None:
         return
-    async with _opened(make) as runtime:
-        events = await _turn(runtime, play.fails)
-        end = events[-1]
-        assert isinstance(end, TurnEnded)
-        assert end.status == "failed", f"a turn that cannot succeed ended as {end}"
-        assert end.fault is not None, "a turn failed and does not say why"
-        assert end.fault.message, "a turn failed and does not say why"
-        await _answers(runtime, play, "after a turn that failed")
+    events = await _turn(runtime, play.fails)
+    end = events[-1]
+    assert isinstance(end, TurnEnded)
+    assert end.status == "failed", f"a turn that cannot succeed ended as {end}"
+    assert end.fault is not None, "a turn failed and does not say why"
+    assert end.fault.message, "a turn failed and does not say why"
+    await _answers(runtime, play, "after a turn that failed")
 
 
-async def _check_interrupts(make: Callable[[], Runtime], play: RuntimePlay) -> None:
+async def _check_interrupts(runtime: Runtime, play: RuntimePlay) -> None:
     if play.hangs is None:
         return
-    async with _opened(make) as runtime:
-        await runtime.start_turn(play.hangs, {})
-        await runtime.interrupt()
-        await runtime.interrupt()
-        end = (await turn_events(runtime))[-1]
-        assert isinstance(end, TurnEnded)
-        assert end.status == "interrupted", f"a turn that was interrupted ended as {end}"
-        assert end.fault is None, f"who interrupts a turn knows why: {end}"
-        await _answers(runtime, play, "after a turn that was interrupted")
+    await runtime.start_turn(play.hangs, {})
+    await _raises("a second turn at a time", runtime.start_turn(play.ask, {}))
+    await runtime.interrupt()
+    await runtime.interrupt()
+    end = (await turn_events(runtime))[-1]
+    assert isinstance(end, TurnEnded)
+    assert end.status == "interrupted", f"a turn that was interrupted ended as {end}"
+    assert end.fault is None, f"who interrupts a turn knows why: {end}"
+    await _answers(runtime, play, "after a turn that was interrupted")
 
 
 async def _check_close_in_a_turn(make: Callable[[], Runtime], play: RuntimePlay) -> None:

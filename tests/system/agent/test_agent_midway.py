@@ -10,9 +10,9 @@ from typing import Final
 
 import pytest
 
+from kit.app_program import stdio_server
 from system.agent.journey import WIRES, at, journey, on
 from system.agent.scene import shell, user_texts
-from system.app.app_program import stdio_server
 from treadle.config import SUMMARY_PREFIX
 from treadle.testing import AppServerHarness, HarnessClient, RecordedRequest, ToolCall
 from wire_rules import check_request, wire_of

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from kit.processes import processes_left, processes_with
 from system.agent.order import check_thread
 from system.agent.scene import REPLY, Json, Scene, gate, said, scene, shell, user_texts
-from system.server_process import processes_left, processes_with
 from treadle.agent import pending_input
 from treadle.agent.pending_input import model_items
 from treadle.errors import RpcError
 from treadle.protocol.app.inputs import UserInput
-from treadle.testing import ToolCall
+from treadle.testing import MockModel, ToolCall
 from wire_rules import check_request
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_wire]
@@ -197,15 +198,32 @@ async def test_interrupt_in_the_middle_of_a_message(tmp_path: Path) -> None:
         await check_thread(stage, thread)
 
 
+class Unheard(MockModel):
+    """Its address takes connections and reads nothing: how far a turn has come with its request changes nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._silent = socket.create_server(("127.0.0.1", 0))
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self._silent.getsockname()[1]}/v1"
+
+    def close(self) -> None:
+        self._silent.close()
+        super().close()
+
+
 async def test_interrupt_right_after_the_start(tmp_path: Path) -> None:
-    async with scene(tmp_path) as stage:
-        stage.model.enqueue_assistant_message("later", gate=gate())
-        thread = await stage.start()
-        turn = await stage.begin(thread, "hello")
-        await stage.interrupt(thread, turn)
-        assert (await stage.end(turn))["status"] == "interrupted"
-        assert _user_texts(stage) == ["hello"]
-        await check_thread(stage, thread)
+    with Unheard() as model:
+        async with scene(tmp_path, model=model) as stage:
+            thread = await stage.start()
+            turn = await stage.begin(thread, "hello")
+            await stage.interrupt(thread, turn)
+            assert (await stage.end(turn))["status"] == "interrupted"
+            assert _user_texts(stage) == ["hello"]
+            assert model.requests() == []
+            await check_thread(stage, thread)
 
 
 async def test_interrupt_twice_answers_both(tmp_path: Path) -> None:

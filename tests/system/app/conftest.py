@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from system.app.app_program import Program, listening_server
+from kit.app_program import Program, listening_server
 from treadle.testing import AppServerHarness
 
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from system.app.app_client import AppClient
-from system.app.app_program import refused, stdio_server
+from kit.app_client import AppClient
+from kit.app_program import refused, stdio_server
 from treadle.testing import AppServerHarness
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from system.app.app_client import AppClient, connected, joined
-from system.app.app_program import Program, resident_bytes, stdio_server
+from kit.app_client import AppClient, connected, joined
+from kit.app_program import Program, resident_bytes, stdio_server
 from treadle.testing import AppServerHarness
 
 NOBODY = "01a1dcbc-6c44-7ea1-8238-647d4750d13d"  # a thread id that is in no home
@@ -175,7 +175,7 @@ def test_other_members_are_ignored(client: AppClient, more: dict[str, Any]) -> N
 )
 def test_what_is_no_request_is_dropped(client: AppClient, raw: str) -> None:
     """No reply, and the connection goes on."""
-    client.road.send(raw.encode("utf-8", "replace").decode())
+    client.transport.send(raw.encode("utf-8", "replace").decode())
     last = client.request("thread/loaded/list", {})
     assert client.receive()["id"] == last
 
@@ -267,7 +267,7 @@ def _write_in_background(client: AppClient, text: str) -> None:
     """The other side may stop reading until its answers are taken."""
     import threading
 
-    threading.Thread(target=client.road.send, args=(text,), daemon=True).start()
+    threading.Thread(target=client.transport.send, args=(text,), daemon=True).start()
 
 
 def test_input_that_is_too_large(client: AppClient) -> None:

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from system.app.app_client import AppClient, joined
-from system.app.app_program import listening_server
+from kit.app_client import AppClient, joined
+from kit.app_program import listening_server
 from treadle.testing import AppServerHarness
 
 WAITING = "waiting for running turns"

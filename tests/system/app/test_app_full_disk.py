@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from system.app.app_program import Program, stdio_server
+from kit.app_program import Program, stdio_server
 from treadle.testing import AppServerHarness
 
 Json = dict[str, Any]

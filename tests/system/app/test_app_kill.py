@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from system.app.app_client import AppClient, Gone, Json
-from system.app.app_program import stdio_server
+from kit.app_client import AppClient
+from kit.app_program import stdio_server
+from kit.transports import Gone
+from kit.wire_client import Json
 from treadle.testing import AppServerHarness, MockModel, RecordedRequest, Reply, ToolCall, replies
 
 KILLS = 100

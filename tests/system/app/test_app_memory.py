@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from system.app.app_client import connected
-from system.app.app_program import Program
+from kit.app_client import connected
+from kit.app_program import Program
 from treadle.agent.turn import Turn
 from treadle.testing import AppServerHarness, HarnessClient
 from treadle.tools.command.command_session import CommandSession

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from system.app.app_client import joined
-from system.app.app_program import listening_server
+from kit.app_client import joined
+from kit.app_program import listening_server
 from treadle.testing import AppServerHarness
 
 KEYS = {"OPENAI_API_KEY": "sk-not-to-be-shown", "ANTHROPIC_API_KEY": "sk-nor-this"}

@@ -9,8 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
-from system.app.app_client import AppClient, Json, Socket, connected, joined
-from system.app.app_program import Program, resident_bytes, stdio_server
+from kit.app_client import AppClient, connected, joined
+from kit.app_program import Program, resident_bytes, stdio_server
+from kit.transports import Socket
+from kit.wire_client import Json
 from treadle.server.app import AppServer
 from treadle.testing import AppServerHarness
 from treadle.transport import memory_pair
@@ -25,7 +27,7 @@ def test_a_socket_that_is_never_read_is_cut_off(shared_server: Program, shared_h
     shared_harness.model.enqueue_assistant_message("Not held up.")
     with connected(shared_server.url, max_queue=1) as deaf, joined(shared_server.url) as client:
         deaf.initialize()
-        assert isinstance(deaf.road, Socket)
+        assert isinstance(deaf.transport, Socket)
         sender = threading.Thread(target=_ask_for_ever, args=(deaf,))
         sender.start()
         assert client.run(client.start_thread())["status"] == "completed"
@@ -41,7 +43,7 @@ def _ask_for_ever(client: AppClient) -> None:
 
     try:
         while True:
-            client.road.send(json.dumps({"id": 1, "method": LONG_ANSWER, "params": {}}))
+            client.transport.send(json.dumps({"id": 1, "method": LONG_ANSWER, "params": {}}))
     except (ConnectionClosed, OSError):
         return
 
@@ -53,11 +55,11 @@ def test_standard_output_that_is_not_read_makes_the_requests_wait(harness: AppSe
         client.initialize()
         before = resident_bytes(program.pid)
         lines = [json.dumps({"id": index, "method": LONG_ANSWER, "params": {}}) for index in range(number)]
-        sender = threading.Thread(target=client.road.send, args=("\n".join(lines),), daemon=True)
+        sender = threading.Thread(target=client.transport.send, args=("\n".join(lines),), daemon=True)
         sender.start()
         peak = before
         for index in range(number):  # slower than it is asked
-            client.road.receive()
+            client.transport.receive()
             if index % 1000 == 0:
                 peak = max(peak, resident_bytes(program.pid))
         sender.join(30)

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from system.app.app_program import refused, stdio_server
+from kit.app_program import refused, stdio_server
 from treadle.testing import AppServerHarness
 
 
@@ -187,7 +187,7 @@ def test_params_that_are_nested_too_deep_are_refused(harness: AppServerHarness, 
             start=1000,
         ):
             client.expect(number, method)
-            client.road.send(f'{{"id":{number},"method":"{method}","params":{params}}}')
+            client.transport.send(f'{{"id":{number},"method":"{method}","params":{params}}}')
             error = client.reply_to(number)["error"]
             assert error["code"] == -32600
             assert error["message"] == "Invalid request: params are nested more than 128 levels deep"

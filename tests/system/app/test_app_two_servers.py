@@ -6,8 +6,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from system.app.app_client import AppClient, Json
-from system.app.app_program import Program, stdio_server
+from kit.app_client import AppClient
+from kit.app_program import Program, stdio_server
+from kit.wire_client import Json
 from treadle.testing import AppServerHarness
 from unit.store.pause import stopped
 

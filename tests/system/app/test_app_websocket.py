@@ -17,8 +17,10 @@ from pathlib import Path
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from system.app.app_client import DEADLINE_S, AppClient, Socket, connected, joined
-from system.app.app_program import Program, listening_server, refused
+from kit.app_client import AppClient, connected, joined
+from kit.app_program import Program, listening_server, refused
+from kit.processes import DEADLINE_S
+from kit.transports import Socket
 from treadle.testing import AppServerHarness
 from treadle.transport import Address
 
@@ -136,24 +138,24 @@ def client(shared_server: Program) -> Iterator[AppClient]:
 
 
 def test_binary_frames_are_ignored(client: AppClient) -> None:
-    assert isinstance(client.road, Socket)
+    assert isinstance(client.transport, Socket)
     request = {"id": "binary", "method": "thread/loaded/list", "params": {}}
     client.expect("binary", "thread/loaded/list")
-    client.road.connection.send(json.dumps(request).encode())
+    client.transport.connection.send(json.dumps(request).encode())
     client.call("thread/loaded/list")
     assert not client.has_reply("binary")
 
 
 def test_pings_are_answered(client: AppClient) -> None:
-    assert isinstance(client.road, Socket)
-    assert client.road.connection.ping(b"are you there").wait(DEADLINE_S)
+    assert isinstance(client.transport, Socket)
+    assert client.transport.connection.ping(b"are you there").wait(DEADLINE_S)
 
 
 def test_one_message_in_many_frames(client: AppClient) -> None:
-    assert isinstance(client.road, Socket)
+    assert isinstance(client.transport, Socket)
     request = json.dumps({"id": "pieces", "method": "thread/loaded/list", "params": {}})
     client.expect("pieces", "thread/loaded/list")
-    client.road.connection.send(iter(request))
+    client.transport.connection.send(iter(request))
     assert client.reply_to("pieces")["result"]["data"] is not None
 
 
@@ -162,12 +164,12 @@ def test_a_huge_message_is_taken_and_one_beyond_the_limit_ends_only_its_connecti
     head, tail = json.dumps(request)[:-3], '"}}'
     piece = "x" * (8 << 20)
     with joined(shared_server.url) as client, joined(shared_server.url) as other:
-        assert isinstance(client.road, Socket)
+        assert isinstance(client.transport, Socket)
         client.expect("huge", "thread/loaded/list")
-        client.road.connection.send([head, *[piece] * 5, tail])
+        client.transport.connection.send([head, *[piece] * 5, tail])
         assert "result" in client.reply_to("huge")
         with contextlib.suppress(ConnectionClosed):  # it may be cut before the last piece
-            client.road.connection.send([head, *[piece] * 9, tail])
+            client.transport.connection.send([head, *[piece] * 9, tail])
         client.read_to_end()
         assert "data" in other.call("thread/loaded/list")
 

@@ -33,11 +33,13 @@ def looping() -> Iterator[Looping]:
 
 
 @pytest.fixture
-def fake() -> Iterator[Callable[..., Fake]]:
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Fake]]:
     """Makes scripted servers."""
     made: list[Fake] = []
 
     def make(deed: str, **config: Any) -> Fake:
+        if deed == "close":  # it runs on: there is no exit code to wait for
+            monkeypatch.setattr("treadle.client.child.LAST_WORDS_S", 0.5)
         made.append(Fake(deed, **config))
         return made[-1]
 

@@ -16,7 +16,7 @@ import sys
 import threading
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
@@ -248,7 +248,7 @@ class Looping(Face):
         assert left == [], f"tasks are left over: {left}"
 
 
-FACES: Final = {"sync": Blocking, "async": Looping}
+FACES: Final[Mapping[str, Callable[[], Face]]] = {"sync": Blocking, "async": Looping}
 
 
 @contextmanager

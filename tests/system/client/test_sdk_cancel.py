@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from kit.exec_program import server_environment
 from system.client.faces import DEADLINE_S, Face, Fake, Looping
-from system.server_process import server_environment
 from treadle.client import RequestTimeout
 from treadle.types import TurnStatus
 
@@ -161,7 +161,7 @@ def test_a_cancelled_request_is_forgotten(looping: Looping, fake: MakeFake) -> N
 
 
 def test_a_cancelled_opening_leaves_nothing(looping: Looping, fake: MakeFake) -> None:
-    from system.server_process import processes_left
+    from kit.processes import processes_left
     from treadle.client import AsyncCodex
 
     server = fake("mute")

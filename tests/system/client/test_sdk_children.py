@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from kit.processes import processes_left, processes_with
 from system.client.faces import DEADLINE_S, Face, Fake, Looping
-from system.server_process import processes_left, processes_with
 from treadle.client import (
     AppServerClient,
     AsyncAppServerClient,

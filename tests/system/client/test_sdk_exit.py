@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from kit.exec_program import server_environment
+from kit.processes import processes_left
 from system.client.faces import DEADLINE_S, Fake
-from system.server_process import processes_left, server_environment
 from treadle.testing import AppServerHarness
 
 MakeFake = Callable[..., Fake]

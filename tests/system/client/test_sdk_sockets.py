@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from system.app.app_program import listening_server
+from kit.app_program import listening_server
 from system.client.faces import DEADLINE_S, Face
 from treadle.client import CodexConfig, TransportClosedError
 from treadle.testing import AppServerHarness

@@ -8,11 +8,11 @@ import pytest
 
 from treadle.testing.engines.engine_plan import Asked, Call, Plan, flat, plan_for
 
-SHELL = {"bash": "function"}
+SHELL = ("bash",)
 
 
-def plan(text: str, tools: dict[str, str] | None = None) -> Plan:
-    return plan_for(Asked(text=text, tools=SHELL if tools is None else tools, users=4))
+def plan(text: str, tools: tuple[str, ...] = SHELL) -> Plan:
+    return plan_for(Asked(text=text, tools=tools, users=4))
 
 
 def test_anything_is_answered_with_its_last_line() -> None:
@@ -36,9 +36,7 @@ def test_what_a_tool_gave_is_repeated_whatever_it_says() -> None:
     ],
 )
 def test_a_command_goes_to_the_shell_tool_that_is_offered(tool: str, arguments: object) -> None:
-    assert plan("please RUN:ls -l\nnow", {"other": "function", tool: "function"}) == Plan(
-        call=Call(tool, json.dumps(arguments))
-    )
+    assert plan("please RUN:ls -l\nnow", ("other", tool)) == Plan(call=Call(tool, json.dumps(arguments)))
 
 
 def test_a_call_of_any_tool() -> None:
@@ -48,8 +46,8 @@ def test_a_call_of_any_tool() -> None:
 @pytest.mark.parametrize("prompt", ["RUN:ls", "CALL:bash {}"])
 def test_without_tools_there_is_a_text(prompt: str) -> None:
     """As for the title of a conversation, which some programs ask for with the words of the user."""
-    assert plan(prompt, {}) == Plan(text=f"pong: {prompt}")
-    assert plan("RUN:ls", {"read": "function"}).text == "pong: RUN:ls"
+    assert plan(prompt, ()) == Plan(text=f"pong: {prompt}")
+    assert plan("RUN:ls", ("read",)).text == "pong: RUN:ls"
 
 
 @pytest.mark.parametrize(

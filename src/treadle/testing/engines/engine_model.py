@@ -1,7 +1,7 @@
 """`EngineModel`: a model for agent programs, which does what the prompt says.
 
-Owns the gates and the count of failures. `engine_plan` reads the prompt; `responses`, `messages` and `chat` know the
-wires.
+Owns the gates and the count of failures. `engine_plan` reads the prompt, `planned_reply` the request, and writes what
+the plan says; the APIs are those of every mock model, in `treadle.testing.wires`.
 """
 
 from __future__ import annotations
@@ -10,30 +10,16 @@ import asyncio
 import threading
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final
+from dataclasses import replace
+from typing import ClassVar, Final
 
-from treadle.testing.engines import chat, messages, responses
-from treadle.testing.engines.engine_plan import Asked, Plan, plan_for
-from treadle.testing.model_server import MAX_RECORDED, WAIT_S, ModelServer
+from treadle.testing.engines import planned_reply
+from treadle.testing.engines.engine_plan import Plan, plan_for
+from treadle.testing.model_server import MAX_RECORDED, WAIT_S, ModelServer, in_the_api_of
 from treadle.testing.recorded import RecordedRequest
 from treadle.testing.replies import Reply, error_reply
-from treadle.testing.wires import route_of
+from treadle.testing.wires import ROUTES, route_of
 
-
-@dataclass(frozen=True, slots=True)
-class _Api:
-    read: Callable[[dict[str, Any]], Asked]
-    write: Callable[[Plan, Asked, str], Reply]
-    error: Callable[[int], dict[str, Any]]
-
-
-_APIS: Final = {
-    "/responses": _Api(responses.read, responses.write, responses.error),
-    "/messages": _Api(messages.read, messages.write, messages.error),
-    "/chat/completions": _Api(chat.read, chat.write, chat.error),
-}
 _COUNT_TOKENS: Final = "/messages/count_tokens"
 
 
@@ -66,7 +52,7 @@ class EngineModel(ModelServer):
         port: Where it answers; 0 takes a free one.
     """
 
-    _ROUTES: ClassVar[tuple[str, ...]] = (*_APIS, _COUNT_TOKENS)
+    _ROUTES: ClassVar[tuple[str, ...]] = (*ROUTES, _COUNT_TOKENS)
 
     def __init__(self, *, port: int = 0) -> None:
         self._prompts: deque[str] = deque(maxlen=MAX_RECORDED)
@@ -128,16 +114,15 @@ class EngineModel(ModelServer):
     def _planned(self, request: RecordedRequest) -> Reply:
         if route_of(request.path) == _COUNT_TOKENS:
             return error_reply(200, {"input_tokens": 10})
-        api = _APIS[route_of(request.path)]
-        asked = api.read(request.json)
+        asked = planned_reply.read(request)
         if not asked.by_tool:
             self._prompted(asked.text)
         plan = plan_for(asked)
         status = 500 if plan.flaky and self._fails(*plan.flaky) else plan.status
         if status is not None:
-            reply = error_reply(status, api.error(status))
+            reply = in_the_api_of(request, planned_reply.error(status))
         else:
-            reply = _ended(api.write(plan, asked, uuid.uuid4().hex), plan)
+            reply = _ended(in_the_api_of(request, planned_reply.write(plan, request, uuid.uuid4().hex)), plan)
         return replace(reply, delay_s=plan.delay_s, gate=self._gate(plan.gate) if plan.gate else None)
 
     def _prompted(self, text: str) -> None:

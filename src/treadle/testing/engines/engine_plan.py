@@ -1,14 +1,14 @@
 """`Plan`: what the model does, as its user told it to. The language of the prompts, without any wire.
 
-Owns reading a prompt. What a plan looks like on the wire is for `responses`, `messages` and `chat`.
+Owns reading a prompt. `planned_reply` reads the request that has it, and writes what the plan says.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 Ending: TypeAlias = Literal["whole", "early", "cut"]
@@ -27,17 +27,13 @@ class Asked:
         text: The last item of the conversation: what the user said, or what a tool gave.
         by_tool: Whether a tool gave it.
         users: How many messages the user has sent in all.
-        tools: The tools that the model is offered: their types by name.
-        streamed: Whether the answer is wanted as events.
-        model: The name of the model.
+        tools: The names of the tools that the model is offered.
     """
 
     text: str
     by_tool: bool = False
     users: int = 0
-    tools: Mapping[str, str] = field(default_factory=dict)
-    streamed: bool = True
-    model: str = ""
+    tools: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +107,7 @@ def _text(prompt: str, asked: Asked) -> str:
     return f"pong: {lines[-1] if lines else ''}"
 
 
-def _call(prompt: str, tools: Mapping[str, str]) -> Call | None:
+def _call(prompt: str, tools: Collection[str]) -> Call | None:
     """None also where no tool fits: programs ask for a title of the conversation with the same words and no tools."""
     if not tools:
         return None
@@ -121,7 +117,7 @@ def _call(prompt: str, tools: Mapping[str, str]) -> Call | None:
     return _shell_call(command, tools) if command else None
 
 
-def _shell_call(command: str, tools: Iterable[str]) -> Call | None:
+def _shell_call(command: str, tools: Collection[str]) -> Call | None:
     described = {"command": command, "description": "mock command"}
     known = {
         "exec_command": {"cmd": command},

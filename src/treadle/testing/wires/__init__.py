@@ -71,7 +71,7 @@ WIRES: Final[Mapping[WireName, Wire]] = {
     ),
 }
 ROUTES: Final = tuple(wire.route for wire in WIRES.values())
-_BY_ROUTE: Final = {wire.route: wire for wire in WIRES.values()}
+_BY_ROUTE: Final[Mapping[str, WireName]] = {wire.route: name for name, wire in WIRES.items()}
 
 
 def route_of(path: str) -> str:
@@ -79,9 +79,13 @@ def route_of(path: str) -> str:
     return path.partition("?")[0].removeprefix("/v1").rstrip("/")
 
 
-def wire_of(path: str) -> Wire:
+def wire_name(path: str) -> WireName:
     """The API of a path; that of a strange one counts as Responses."""
-    return _BY_ROUTE.get(route_of(path), WIRES["responses"])
+    return _BY_ROUTE.get(route_of(path), "responses")
+
+
+def wire_of(path: str) -> Wire:
+    return WIRES[wire_name(path)]
 
 
 def translated(reply: Reply, path: str, request: Mapping[str, Any]) -> Reply:

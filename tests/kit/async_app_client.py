@@ -1,4 +1,4 @@
-"""One client of the app-server on two roads: in this process, and as JSON over the standard streams of a child.
+"""`AsyncAppClient`: for async tests, in this process or over the pipes of a child; `app_client` is the blocking one.
 
 Every result and every notification is checked against the schema of the real server before a test sees it.
 """
@@ -26,7 +26,7 @@ ROADS = ("local", "stdio")
 INITIALIZE = {"clientInfo": {"name": "tests", "version": "1"}}
 
 
-class AppClient(ABC):
+class AsyncAppClient(ABC):
     """`request` gives the result as plain JSON, or raises `RpcError`. `notices` are all that came, oldest first."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class AppClient(ABC):
             await self._news.wait()
 
 
-class InProcess(AppClient):
+class InProcess(AsyncAppClient):
     def __init__(self, server: AppServer) -> None:
         super().__init__()
         self.server = server
@@ -82,7 +82,7 @@ class InProcess(AppClient):
         return json.loads(encode(await self.client.request(method, convert({} if params is None else params, wanted))))
 
 
-class OverStdio(AppClient):
+class OverStdio(AsyncAppClient):
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         super().__init__()
         self.process = process
@@ -126,7 +126,7 @@ class OverStdio(AppClient):
 
 
 @asynccontextmanager
-async def opened(road: str, home: Path, workspace: Path, *overrides: str) -> AsyncIterator[AppClient]:
+async def opened(road: str, home: Path, workspace: Path, *overrides: str) -> AsyncIterator[AsyncAppClient]:
     """A client that is initialized, of a server whose home and working directory these are."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("TREADLE", "OPENAI"))}
     environ |= {"TREADLE_HOME": str(home)}
@@ -138,7 +138,7 @@ async def opened(road: str, home: Path, workspace: Path, *overrides: str) -> Asy
 @asynccontextmanager
 async def _in_process(
     environ: dict[str, str], home: Path, workspace: Path, overrides: tuple[str, ...]
-) -> AsyncIterator[AppClient]:
+) -> AsyncIterator[AsyncAppClient]:
     async with AppServer(home=home, environ=environ, cwd=str(workspace), overrides=overrides) as server:
         client = InProcess(server)
         await client.send("initialize", INITIALIZE)
@@ -149,7 +149,7 @@ async def _in_process(
 @asynccontextmanager
 async def _over_stdio(
     environ: dict[str, str], home: Path, workspace: Path, overrides: tuple[str, ...]
-) -> AsyncIterator[AppClient]:
+) -> AsyncIterator[AsyncAppClient]:
     flags = [word for override in overrides for word in ("-c", override)]
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "treadle", *flags, "app-server"),

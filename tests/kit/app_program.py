@@ -11,7 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from system.app.app_client import DEADLINE_S, AppClient, Pipes
+from kit.app_client import AppClient
+from kit.processes import DEADLINE_S
+from kit.transports import Pipes
 from treadle.testing import AppServerHarness
 
 

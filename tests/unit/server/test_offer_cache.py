@@ -1,0 +1,107 @@
+"""When a provider is asked for its list of models: once for all who wait, and again when the list is old."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from treadle.llm.offers import Offer
+from treadle.llm.provider import ProviderConfig, read_provider
+from treadle.server import offer_cache
+from treadle.server.offer_cache import FAILURE_KEPT_S, KEPT_S, MAX_LISTS, Offers
+
+pytestmark = pytest.mark.anyio
+
+LIST = (Offer(id="a", name="A"),)
+
+
+def config(name: str = "x") -> Any:
+    provider: ProviderConfig = read_provider(name, {"base_url": f"http://127.0.0.1:9/{name}"})
+    return SimpleNamespace(provider=provider)
+
+
+def key() -> None:
+    return None
+
+
+class Provider:
+    """Answers in place of the network, when the test lets it; counts."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.answer: Sequence[Offer] = LIST
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def ask(self, given: Any, *_: object) -> Sequence[Offer]:
+        self.asked.append(given.provider.id)
+        await self.gate.wait()
+        return self.answer
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def time(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+async def provider(monkeypatch: pytest.MonkeyPatch) -> Provider:
+    made = Provider()
+    monkeypatch.setattr(offer_cache, "_ask", made.ask)
+    return made
+
+
+@pytest.fixture
+async def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(offer_cache, "asyncio", SimpleNamespace(get_running_loop=lambda: made, Lock=asyncio.Lock))
+    return made
+
+
+async def test_without_a_provider_there_is_none(provider: Provider) -> None:
+    assert await Offers().of(SimpleNamespace(provider=None), key) == ()  # type: ignore[arg-type]
+    assert provider.asked == []
+
+
+async def test_all_who_wait_get_the_answer_to_one_question(provider: Provider) -> None:
+    offers = Offers()
+    provider.gate.clear()
+    waiting = [asyncio.create_task(offers.of(config(), key)) for _ in range(5)]
+    while not provider.asked:
+        await asyncio.sleep(0)
+    provider.gate.set()
+    assert await asyncio.gather(*waiting) == [LIST] * 5
+    assert provider.asked == ["x"]
+
+
+@pytest.mark.parametrize(("answer", "kept_s"), [(LIST, KEPT_S), ((), FAILURE_KEPT_S)])
+async def test_a_list_and_a_failure_are_kept_for_their_time(
+    provider: Provider, clock: Clock, answer: Sequence[Offer], kept_s: float
+) -> None:
+    offers = Offers()
+    provider.answer = answer
+    assert await offers.of(config(), key) == answer
+    clock.now += kept_s - 1
+    assert await offers.of(config(), key) == answer
+    assert len(provider.asked) == 1
+    clock.now += 1
+    await offers.of(config(), key)
+    assert len(provider.asked) == 2
+
+
+async def test_each_provider_has_a_list_and_there_are_only_so_many(provider: Provider, clock: Clock) -> None:
+    offers = Offers()
+    for number in range(MAX_LISTS):
+        await offers.of(config(f"p{number}"), key)
+    await offers.of(config("p0"), key)
+    assert len(provider.asked) == MAX_LISTS
+    await offers.of(config("one-more"), key)
+    await offers.of(config("p0"), key)
+    assert provider.asked[-2:] == ["one-more", "p0"]
