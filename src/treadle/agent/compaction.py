@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from treadle.agent.context import Context
+from treadle.agent.context import Context, build_context
 from treadle.agent.ids import new_id
-from treadle.agent.sampling import Sampling, sample, tell_wait
+from treadle.agent.sampling import Sampling, request_headers, sample, tell_wait
 from treadle.agent.summary import history_after, user_message
 from treadle.agent.turn import Turn
+from treadle.config import COMPACT_PROMPT
 from treadle.llm import ModelError, ModelRequest
 from treadle.protocol.app.items import ContextCompactionThreadItem
 from treadle.store.contract import Compaction
@@ -39,16 +40,11 @@ async def compact(turn: Turn, context: Context) -> None:
 
 async def compact_turn(turn: Turn) -> None:
     """The work of a turn that only compacts."""
-    from treadle.agent.context import build_context
-
     await turn.thread.load_history()
     await compact(turn, await build_context(turn))
 
 
 def _request(turn: Turn, context: Context) -> ModelRequest:
-    from treadle.agent.conversation import request_headers
-    from treadle.config import COMPACT_PROMPT
-
     thread = turn.thread
     prompt = thread.services.config_for(thread.settings).compact_prompt or COMPACT_PROMPT
     assert thread.history is not None

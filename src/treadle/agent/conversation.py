@@ -13,7 +13,7 @@ from typing import Final
 from treadle.agent.compaction import compact
 from treadle.agent.context import Context, build_context
 from treadle.agent.runtime import Runtime
-from treadle.agent.sampling import Sampling, sample, tell_wait
+from treadle.agent.sampling import Sampling, request_headers, sample, tell_wait
 from treadle.agent.tools.toolbox import Toolbox
 from treadle.agent.turn import Turn
 from treadle.llm import ModelError, ModelRequest
@@ -92,13 +92,3 @@ def model_request(turn: Turn, context: Context) -> ModelRequest:
         fair_key=thread.id,
         on_wait=partial(tell_wait, turn),
     )
-
-
-def request_headers(turn: Turn) -> dict[str, str]:
-    thread = turn.thread
-    return {
-        "user-agent": thread.services.user_agent,
-        "originator": thread.record.originator or "treadle",
-        "session-id": thread.id,
-        "thread-id": thread.id,
-    }

@@ -164,6 +164,7 @@ def _image(part: ImageUserInput) -> dict[str, Any]:
 
 
 async def _local_image(part: LocalImageUserInput, number: int, cwd: str) -> list[dict[str, Any]]:
+    # Loaded with the first picture.
     from treadle.execution.files.local_files import LocalFiles
     from treadle.tools.tool_errors import ToolInputError
     from treadle.tools.view_image import load_image
@@ -183,7 +184,7 @@ async def _local_image(part: LocalImageUserInput, number: int, cwd: str) -> list
 
 
 async def _skill(part: SkillUserInput) -> str:
-    from treadle.execution.files.local_files import LocalFiles
+    from treadle.execution.files.local_files import LocalFiles  # loaded with the first skill
 
     try:
         body = (await LocalFiles().read(part.path))[:MAX_SKILL_BYTES].decode("utf-8", "replace")

@@ -235,3 +235,13 @@ def tell_wait(turn: Turn, waiting: Waiting) -> None:
         additional_details=f"{waiting.waiting} waiting",
     )
     turn.report.error(notice, will_retry=True)
+
+
+def request_headers(turn: Turn) -> dict[str, str]:
+    thread = turn.thread
+    return {
+        "user-agent": thread.services.user_agent,
+        "originator": thread.record.originator or "treadle",
+        "session-id": thread.id,
+        "thread-id": thread.id,
+    }

@@ -14,6 +14,7 @@ from treadle.agent.turn import Turn, Work, developer_message
 from treadle.errors import ExecError
 from treadle.protocol.app.item_notifications import CommandExecutionOutputDeltaNotification
 from treadle.protocol.app.items import CommandExecutionThreadItem, KnownItem
+from treadle.tools.command.command_actions import command_actions
 from treadle.tools.command.command_sessions import CommandSession, CommandSpec
 from treadle.tools.command.command_shell import shell_argv, shown
 
@@ -30,8 +31,6 @@ def shell_work(command: str, timeout_ms: int | None) -> Work:
 
 
 async def run_shell_command(turn: Turn, command: str, timeout_ms: int | None) -> None:
-    from treadle.tools.command.command_actions import command_actions
-
     thread = turn.thread
     cwd = thread.settings.cwd
     argv = shell_argv(command)

@@ -14,7 +14,6 @@ from treadle.agent import thread_goal
 from treadle.agent.compaction import compact_turn
 from treadle.agent.context import look_ahead
 from treadle.agent.pending_input import Input
-from treadle.agent.shell_command import run_shell_command, shell_work
 from treadle.agent.thread import Thread
 from treadle.agent.turn import Turn, Work
 from treadle.agent.turn_state import Kind
@@ -62,6 +61,8 @@ async def start_compaction(thread: Thread) -> None:
 
 async def start_shell_command(thread: Thread, command: str, timeout_ms: int | None) -> None:
     """In a turn of its own, or beside what the active turn does."""
+    from treadle.agent.shell_command import run_shell_command, shell_work  # loaded with the first of them
+
     turn = thread.turn
     if turn is not None and turn.active and turn.kind == "regular":
         turn.spawn(run_shell_command(turn, command, timeout_ms))

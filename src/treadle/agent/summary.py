@@ -8,6 +8,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
+from treadle.config import SUMMARY_PREFIX
+
 # What the user said is worth keeping word for word, within reason.
 KEPT_USER_TOKENS: Final = 20_000
 
@@ -33,8 +35,6 @@ def history_after(summary: str, items: Sequence[Raw]) -> list[dict[str, Any] | R
         summary: What the model wrote about its work.
         items: The history until then.
     """
-    from treadle.config import SUMMARY_PREFIX
-
     prefix = {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": SUMMARY_PREFIX}]}
     # In the role of who wrote it: it may repeat what a web page or a file said, and that must not become an order.
     told = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": summary}]}

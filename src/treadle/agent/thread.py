@@ -99,7 +99,7 @@ class Thread:
     @property
     def sessions(self) -> CommandSessions:
         if self._sessions is None:
-            from treadle.tools.command.command_sessions import CommandSessions
+            from treadle.tools.command.command_sessions import CommandSessions  # loaded with the first command
 
             self._sessions = CommandSessions(self.services.environment, self.authority.closed)
         return self._sessions

@@ -62,6 +62,6 @@ def _blob(data: bytes | None) -> str:
     """The name that git gives to a file's content."""
     if data is None:
         return _NOTHING
-    from hashlib import sha1
+    from hashlib import sha1  # loads OpenSSL; few turns have a patch
 
     return sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()

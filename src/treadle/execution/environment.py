@@ -302,7 +302,7 @@ async def _remote(
     # See `_local`.
     from treadle.execution.files.remote_files import RemoteFiles
     from treadle.execution.remote import RemoteBackend
-    from treadle.transport.connect import connect
+    from treadle.transport.connect import connect  # loaded with the first exec-server
     from treadle.transport.stdio import spawn
 
     if isinstance(url, str):

@@ -162,12 +162,12 @@ class AppServer:
             must_not_lose: Whether the client is never cut off for being slow: its end of the channel is bounded itself.
             identity: Who it is, if its handshake is done already.
         """
-        from treadle.server.channel_client import ChannelClient
+        from treadle.server.channel_client import ChannelClient  # a program that embeds the server may have none
 
         client = ChannelClient(self, channel, must_not_lose=must_not_lose)
         self.clients[client] = None
         if identity is not None:
-            from treadle.server.methods.initialize import welcome
+            from treadle.server.methods.initialize import welcome  # only after an early handshake
 
             welcome(self, client, identity)
         client.start()
@@ -180,7 +180,7 @@ class AppServer:
             on_event: Is given each notification, at once.
             on_request: Is given each request of the server, at once; `answer` of the client replies.
         """
-        from treadle.server.local_client import LocalClient
+        from treadle.server.local_client import LocalClient  # a server of its own has none
 
         client = LocalClient(self, on_event, on_request)
         self.clients[client] = None
@@ -246,7 +246,7 @@ class AppServer:
     @property
     def home_path(self) -> Path:
         if self._home is None:
-            from treadle.config import find_home
+            from treadle.config import find_home  # loaded with the first look at the home
 
             self._home = find_home(self._environ)
         return self._home
@@ -274,7 +274,7 @@ class AppServer:
     @property
     def shown_config(self) -> Config:
         """For lists that clients show, whatever is wrong with the file. Nothing runs with it."""
-        from treadle.config import ConfigError, built_in_config
+        from treadle.config import ConfigError, built_in_config  # as above
 
         try:
             return self.latest_config
@@ -283,7 +283,7 @@ class AppServer:
 
     def load_config(self) -> None:
         """Read the settings; what is wrong with them is in `config_error` then."""
-        from treadle.config import ConfigError, load_config
+        from treadle.config import ConfigError, load_config  # loaded after the answer to initialize
 
         try:
             loaded = load_config(self.home_path, overrides=self._overrides, environ=self._environ)
@@ -321,20 +321,20 @@ class AppServer:
 
     def openai_key(self) -> str | None:
         """For the built-in provider: the same, else that of the environment."""
-        from treadle.llm.known_providers import OPENAI_KEY_VARIABLE
+        from treadle.llm.known_providers import OPENAI_KEY_VARIABLE  # loaded with the first model
 
         return self.login_key() or self._environ.get(OPENAI_KEY_VARIABLE, "").strip() or None
 
     @cached_property
     def offers(self) -> Offers:
-        from treadle.server.offer_cache import Offers
+        from treadle.server.offer_cache import Offers  # loaded with the first list of models
 
         return Offers(self._environ)
 
     @property
     def login(self) -> Login:
         if self._login is None:
-            from treadle.config import Login
+            from treadle.config import Login  # loaded with the first look at the login
 
             self._login = Login(self.home_path)
         return self._login
@@ -342,7 +342,7 @@ class AppServer:
     @property
     def threads(self) -> LoadedThreads:
         if self._threads is None:
-            from treadle.server.loaded_threads import LoadedThreads
+            from treadle.server.loaded_threads import LoadedThreads  # loaded with the first thread
 
             self._threads = LoadedThreads(self)
         return self._threads
@@ -350,7 +350,7 @@ class AppServer:
     @property
     def models(self) -> Models:
         if self._models is None:
-            from treadle.server.model_clients import Models
+            from treadle.server.model_clients import Models  # loaded with the first turn
 
             self._models = Models(self)
         return self._models
@@ -399,7 +399,7 @@ class AppServer:
             raise
 
     async def _open_store(self) -> Store:
-        from treadle.store import open_store
+        from treadle.store import open_store  # loaded with the first thread
 
         return await open_store(self.home_path)
 
@@ -407,14 +407,14 @@ class AppServer:
     def ephemeral_store(self) -> Store:
         """Threads that end with the server."""
         if self._ephemeral_store is None:
-            from treadle.store import ephemeral_store
+            from treadle.store import ephemeral_store  # loaded with the first ephemeral thread
 
             self._ephemeral_store = ephemeral_store()
         return self._ephemeral_store
 
     async def environment(self) -> Environment:
         if self._environment is None:
-            from treadle.execution import Environment
+            from treadle.execution import Environment  # loaded with the first command
 
             self._environment = asyncio.get_running_loop().create_task(Environment.connect(), name="environment")
         opening = self._environment

@@ -90,6 +90,7 @@ class Client(ABC):
     def warn_once(self, message: str) -> None:
         """About something that concerns this client and no thread."""
         if message not in self._warned:
+            # Loaded with the first warning.
             from treadle.agent.event import Event
             from treadle.agent.ids import now_ms
             from treadle.protocol.app.notifications import WarningNotification
@@ -217,6 +218,7 @@ def wire_error(error: Exception, method: str) -> RpcError:
     """The one place where an exception becomes an error on the wire."""
     if isinstance(error, RpcError):
         return error
+    # Loaded with the first thing that fails.
     from treadle.config.problems import ConfigError
     from treadle.store.contract import StoreError
 

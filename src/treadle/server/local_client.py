@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Raw
+
 from treadle.agent.client_requests import ClientRequest
 from treadle.agent.event import Event
 from treadle.errors import INVALID_REQUEST, OVERLOAD_DATA, OVERLOADED, RpcError
@@ -77,8 +79,6 @@ class LocalClient(Client):
 
     def answer(self, request_id: int, result: Any) -> None:
         """`result` is an object of the protocol, or an `RpcError`."""
-        from msgspec import Raw
-
         self.answered(request_id, result if isinstance(result, RpcError) else Raw(encode(result)))
 
     def close(self) -> None:

@@ -66,7 +66,7 @@ class Models:
 
     def _close_unused(self) -> None:
         """The one that was not used for the longest time; if all are in use, they are as many as turns run."""
-        from treadle.llm.provider_model import ProviderModel
+        from treadle.llm.provider_model import ProviderModel  # loaded with the first of them
 
         *others, _ = self._models.items()
         for key, model in others:
@@ -77,10 +77,10 @@ class Models:
 
     def _make(self, config: Any) -> Model:
         if config is None:
-            from treadle.llm.offline import OfflineModel
+            from treadle.llm.offline import OfflineModel  # each is loaded when it is used
 
             return OfflineModel()
-        from treadle.llm.provider_model import ProviderModel
+        from treadle.llm.provider_model import ProviderModel  # the HTTP client comes with it
 
         server = self._server
         login_key = server.openai_key if config.id == OPENAI else server.login_key

@@ -50,6 +50,7 @@ class Offers:
 
 
 async def _ask(config: Config, key: KeySource, environ: Mapping[str, str] | None) -> Sequence[Offer]:
+    # Loaded with the first list of models that is asked for.
     from treadle.config.model_catalogue import with_known_facts
     from treadle.llm import ModelError
     from treadle.llm.offers import list_offers

@@ -73,7 +73,7 @@ def _check_size(path: str, size: int) -> None:
 
 
 def _data_url(path: str, data: bytes) -> str:
-    from pybase64 import b64encode
+    from pybase64 import b64encode  # loaded with the first picture
 
     for media_type, is_kind in _KINDS:
         if is_kind(data):

@@ -39,6 +39,7 @@ def welcome(server: AppServer, client: Client, identity: Identity) -> None:
 
 
 def _warning(problem: ConfigProblem | ConfigWarning) -> ConfigWarningNotification:
+    # Loaded when something is wrong with the settings.
     from treadle.config.problems import ConfigWarning
     from treadle.protocol.app.notifications import ConfigWarningNotification, TextPosition, TextRange
 

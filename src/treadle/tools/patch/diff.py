@@ -41,7 +41,7 @@ def _opcodes(old: list[str], new: list[str]) -> list[Opcode]:
         return []
     if not left or not right or len(left) * len(right) > MAX_PRODUCT:
         return [("replace", head, head + len(left), head, head + len(right))]
-    from difflib import SequenceMatcher
+    from difflib import SequenceMatcher  # loaded with the first patch
 
     found = SequenceMatcher(None, left, right, autojunk=False).get_opcodes()
     return [(tag, head + a, head + b, head + c, head + d) for tag, a, b, c, d in found if tag != "equal"]
