@@ -455,8 +455,14 @@ class ThreadHandle:
             raise
 
     @property
-    def is_running(self) -> bool:
-        return self._thread.turn is not None
+    def turn_id(self) -> str | None:
+        """That of the turn that runs now."""
+        return None if self._thread.turn is None else self._thread.turn.id
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has left memory, or is about to."""
+        return self._thread.closing
 
     async def wait_turn(self) -> None:
         """Until the turn that runs now, if any, has ended."""
@@ -479,7 +485,7 @@ class ThreadHandle:
     async def idle_since(self, before: float) -> AsyncIterator[bool]:
         """Whether it has been idle since `before`; meanwhile nothing is done to it."""
         async with self._thread.lock:
-            yield not self.is_running and self.used_at <= before
+            yield self.turn_id is None and self.used_at <= before
 
     async def close_idle(self) -> None:
         """Under `idle_since`: leave memory, and tell who listens to all threads."""

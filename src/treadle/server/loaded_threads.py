@@ -144,9 +144,11 @@ class LoadedThreads:
         thread = self._loaded.get(thread_id)
         if thread is None:
             return await self._server.store()
-        store = await thread.put_away()
-        self.drop(thread)
-        return store
+        try:
+            return await thread.put_away()
+        finally:
+            if thread.is_closed:
+                self.drop(thread)
 
     # --- subscribers ---
 
@@ -212,8 +214,10 @@ class LoadedThreads:
                 continue
             async with self.alone(thread.id), thread.idle_since(before) as is_idle:
                 if is_idle and self._unsubscribed(thread):
-                    await thread.close_idle()
-                    self.drop(thread)
+                    try:
+                        await thread.close_idle()
+                    finally:
+                        self.drop(thread)
 
     def _unsubscribed(self, thread: ThreadHandle) -> bool:
         subscribers = self._subscribers.get(thread.id)
@@ -222,8 +226,12 @@ class LoadedThreads:
     # --- the end ---
 
     async def wait_idle(self) -> None:
-        """Until no turn runs that somebody could still bring to an end."""
-        while going := [thread for thread in self._loaded.values() if thread.is_running and self._goes_on(thread)]:
+        """Until none of the turns that run now still does, except those that nobody could bring to an end.
+
+        A thread with a goal starts its next turn by itself: that one is not waited for.
+        """
+        turns = {thread: thread.turn_id for thread in self._loaded.values() if thread.turn_id is not None}
+        while going := [thread for thread, turn in turns.items() if thread.turn_id == turn and self._goes_on(thread)]:
             ends = [asyncio.ensure_future(thread.wait_turn()) for thread in going]
             # A turn may come to wait for a client that has gone; that is looked for now and then.
             await asyncio.wait(ends, timeout=DRAIN_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
