@@ -18,7 +18,7 @@ from treadle.protocol.exec import FileSystemPermissions, Permissions, SandboxEnt
 from treadle.tools.command import command_sessions as module
 from treadle.tools.command.command_session import MAX_AGGREGATED, MAX_DELTA_BYTES
 from treadle.tools.command.command_sessions import CommandSession, CommandSessions, CommandSpec
-from treadle.tools.tool_errors import ToolInputError
+from treadle.tools.tool_arguments import ToolInputError
 
 pytestmark = pytest.mark.anyio
 

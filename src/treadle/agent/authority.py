@@ -136,6 +136,12 @@ def file_rules(sandbox: Sandbox | None) -> Policy | None:
     return policy_from_wire(structs.replace(sandbox, permissions=permissions))
 
 
+async def file_policy(thread: Thread) -> Policy | None:
+    """What tools may do with files that this process opens for a thread: by its sandbox, also on machines that cannot
+    enforce it. Raises `ExecError`."""
+    return await asyncio.to_thread(file_rules, await thread_sandbox(thread))
+
+
 def rules_of(sandbox: Sandbox | None) -> Policy | None:
     """What a command in this sandbox may do; None is everything. Blocking."""
     try:

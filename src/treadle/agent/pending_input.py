@@ -166,7 +166,7 @@ def _image(part: ImageUserInput) -> dict[str, Any]:
 async def _local_image(part: LocalImageUserInput, number: int, cwd: str) -> list[dict[str, Any]]:
     # Loaded with the first picture.
     from treadle.execution.files.local_files import LocalFiles
-    from treadle.tools.tool_errors import ToolInputError
+    from treadle.tools.tool_arguments import ToolInputError
     from treadle.tools.view_image import load_image
 
     try:

@@ -308,6 +308,7 @@ class Thread:
         if self._lingering is not None:
             self._lingering.cancel()
             self._let_go()
+        self.history = None  # whoever still holds the thread does not need it
 
     # --- on the wire ---
 

@@ -9,7 +9,6 @@ from msgspec import structs
 
 from treadle.agent import thread_refusals
 from treadle.agent.context import project_instructions, read_instructions
-from treadle.agent.copying import copied_rows
 from treadle.agent.ids import new_id, now_ms
 from treadle.agent.services import Services, Subscribers
 from treadle.agent.state import Settings, State, Usage, read_state, read_usage
@@ -25,7 +24,7 @@ from treadle.execution.sandbox.pinned_roots import Pins, pin
 from treadle.protocol.app.settings import AskForApproval, SandboxPolicy
 from treadle.protocol.app.thread_methods import ThreadForkParams, ThreadResumeParams, ThreadStartParams
 from treadle.protocol.app.threads import GitInfo
-from treadle.store.contract import CopyTurns, Counters, Loaded, Store, ThreadRecord
+from treadle.store.contract import CopyTurns, Counters, Loaded, Store, ThreadRecord, Write
 
 T = TypeVar("T")
 
@@ -186,7 +185,22 @@ async def _copy(source: Store, target: Store, source_id: str, record: ThreadReco
     if source is target:
         await target.commit(record.id, 0, [record, CopyTurns(source_id, record.id, last_turn)])
     else:
-        await target.commit(record.id, 0, [record, *await copied_rows(source, source_id, record.id, last_turn)])
+        await target.commit(record.id, 0, [record, *await _copied_rows(source, source_id, record.id, last_turn)])
+
+
+async def _copied_rows(source: Store, source_id: str, target_id: str, last_turn: int | None) -> list[Write]:
+    """Turns, items and history, under another thread's id. What was compacted away is left out."""
+    turns = [turn for turn in await source.turns(source_id) if last_turn is None or turn.number <= last_turn]
+    if not turns:
+        return []
+    numbers = (turns[0].number, turns[-1].number)
+    items = await source.items(source_id, turns=numbers)
+    history = [entry for entry in await source.history(source_id) if entry.turn <= numbers[1]]
+    return [
+        *(structs.replace(turn, thread_id=target_id) for turn in turns),
+        *(structs.replace(item, thread_id=target_id) for item in items),
+        *(structs.replace(entry, thread_id=target_id, number=n) for n, entry in enumerate(history, start=1)),
+    ]
 
 
 def _new_record(originator: str, state: State, **more: Any) -> ThreadRecord:

@@ -8,20 +8,29 @@ from __future__ import annotations
 import os
 import re
 import sys
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
 from treadle._version import __version__
 from treadle.errors import INVALID_REQUEST, RpcError
-from treadle.protocol.app.handshake import InitializeParams
-from treadle.server.extensions import ANNOUNCED, OurInitializeResponse
+from treadle.protocol.app.handshake import InitializeParams, InitializeResponse
 
 # The Codex release whose protocol this is. SDKs read it where a Codex server has its own version, and refuse what they
 # think is too old.
 PROTOCOL_VERSION: Final = "0.166.0"
 _HEADER_VALUE: Final = re.compile(r"[\x20-\x7e]+")
 _PLATFORMS: Final = {"darwin": "macos", "win32": "windows"}
+
+
+# What we have beyond the Codex protocol; other clients ignore it. Every notification about a thread carries `seq`
+# beside `emittedAtMs`: numbered ones are published once each, without gaps; deltas carry the number of the event that
+# they follow. `thread/events/list` gives what a client has missed.
+EXTENSIONS: Final = {"treadle/threadEvents": {"version": 1}, "treadle/messageSearch": {"version": 1}}
+
+
+class OurInitializeResponse(InitializeResponse, frozen=True, kw_only=True):
+    extensions: dict[str, Any]
 
 
 class Identity(Struct, frozen=True, kw_only=True):
@@ -52,7 +61,7 @@ def shake_hands(params: InitializeParams, home: str) -> tuple[Identity, OurIniti
         codex_home=home,
         platform_family="unix" if os.name == "posix" else "windows",
         platform_os=_PLATFORMS.get(sys.platform, sys.platform),
-        extensions=ANNOUNCED,
+        extensions=EXTENSIONS,
     )
 
 

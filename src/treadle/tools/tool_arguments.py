@@ -1,4 +1,4 @@
-"""`parse`: the arguments of a tool, as a model writes them.
+"""`parse`: the arguments of a tool, as a model writes them; `ToolInputError`: they cannot be used.
 
 Members that are not known are ignored: models invent some.
 """
@@ -9,12 +9,20 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from treadle.errors import TreadleError
 from treadle.rpc.nesting import TOO_DEEP, is_too_deep
-from treadle.tools.tool_errors import ToolInputError
 
 T = TypeVar("T")
 
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}  # by the structs of the tools: a model cannot add to it
+
+
+class ToolInputError(TreadleError):
+    """A tool was called wrongly. The message goes to the model, so it says what to do instead."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
 
 
 def parse(raw: str, wanted: type[T]) -> T:

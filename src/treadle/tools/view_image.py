@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from treadle.errors import NOT_FOUND, ExecError
 from treadle.execution.files.files_interface import FileStat
-from treadle.tools.tool_errors import ToolInputError
+from treadle.tools.tool_arguments import ToolInputError
 
 MAX_IMAGE_BYTES: Final = 20 * 1000 * 1000
 

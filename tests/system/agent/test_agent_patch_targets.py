@@ -11,8 +11,9 @@ import pytest
 
 from system.agent.order import check_thread
 from system.agent.scene import Json, Scene, patch, scene, shell
+from treadle.agent import authority
 from treadle.agent.thread import Thread
-from treadle.agent.tools import file_policy, patch_call
+from treadle.agent.tools import patch_call
 from treadle.execution.files.pinned_files import PinnedFiles
 from treadle.execution.sandbox.policy import Policy, Rule
 from treadle.testing import ToolCall
@@ -276,7 +277,7 @@ async def test_what_the_sandbox_hides_is_neither_patched_nor_looked_at(
 ) -> None:
     async with scene(tmp_path) as stage:
         ground = Ground(stage)
-        for module in (patch_call, file_policy):
+        for module in (patch_call, authority):
             monkeypatch.setattr(module, "file_policy", _hides(ground.outside))
         (ground.workspace / "link").symlink_to(ground.victim)
         calls = [

@@ -39,7 +39,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Fake]]:
 
     def make(deed: str, **config: Any) -> Fake:
         if deed == "close":  # it runs on: there is no exit code to wait for
-            monkeypatch.setattr("treadle.client.child.LAST_WORDS_S", 0.5)
+            monkeypatch.setattr("treadle.client.server_child.LAST_WORDS_S", 0.5)
         made.append(Fake(deed, **config))
         return made[-1]
 

@@ -13,8 +13,7 @@ from treadle.agent.tools.goal_tools import CreateGoalArguments, GetGoalArguments
 from treadle.agent.tools.plan_tool import MAX_STEPS, UpdatePlanArguments, plan_steps
 from treadle.errors import TreadleError
 from treadle.protocol.app.thread_notifications import TurnPlanStep
-from treadle.tools.tool_arguments import parse
-from treadle.tools.tool_errors import ToolInputError
+from treadle.tools.tool_arguments import ToolInputError, parse
 
 
 def test_members_that_are_left_out_have_defaults_and_unknown_ones_are_ignored() -> None:

@@ -14,7 +14,7 @@ from treadle.protocol.exec import SignalName
 from treadle.tools.command import command_session as module
 from treadle.tools.command.command_session import MAX_DELTA, MAX_DELTA_BYTES, CommandSession
 from treadle.tools.command.head_tail import Taken
-from treadle.tools.tool_errors import ToolInputError
+from treadle.tools.tool_arguments import ToolInputError
 
 pytestmark = pytest.mark.anyio
 OUT, ERR = OutputStream.STDOUT, OutputStream.STDERR

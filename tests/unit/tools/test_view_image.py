@@ -10,7 +10,7 @@ import pytest
 from treadle.errors import NOT_FOUND, ExecError
 from treadle.execution.files.files_interface import FileStat
 from treadle.execution.files.local_files import LocalFiles
-from treadle.tools.tool_errors import ToolInputError
+from treadle.tools.tool_arguments import ToolInputError
 from treadle.tools.view_image import MAX_IMAGE_BYTES, Image, load_image
 
 pytestmark = pytest.mark.anyio

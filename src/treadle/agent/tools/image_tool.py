@@ -31,7 +31,7 @@ class ViewImage(Tool):
 
     async def run(self, call: ToolCall) -> Output:
         # Late: few turns look at images.
-        from treadle.agent.tools.file_policy import file_policy
+        from treadle.agent.authority import file_policy
         from treadle.execution.files.local_files import LocalFiles
         from treadle.protocol.app.items import ImageViewThreadItem  # all of it: loaded with the first picture
         from treadle.tools.view_image import load_image

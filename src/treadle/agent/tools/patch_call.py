@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from msgspec import structs
 
 from treadle.agent.approval_policy import Risk
+from treadle.agent.authority import file_policy
 from treadle.agent.tools.approval import Approval, Outcome, Request, is_yes
-from treadle.agent.tools.file_policy import file_policy
 from treadle.agent.turn import Turn
 from treadle.errors import NOT_FOUND, ExecError
 from treadle.execution.files.pinned_files import Location, PinnedFiles

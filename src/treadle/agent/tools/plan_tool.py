@@ -10,7 +10,7 @@ from msgspec import Raw, Struct
 from treadle.agent.tools.tool import Tool, ToolCall
 from treadle.protocol.app.thread_notifications import TurnPlanStep, TurnPlanStepStatus, TurnPlanUpdatedNotification
 from treadle.tools.specs import function_spec, text
-from treadle.tools.tool_errors import ToolInputError
+from treadle.tools.tool_arguments import ToolInputError
 
 PlanStatus: TypeAlias = Literal["pending", "in_progress", "completed"]
 

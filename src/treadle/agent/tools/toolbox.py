@@ -21,7 +21,7 @@ from treadle.agent.turn import Turn
 from treadle.errors import ExecError
 from treadle.llm import CustomToolCallItem
 from treadle.store.contract import StoreError
-from treadle.tools.tool_errors import ToolInputError
+from treadle.tools.tool_arguments import ToolInputError
 
 logger: logging.Logger = logging.getLogger(__name__)
 

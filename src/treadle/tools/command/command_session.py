@@ -19,7 +19,7 @@ from treadle.execution.process import Process
 from treadle.execution.process_values import Evicted, Exited, Failed, Output, OutputStream, WriteStatus
 from treadle.protocol.exec import EnvPolicy, Sandbox, without
 from treadle.tools.command.head_tail import HeadTail, Taken, first_bytes, tokens
-from treadle.tools.tool_errors import ToolInputError
+from treadle.tools.tool_arguments import ToolInputError
 
 logger: logging.Logger = logging.getLogger(__name__)
 
