@@ -54,7 +54,7 @@ async def test_a_look_answers_or_fails_as_its_function_does() -> None:
 
 async def test_a_look_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = threading.Event()
-    monkeypatch.setattr(bounded_reads, "_slots", threading.BoundedSemaphore(2))
+    monkeypatch.setattr(bounded_reads, "_readers", bounded_reads._Readers(2))
     try:
         for _ in range(2):
             with pytest.raises(TimeoutError):
@@ -63,3 +63,21 @@ async def test_a_look_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) ->
             await asyncio.wait_for(read_in_thread(lambda: None, 1000.0), 60)
     finally:
         answers.set()
+    async with asyncio.timeout(60):  # when the file system answers again, so do we
+        while True:
+            try:
+                assert await read_in_thread(lambda: "read") == "read"
+                break
+            except TimeoutError:
+                await asyncio.sleep(0.001)
+
+
+async def test_many_reads_at_once_share_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_reads, "_readers", bounded_reads._Readers(3))
+    threads: set[threading.Thread] = set()
+    reads = (read_in_thread(lambda: threads.add(threading.current_thread())) for _ in range(200))
+    async with asyncio.timeout(60):
+        await asyncio.gather(*reads)
+        for _ in range(20):
+            await read_in_thread(lambda: threads.add(threading.current_thread()))
+    assert 1 <= len(threads) <= 3
