@@ -15,13 +15,13 @@ from msgspec import Raw, Struct
 OPAQUE_PREFIX: Final = "treadle-sealed:"
 """How `encrypted_content` begins that is not OpenAI's: the name of the wire API that can read it follows."""
 
-_SEALED_MEMBER: Final = f'"encrypted_content":"{OPAQUE_PREFIX}'.encode()
+OPAQUE_MEMBER: Final = f'"encrypted_content":"{OPAQUE_PREFIX}'.encode()
 
 
 def is_opaque(item: Mapping[str, object] | Raw) -> bool:
     """Whether only another wire API than `responses` can make something of this item."""
     if isinstance(item, Raw):
-        return _SEALED_MEMBER in bytes(item)  # inside of a text, the quotes would be escaped
+        return OPAQUE_MEMBER in bytes(item)  # inside of a text, the quotes would be escaped
     sealed = item.get("encrypted_content")
     return isinstance(sealed, str) and sealed.startswith(OPAQUE_PREFIX)
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from treadle.llm.model import JsonObject, ModelRequest
-from treadle.llm.output_items import is_opaque
+from treadle.llm.output_items import OPAQUE_MEMBER, is_opaque
 from treadle.llm.wire_api import Asking
 
 _INCLUDE: Final = ("reasoning.encrypted_content",)
@@ -55,11 +55,18 @@ _encoder = msgspec.json.Encoder()
 
 def encode_body(request: ModelRequest, asking: Asking) -> bytes:
     """JSON for `POST …/responses`. Nothing is stored by the provider: every request carries the whole history."""
+    encoded = _encoder.encode(_body(request, request.input))
+    if OPAQUE_MEMBER not in encoded:  # one look at all of it, because there may be thousands of items
+        return encoded
+    return _encoder.encode(_body(request, [item for item in request.input if not is_opaque(item)]))
+
+
+def _body(request: ModelRequest, items: Sequence[JsonObject]) -> _Body:
     schema = request.output_schema
-    body = _Body(
+    return _Body(
         model=request.model,
         instructions=request.instructions,
-        input=[item for item in request.input if not is_opaque(item)],
+        input=items,
         tools=request.tools,
         tool_choice="auto",
         parallel_tool_calls=request.parallel_tool_calls,
@@ -72,7 +79,6 @@ def encode_body(request: ModelRequest, asking: Asking) -> bytes:
         text=None if schema is None else _Text(_Format(schema)),
         client_metadata=request.client_metadata,
     )
-    return _encoder.encode(body)
 
 
 def _reasoning(request: ModelRequest) -> _Reasoning | None:
