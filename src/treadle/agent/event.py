@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 from msgspec import Struct
@@ -38,8 +38,12 @@ class Event(Struct, eq=False):
         return self.encoded
 
 
+class _DeltaParams(Protocol):
+    def __call__(self, *, delta: str) -> Struct: ...
+
+
 class DeltaStream(Struct, eq=False):
     """What the deltas of one item and kind have in common: `params` builds those of a delta from its text."""
 
     method: str
-    params: Callable[[str], Struct]
+    params: _DeltaParams

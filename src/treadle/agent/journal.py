@@ -93,7 +93,7 @@ class Journal:
         if self._waiting or self._pausing:
             self._add(_Delta(stream, text, self.seq))
         else:
-            self._publish(Event(stream.method, stream.params(text), self.seq, time_ns() // 1_000_000))
+            self._publish(Event(stream.method, stream.params(delta=text), self.seq, time_ns() // 1_000_000))
 
     def write(self, *writes: Write) -> None:
         """Keep something that is not published."""
@@ -231,7 +231,7 @@ class Journal:
                 self._publish(entry)
             elif isinstance(entry, _Delta):
                 stream, text = entry.stream, "".join(entry.texts)
-                self._publish(Event(stream.method, stream.params(text), entry.seq, time_ns() // 1_000_000))
+                self._publish(Event(stream.method, stream.params(delta=text), entry.seq, time_ns() // 1_000_000))
             elif isinstance(entry, asyncio.Future):
                 self._pause_for(entry)
             else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from msgspec import structs
@@ -63,6 +64,7 @@ class Sampling:
         self._on_call = on_call
         self._silent = silent  # items are not shown: a summary, say
         self._open: set[str] = set()
+        self._growing: OpenItem | None = None  # the message that the last delta was of
         self._origin = ""
         self.usage: TokenUsage | None = None
         self.paused: bool = False
@@ -81,6 +83,7 @@ class Sampling:
                     if count % CHECK_EVERY == 0:
                         await self._thread.subscribers.wait_for_room()
         except ModelError:
+            self._growing = None
             for item_id in tuple(self._open):
                 self._turn.items.drop(item_id)
             raise
@@ -90,10 +93,7 @@ class Sampling:
     def _receive(self, event: ModelEvent) -> None:
         match event:
             case TextDelta():
-                opened = self._find(event.item_id)
-                if opened is not None:
-                    opened.texts.append(event.delta)
-                    self._thread.journal.append(self._stream(opened, "text", 0), event.delta)
+                self._text_delta(event)
             case ItemStarted():
                 self._item_started(event.item)
             case ItemDone():
@@ -108,6 +108,16 @@ class Sampling:
             case _:
                 pass
 
+    def _text_delta(self, event: TextDelta) -> None:
+        """There may be one for each word, and nearly all are of the item of the one before."""
+        if self._growing is None or self._growing.item.id != event.item_id:
+            self._growing = self._find(event.item_id)
+            if self._growing is None:
+                return
+            self._text_stream = self._stream(self._growing, "text", 0)
+        self._growing.texts.append(event.delta)
+        self._thread.journal.append(self._text_stream, event.delta)
+
     def _find(self, item_id: str) -> OpenItem | None:
         return None if self._silent else self._turn.items.find(item_id)
 
@@ -118,6 +128,7 @@ class Sampling:
             self._turn.items.start(shown)
 
     def _item_done(self, item: OutputItem) -> None:
+        self._growing = None
         if isinstance(item, MessageItem):
             self.text = item.text
         if self._silent:
@@ -144,7 +155,7 @@ class Sampling:
         params = ReasoningSummaryPartAddedNotification(
             thread_id=self._thread.id, turn_id=self._turn.id, item_id=event.item_id, summary_index=event.index
         )
-        stream = DeltaStream("item/reasoning/summaryPartAdded", lambda _: params)
+        stream = DeltaStream("item/reasoning/summaryPartAdded", lambda *, delta: params)
         self._thread.journal.append(stream, "")
 
     def _reasoning_delta(self, event: ReasoningSummaryDelta | ReasoningDelta) -> None:
@@ -165,15 +176,12 @@ class Sampling:
     def _make_stream(self, item_id: str, kind: str, index: int) -> DeltaStream:
         ids: dict[str, Any] = {"thread_id": self._thread.id, "turn_id": self._turn.id, "item_id": item_id}
         if kind == "text":
-            return DeltaStream("item/agentMessage/delta", lambda text: AgentMessageDeltaNotification(delta=text, **ids))
+            return DeltaStream("item/agentMessage/delta", partial(AgentMessageDeltaNotification, **ids))
         if kind == "summary":
-            return DeltaStream(
-                "item/reasoning/summaryTextDelta",
-                lambda text: ReasoningSummaryTextDeltaNotification(delta=text, summary_index=index, **ids),
-            )
+            params = partial(ReasoningSummaryTextDeltaNotification, summary_index=index, **ids)
+            return DeltaStream("item/reasoning/summaryTextDelta", params)
         return DeltaStream(
-            "item/reasoning/textDelta",
-            lambda text: ReasoningTextDeltaNotification(delta=text, content_index=index, **ids),
+            "item/reasoning/textDelta", partial(ReasoningTextDeltaNotification, content_index=index, **ids)
         )
 
 

@@ -81,7 +81,7 @@ class Client(ABC):
         self.version: str = ""
         self.initialized: bool = False
         self.experimental: bool = False
-        self.opted_out: frozenset[str] = frozenset()
+        self._muted: frozenset[str] = frozenset()  # notifications that it does not get
         self.workarounds: Workarounds = NONE
         self.calls: int = 0
         self.closed: bool = False
@@ -101,7 +101,8 @@ class Client(ABC):
     def identify(self, identity: Identity) -> None:
         """The handshake is done."""
         self.name, self.version = identity.name, identity.version
-        self.experimental, self.opted_out = identity.experimental, identity.opted_out
+        self.experimental = identity.experimental
+        self._muted = identity.opted_out if self.experimental else identity.opted_out | EXPERIMENTAL_NOTIFICATIONS
         self.workarounds = workarounds_for(identity.name)
         self.initialized = True
 
@@ -125,11 +126,8 @@ class Client(ABC):
 
     def notify(self, event: Event) -> None:
         """What this client wants to hear, and nothing before it is initialized."""
-        if not self.initialized or event.method in self.opted_out:
-            return
-        if event.method in EXPERIMENTAL_NOTIFICATIONS and not self.experimental:
-            return
-        self.send_event(event)
+        if self.initialized and event.method not in self._muted:
+            self.send_event(event)
 
     # --- in ---
 

@@ -68,7 +68,7 @@ class Bench:
         await asyncio.sleep(0)
 
 
-GROWTH = DeltaStream("delta", lambda text: Params(text=text))
+GROWTH = DeltaStream("delta", lambda delta: Params(text=delta))
 
 
 async def test_nothing_is_told_before_it_is_kept() -> None:
@@ -137,7 +137,7 @@ async def test_deltas_are_joined_when_many_wait() -> None:
     texts = [chr(97 + n % 26) for n in range(10 * MERGE_BEYOND)]
     for text in texts:
         bench.journal.append(GROWTH, text)
-    other = DeltaStream("delta", lambda text: Params(text=text))
+    other = DeltaStream("delta", lambda delta: Params(text=delta))
     bench.journal.append(other, "!")
     await bench.turn_of_the_loop()
     bench.store.finish()
@@ -339,7 +339,7 @@ async def _play(todo: list[str]) -> None:
                 journal.emit(f"e{number}", Params())
                 expected.append((f"e{number}", journal.seq))
             case "grow":
-                journal.append(DeltaStream(f"d{number}", lambda text: Params(text=text)), "x")
+                journal.append(DeltaStream(f"d{number}", lambda delta: Params(text=delta)), "x")
                 expected.append((f"d{number}", journal.seq))
             case "write":
                 journal.write(NOTE)
