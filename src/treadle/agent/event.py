@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -17,7 +18,7 @@ class Frame(Struct, omit_defaults=True):
     seq: int | None = None
 
 
-encode_frame = msgspec.json.Encoder().encode
+encode_frame: Callable[[Frame], bytes] = msgspec.json.Encoder().encode
 
 
 class Event(Struct, eq=False):

@@ -40,7 +40,7 @@ class FairQueue:
         self._next_rounds: dict[str, int] = {}
         self._round = 0
         self._numbers = 0
-        self.waiting = 0
+        self.waiting: int = 0
 
     def add(self, entry: QueueEntry) -> None:
         self._numbers += 1

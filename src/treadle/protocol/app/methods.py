@@ -32,7 +32,9 @@ class Method:
         experimental: bool = False,
         ours: bool = False,
     ) -> None:
-        self.module, _, self.stem = structs.partition(".")
+        module, _, stem = structs.partition(".")
+        self.module: str = module
+        self.stem: str = stem
         self.handler: str | None = handler
         self.params_optional: bool = params_optional
         self.experimental: bool = experimental
