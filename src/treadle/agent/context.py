@@ -38,10 +38,24 @@ class Context(NamedTuple):
     tools: tuple[Raw, ...]
 
 
-class SettledContext(NamedTuple):
+class _Basis(NamedTuple):
+    """What the cached part of a context is made from. All of it is replaced, never changed."""
+
+    base: str
+    settings: Settings
+    config: Config
+    goal: ThreadGoal | None
+    date: str
+
+    def is_same(self, other: _Basis) -> bool:
+        # By identity first: settings and configuration are long to compare.
+        return all(one is two or one == two for one, two in zip(self, other, strict=True))
+
+
+class CachedContext(NamedTuple):
     """What of it follows from the settings, before and after what the project says; kept while they are the same."""
 
-    made_from: tuple[Settings, Config, ThreadGoal | None, str]
+    basis: _Basis
     before: list[Raw]
     after: list[Raw]
     tools: tuple[Raw, ...]
@@ -50,26 +64,24 @@ class SettledContext(NamedTuple):
 async def build_context(turn: Turn) -> Context:
     config = turn.thread.services.config_for(turn.thread.settings)
     files = await _instructions_of(turn, config)
-    settled = _settled(turn.thread, config)
+    cached = _cached(turn.thread, config)
     project = [developer_message(instructions_text(file.path, file.text)) for file in files]
-    return Context([*settled.before, *project, *settled.after], settled.tools)
+    return Context([*cached.before, *project, *cached.after], cached.tools)
 
 
-def _settled(thread: Thread, config: Config) -> SettledContext:
-    made_from = (thread.settings, config, thread.state.goal, time.strftime("%Y-%m-%d"))
-    known = thread.settled_context
-    # By identity first: settings, configuration and goal are replaced, never changed, and are long to compare.
-    if known is None or any(new is not old and new != old for new, old in zip(made_from, known.made_from, strict=True)):
-        known = thread.settled_context = _settle(thread, config, made_from)
+def _cached(thread: Thread, config: Config) -> CachedContext:
+    settings = thread.settings
+    basis = _Basis(_base(settings, config), settings, config, thread.state.goal, time.strftime("%Y-%m-%d"))
+    known = thread.cached_context
+    if known is None or not known.basis.is_same(basis):
+        known = thread.cached_context = _make_cached(thread, basis)
     return known
 
 
-def _settle(
-    thread: Thread, config: Config, made_from: tuple[Settings, Config, ThreadGoal | None, str]
-) -> SettledContext:
-    settings, _, goal, date = made_from
+def _make_cached(thread: Thread, basis: _Basis) -> CachedContext:
+    base, settings, config, goal, date = basis
     before = [
-        _base(settings, config),
+        base,
         settings.developer_instructions or config.developer_instructions or "",
         permissions_text(settings.approval_policy, settings.sandbox, settings.cwd),
     ]
@@ -77,7 +89,7 @@ def _settle(
     after = [environment_text(settings.cwd, shell=shell, date=date)]
     if goal is not None and goal.status == "active":
         after.append(goal_text(goal.objective, token_budget=goal.token_budget, tokens_used=goal.tokens_used))
-    return SettledContext(made_from, _messages(before), _messages(after), specifications(thread))
+    return CachedContext(basis, _messages(before), _messages(after), specifications(thread))
 
 
 def _messages(texts: list[str]) -> list[Raw]:
@@ -87,7 +99,9 @@ def _messages(texts: list[str]) -> list[Raw]:
 def _base(settings: Settings, config: Config) -> str:
     if settings.base_instructions is not None:
         return settings.base_instructions
-    configured = config.base_instructions()
+    # A file is read for every turn: it may have changed.
+    has_file = config.model_instructions_file is not None
+    configured = config.base_instructions() if has_file else config.instructions
     return BASE_INSTRUCTIONS if configured is None else configured
 
 

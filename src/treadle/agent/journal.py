@@ -115,10 +115,10 @@ class Journal:
         task that waits has had its step: an answer that it gives without waiting again comes before that.
         """
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.settle(place)
+        self.resolve_in_order(place)
         return place
 
-    def settle(self, place: asyncio.Future[None]) -> None:
+    def resolve_in_order(self, place: asyncio.Future[None]) -> None:
         """Make the present place in the order that of a future that somebody waits for already."""
         if self.failure is not None:
             _set(place)

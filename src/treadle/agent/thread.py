@@ -40,7 +40,7 @@ from treadle.protocol.app.threads import Thread as WireThread
 from treadle.store.contract import Counters, HistoryRecord, Loaded, Store, ThreadRecord, Write
 
 if TYPE_CHECKING:
-    from treadle.agent.context import SettledContext
+    from treadle.agent.context import CachedContext
     from treadle.agent.turn import Turn
     from treadle.config import Config, InstructionFile, ModelFacts
     from treadle.execution.sandbox.policy import Policy
@@ -68,7 +68,7 @@ class Thread:
         self.used_at: float = time.monotonic()
         self.on_rest: Callable[[], None] = lambda: None  # called when nothing uses it any more
         self.looked_ahead: tuple[str, asyncio.Future[list[InstructionFile] | None]] | None = None  # see `context`
-        self.settled_context: SettledContext | None = None
+        self.cached_context: CachedContext | None = None
         self.idle_goal_turns = 0
         self.pruned = 0  # events up to this number went, as far as we remember
         self.closing: bool = False

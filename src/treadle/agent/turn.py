@@ -240,7 +240,7 @@ class Turn:
             self.items.complete_open()
         thread.journal.write(*self.items.abandon_open(), *self._history_leftovers())
         for stopped in self._interrupts:
-            thread.journal.settle(stopped)
+            thread.journal.resolve_in_order(stopped)
         state.end()
         if thread.state.goal is not None:
             thread_goal.account(thread, self.id, self.report.tokens, (state.duration_ms or 0) // 1000)
@@ -271,7 +271,7 @@ class Turn:
             thread.turn = None
         thread.history = None
         for stopped in self._interrupts:
-            thread.journal.settle(stopped)
+            thread.journal.resolve_in_order(stopped)
         announce = thread.journal.announce
         announce("thread/status/changed", ThreadStatusChangedNotification(thread_id=thread.id, status=thread.status))
         announce("error", self.report.error_params(error, will_retry=False))

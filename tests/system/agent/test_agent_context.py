@@ -47,6 +47,28 @@ async def test_instructions_of_a_thread(tmp_path: Path) -> None:
         assert second == "and kind"
 
 
+async def test_files_that_change_between_turns_are_read_anew(tmp_path: Path) -> None:
+    """What does not change is kept from turn to turn; a file may."""
+    base = tmp_path / "base.md"
+    base.write_text("be terse")
+    async with scene(tmp_path, settings={"model_instructions_file": str(base)}) as stage:
+        project = stage.workspace / "AGENTS.md"
+        project.write_text("old rules")
+        for _ in range(3):
+            stage.model.enqueue_assistant_message("a")
+        thread = await stage.start()
+        await stage.run(thread)
+        await stage.run(thread)
+        base.write_text("be kind")
+        project.write_text("new rules")
+        await stage.run(thread)
+        first, second, third = map(_developer, stage.model.requests())
+        assert first == second
+        assert "be terse" in first
+        assert "old rules" in first
+        assert third == first.replace("be terse", "be kind").replace("old rules", "new rules")
+
+
 async def test_the_context_is_that_of_the_turn_and_not_part_of_the_history(tmp_path: Path) -> None:
     async with scene(tmp_path) as stage:
         elsewhere = tmp_path / "elsewhere"

@@ -13,7 +13,7 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final, TypeAlias
 
 from msgspec import structs
 
@@ -51,12 +51,15 @@ END_DEADLINE_S: Final = 5.0
 MAX_SIZE: Final = 0xFFFF
 
 
+# A request about a command that was started before.
+_Following: TypeAlias = Call[CommandExecWriteParams] | Call[CommandExecResizeParams] | Call[CommandExecTerminateParams]
+
+
 class Command:
     """One command of a client. `process` is there when it has `begun`, unless it could not be started."""
 
-    def __init__(self, call: Call[Any]) -> None:
-        params: CommandExecParams = call.params
-        self.params = params
+    def __init__(self, call: Call[CommandExecParams]) -> None:
+        params = self.params = call.params
         self.begun: asyncio.Event = asyncio.Event()
         self.process: Process | None = None
         self.takes_input: bool = params.stream_stdin or params.tty
@@ -312,14 +315,14 @@ async def terminate(call: Call[CommandExecTerminateParams]) -> Empty:
     return Empty()
 
 
-def _find(call: Call[Any]) -> Command:
+def _find(call: _Following) -> Command:
     command = call.server.watches(call.client).get(_name(call.params.process_id))
     if not isinstance(command, Command):
         raise _not_active(call)
     return command
 
 
-async def _process(call: Call[Any], command: Command) -> Process:
+async def _process(call: _Following, command: Command) -> Process:
     await command.begun.wait()
     if command.process is None:
         raise _not_active(call)
@@ -330,7 +333,7 @@ def _name(process_id: str) -> str:
     return f"command {process_id}"
 
 
-def _not_active(call: Call[Any]) -> RpcError:
+def _not_active(call: _Following) -> RpcError:
     return RpcError(INVALID_REQUEST, f"no active command/exec for process id {_quoted(call.params.process_id)}")
 
 

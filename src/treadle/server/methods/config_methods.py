@@ -88,7 +88,9 @@ async def write_batch(call: Call[ConfigBatchWriteParams]) -> ConfigWriteResponse
     return await _write(call, edits)
 
 
-async def _write(call: Call[Any], edits: Sequence[ConfigEdit]) -> ConfigWriteResponse:
+async def _write(
+    call: Call[ConfigValueWriteParams] | Call[ConfigBatchWriteParams], edits: Sequence[ConfigEdit]
+) -> ConfigWriteResponse:
     params, server = call.params, call.server
     if params.file_path is not None:
         await asyncio.to_thread(_check_file, server, params.file_path)

@@ -36,7 +36,7 @@ from treadle.server.skill_files import Skill, find_skills
 MAX_DIRECTORIES: Final = 100
 
 
-def _directories(call: Call[Any]) -> list[str]:
+def _directories(call: Call[SkillsListParams] | Call[HooksListParams]) -> list[str]:
     """The client's names for them; that of the server when it gives none."""
     given = call.params.cwds or (call.server.cwd,)
     if len(given) > MAX_DIRECTORIES:
