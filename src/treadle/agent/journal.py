@@ -134,7 +134,9 @@ class Journal:
 
     async def flush(self) -> None:
         """Wait until everything so far is kept and published. Raises `StoreError`."""
-        await self.reach(self.place())
+        place = self.place()
+        self._submit()  # at once: whoever waits has nothing to add
+        await self.reach(place)
 
     def announce(self, method: str, params: Struct) -> None:
         """Publish something now that is not kept, and so has no number: failures of the store itself, say."""
