@@ -19,6 +19,7 @@ from bench.host_soak.model import SoakModel, answer, said, steering
 from bench.host_soak.plan import COMPLETED, INTERRUPTED, Kind, Moment, Program
 from bench.host_soak.stage import SESSION_ID, Stage, staged
 from bench.soak.meter import Meter, Sample
+from treadle.execution.bounded_reads import READER
 from treadle.host import HostAgent
 from treadle.host.conversation_result import ConversationResult
 from treadle.host.runtime import Delta, RuntimeEvent
@@ -246,7 +247,8 @@ def soak(program: Program, kinds: Iterable[Kind], told: Callable[[Tally], None] 
 def _held() -> dict[str, int]:
     return {
         "processes": len(family.members(os.getpid())) - 1,
-        "threads": len(threading.enumerate()),
+        # Those that read files stay for a moment, for the next read.
+        "threads": sum(thread.name != READER for thread in threading.enumerate()),
         "descriptors": len(os.listdir("/proc/self/fd")),
     }
 

@@ -18,6 +18,8 @@ T = TypeVar("T")
 READ_S: Final = 10.0
 # Threads that hang with their file system cannot be ended; more of them than this are not begun.
 MAX_READS: Final = 32
+READER: Final = "bounded-read"
+"""What the threads are called."""
 # A thread waits this long for the next read: to start one costs more than most reads.
 _IDLE_S: Final = 2.0
 
@@ -46,7 +48,7 @@ class _Readers:
                 self._idle += 1
         self._jobs.put(job)
         if is_short:
-            threading.Thread(target=self._run, name="bounded-read", daemon=True).start()
+            threading.Thread(target=self._run, name=READER, daemon=True).start()
 
     def abandon(self) -> None:
         with self._lock:

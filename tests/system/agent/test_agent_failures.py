@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from system.agent.order import check_thread
-from system.agent.scene import Json, Scene, failed, scene, shell
+from system.agent.scene import Json, Scene, failed, gate, scene, shell
 from treadle.agent import sampling
 from treadle.llm import ModelError, backoff
 from treadle.testing import Usage
@@ -181,12 +181,14 @@ def _calls_end_alone(stage: Scene) -> bool:
 
 async def test_a_steer_between_attempts_is_in_the_next_request_at_the_latest(tmp_path: Path) -> None:
     async with scene(tmp_path, provider={"stream_max_retries": 1}) as stage:
+        steered = gate()
         stage.model.enqueue_sse([CREATED])
-        stage.model.enqueue_assistant_message("a")
+        stage.model.enqueue_assistant_message("a", gate=steered)
         stage.model.enqueue_assistant_message("b")
         thread = await stage.start()
         turn = await stage.begin(thread, "one")
         await stage.steer(thread, turn, "two")
+        steered.set()
         assert (await stage.end(turn))["status"] == "completed"
         assert stage.model.requests()[-1].input_texts("user") == ["one", "two"]
         await check_thread(stage, thread)
