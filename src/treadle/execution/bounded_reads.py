@@ -18,7 +18,7 @@ T = TypeVar("T")
 READ_S: Final = 10.0
 # Threads that hang with their file system cannot be ended; more of them than this are not begun.
 MAX_READS: Final = 32
-READER: Final = "bounded-read"
+READER: Final[str] = "bounded-read"
 """What the threads are called."""
 # A thread waits this long for the next read: to start one costs more than most reads.
 _IDLE_S: Final = 2.0
