@@ -59,7 +59,8 @@ class Command:
     """One command of a client. `process` is there when it has `begun`, unless it could not be started."""
 
     def __init__(self, call: Call[CommandExecParams]) -> None:
-        params = self.params = call.params
+        params = call.params
+        self.params: CommandExecParams = params
         self.begun: asyncio.Event = asyncio.Event()
         self.process: Process | None = None
         self.takes_input: bool = params.stream_stdin or params.tty
