@@ -11,23 +11,20 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any, Final
-
-import msgspec
-from msgspec import Raw, Struct, structs
+from typing import Any
 
 from treadle.agent import starting, thread_goal, thread_refusals
-from treadle.agent.client_requests import Answer, ClientRequest
+from treadle.agent.client_requests import Answer
 from treadle.agent.event import Event
-from treadle.agent.ids import now_ms
 from treadle.agent.pending_input import Input, check_input
-from treadle.agent.state import Settings, read_usage
+from treadle.agent.state import Settings
 from treadle.agent.stored_thread import with_git_info
 from treadle.agent.thread import Thread
-from treadle.agent.thread_pages import make_cursor, turns_with_items
+from treadle.agent.thread_editing import check_injected, cut_turns, inject, publish_reverted
+from treadle.agent.thread_pages import turns_with_items
 from treadle.agent.thread_settings import setting_changes
+from treadle.agent.thread_view import ThreadView, cursors_of, recent_turns, usage_news, view_of
 from treadle.agent.turn import Turn
-from treadle.agent.turn_state import usage_notification
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.goals import ThreadGoalClearResponse, ThreadGoalSetParams, ThreadGoalSetResponse
 from treadle.protocol.app.items import KnownItem
@@ -42,10 +39,7 @@ from treadle.protocol.app.thread_history import (
 from treadle.protocol.app.thread_methods import ThreadMetadataGitInfoUpdateParams, ThreadShellCommandParams
 from treadle.protocol.app.thread_notifications import (
     ThreadClosedNotification,
-    ThreadGoalClearedNotification,
-    ThreadGoalUpdatedNotification,
     ThreadNameUpdatedNotification,
-    ThreadRevertedNotification,
     ThreadStartedNotification,
     ThreadStatusChangedNotification,
 )
@@ -59,22 +53,7 @@ from treadle.protocol.app.turns import (
     TurnSteerParams,
     TurnSteerResponse,
 )
-from treadle.store.contract import CutTurns, DeleteThread, Store, ThreadRecord
-
-# A client that resumes gets the newest turns; the others are a page away.
-RECENT_TURNS: Final = 100
-
-
-class ThreadView(Struct, frozen=True, kw_only=True):
-    """A thread as a client that joins it sees it: up to the event `seq`, and what it should be told then."""
-
-    thread: WireThread
-    seq: int
-    settings: Settings
-    news: tuple[Event, ...]
-    requests: tuple[ClientRequest, ...]
-    turns_cursor: str | None
-    items_cursor: str | None
+from treadle.store.contract import DeleteThread, Store, ThreadRecord
 
 
 class ThreadHandle:
@@ -252,12 +231,12 @@ class ThreadHandle:
             turn = await thread.store.turn(self.id, params.before_turn_id)
             if turn is None:
                 raise thread_refusals.turn_not_found(params.before_turn_id)
-            await self._cut(turn.number, "Cannot revert while a turn is in progress.")
-            turns_cursor, items_cursor = self._cursors()
+            await cut_turns(thread, turn.number, "Cannot revert while a turn is in progress.")
+            turns_cursor, items_cursor = cursors_of(thread)
             result = ThreadRevertResponse(
                 thread=thread.wire(), turns_backwards_cursor=turns_cursor, items_backwards_cursor=items_cursor
             )
-            place = await self._publish_reverted()
+            place = await publish_reverted(thread)
         await thread.journal.reach(place)
         return result
 
@@ -267,53 +246,18 @@ class ThreadHandle:
             raise RpcError(INVALID_REQUEST, "numTurns must be >= 1")
         async with self._exclusively() as thread:
             first = max(1, thread.counters.turn - params.num_turns + 1)
-            await self._cut(first, "Cannot rollback while a turn is in progress.")
+            await cut_turns(thread, first, "Cannot rollback while a turn is in progress.")
             records = await thread.store.turns(self.id)
             turns = await turns_with_items(thread.store, self.id, records)
             result = ThreadRollbackResponse(thread=thread.wire(turns))
-            place = await self._publish_reverted()
+            place = await publish_reverted(thread)
         await thread.journal.reach(place)
         return result
 
-    async def _cut(self, first: int, refusal: str) -> None:
-        thread = self._thread
-        if thread.turn is not None:
-            raise RpcError(INVALID_REQUEST, refusal)
-        await thread.acquire()
-        try:
-            before = await thread.store.turns(self.id, after=first, limit=1, descending=True)
-            usage = read_usage(before[0].usage if before else None, thread.store.location)
-            thread.state = structs.replace(thread.state, usage=usage)
-            thread.journal.write(CutTurns(self.id, first), thread.save())
-            await thread.journal.flush()
-            loaded = await thread.store.load(self.id)
-            assert loaded is not None
-            thread.counters = loaded.counters
-            thread.history = None
-        finally:
-            thread.release()
-
-    async def _publish_reverted(self) -> asyncio.Future[None]:
-        """The place before it, which is that of the answer."""
-        thread = self._thread
-        await thread.acquire()
-        try:
-            place = thread.journal.place()
-            thread.journal.emit("thread/reverted", ThreadRevertedNotification(thread_id=self.id))
-        finally:
-            thread.release()
-        return place
-
     async def inject_items(self, params: ThreadInjectItemsParams) -> None:
-        for item in params.items:
-            if not isinstance(item, dict) or not isinstance(item.get("type"), str):
-                raise RpcError(INVALID_REQUEST, "items must be objects of the Responses API, each with a `type`")
+        check_injected(params.items)
         async with self._writing() as thread:
-            await thread.load_history()
-            raws = [Raw(msgspec.json.encode(item)) for item in params.items]
-            number = thread.turn.number if thread.turn is not None else thread.counters.turn
-            thread.journal.write(*thread.remember(raws, number))
-            await thread.journal.flush()
+            await inject(thread, params.items)
 
     # --- reading ---
 
@@ -370,60 +314,15 @@ class ThreadHandle:
         Nothing is awaited between what it shows and its place, so a client that follows the thread from there on
         misses no event and is told none twice.
         """
-        async with self._thread.lock:
-            thread = self._thread
-            await thread.catch_up()
-            while thread.journal.busy:  # a turn that has just ended is in the store then
-                await thread.journal.flush()
-            running = thread.turn
-            turns = await self.recent_turns() if with_turns else ()
-            if is_fresh:
-                params = ThreadStatusChangedNotification(thread_id=self.id, status=thread.status)
-                thread.journal.announce("thread/status/changed", params)
-            if running is not None and with_turns:  # it may have ended since
-                turns = (*turns, running.snapshot())
-            turns_cursor, items_cursor = self._cursors()
-            wire, seq, news = thread.wire(turns), thread.journal.seq, (*self.news(), self._goal_news())
-            place = None if thread.journal.failure is not None else thread.journal.place()
-        if place is not None:  # else the view has things that will not be kept
-            await thread.journal.reach(place)
-        return ThreadView(
-            thread=wire,
-            seq=seq,
-            settings=thread.settings,
-            news=news,
-            requests=tuple(thread.requests.sent()),
-            turns_cursor=turns_cursor,
-            items_cursor=items_cursor,
-        )
+        return await view_of(self._thread, with_turns=with_turns, is_fresh=is_fresh)
 
     async def recent_turns(self) -> tuple[WireTurn, ...]:
         """The newest turns, oldest first, without the running one."""
-        thread, running = self._thread, self._thread.turn
-        records = await thread.store.turns(self.id, limit=RECENT_TURNS, descending=True)
-        records = [record for record in records[::-1] if running is None or record.id != running.id]
-        return tuple(await turns_with_items(thread.store, self.id, records))
-
-    def _cursors(self) -> tuple[str | None, str | None]:
-        """From which turns and items are paged backwards."""
-        counters = self._thread.counters
-        if not counters.turn:
-            return None, None
-        return make_cursor(self.id, "turns", counters.turn + 1), make_cursor(self.id, "items", counters.item + 1)
+        return await recent_turns(self._thread)
 
     def news(self) -> tuple[Event, ...]:
         """What a client that joins should know. For it alone, so these events have no number of their own."""
-        usage = self._thread.state.usage
-        if usage.turn_id is None:
-            return ()
-        params = usage_notification(self._thread, usage.turn_id)
-        return (Event("thread/tokenUsage/updated", params, None, now_ms()),)
-
-    def _goal_news(self) -> Event:
-        if self.goal is None:
-            return Event("thread/goal/cleared", ThreadGoalClearedNotification(thread_id=self.id), None, now_ms())
-        params = ThreadGoalUpdatedNotification(thread_id=self.id, goal=self.goal)
-        return Event("thread/goal/updated", params, None, now_ms())
+        return usage_news(self._thread)
 
     # --- requests to clients ---
 

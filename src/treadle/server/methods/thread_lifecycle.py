@@ -8,8 +8,9 @@ from treadle.agent import thread_refusals
 from treadle.agent.event import Event
 from treadle.agent.ids import now_ms
 from treadle.agent.stored_thread import StoredThread
-from treadle.agent.thread_handle import ThreadHandle, ThreadView
+from treadle.agent.thread_handle import ThreadHandle
 from treadle.agent.thread_making import fork_thread, load_thread, make_thread, settings_in_use
+from treadle.agent.thread_view import ThreadView
 from treadle.protocol.app.base import Empty
 from treadle.protocol.app.ours import OurResumeResponse
 from treadle.protocol.app.thread_methods import (
