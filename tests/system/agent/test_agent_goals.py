@@ -58,7 +58,7 @@ async def test_an_interrupt_pauses_it_and_it_can_be_taken_up_again(tmp_path: Pat
         thread = await stage.start()
         await _set(stage, thread, objective="paint", status="active")
         await stage.model.arrived(1)
-        turn = stage.client.told("turn/started")[0]["params"]["turn"]["id"]
+        turn = (await stage.client.wait_for("turn/started"))["params"]["turn"]["id"]
         await stage.interrupt(thread, turn)
         await _until(stage, "paused")
         assert len(stage.client.told("turn/started")) == 1
