@@ -50,6 +50,8 @@ class ClientRequest:
 class ClientRequests:
     """Those of one thread. `on_flags` is called when what the thread waits for (`flags`) has changed."""
 
+    __slots__ = ("_journal", "_on_flags", "_open", "_subscribers", "_thread_id", "flags")
+
     def __init__(
         self, thread_id: str, journal: Journal, subscribers: Subscribers, on_flags: Callable[[], None]
     ) -> None:

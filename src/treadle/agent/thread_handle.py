@@ -57,6 +57,8 @@ from treadle.store.contract import DeleteThread, Store, ThreadRecord
 
 
 class ThreadHandle:
+    __slots__ = ("_thread", "ephemeral", "id")  # there may be thousands of them
+
     def __init__(self, thread: Thread) -> None:
         self._thread = thread
         self.id: str = thread.id
