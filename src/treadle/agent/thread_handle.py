@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from functools import partial
 
 from treadle.agent import starting, thread_goal, thread_refusals
 from treadle.agent.client_requests import Answer
@@ -82,18 +82,17 @@ class ThreadHandle:
             finally:
                 thread.release()
 
-    async def _answer_first(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    async def _answer_first(self, work: Callable[[], Awaitable[None]], name: str) -> None:
         """Carry `work` out after this command was answered, and before the next."""
         lock = self._thread.lock
         await lock.acquire()
         if self._thread.closing:
             lock.release()
-            work.close()
             raise thread_refusals.thread_not_found(self.id)
 
         async def carry_out() -> None:
             try:
-                await work
+                await work()
             finally:
                 lock.release()
 
@@ -143,12 +142,12 @@ class ThreadHandle:
         await turn.interrupt()
 
     async def compact(self) -> None:
-        await self._answer_first(starting.start_compaction(self._thread), f"compaction of {self.id}")
+        await self._answer_first(partial(starting.start_compaction, self._thread), f"compaction of {self.id}")
 
     async def run_shell_command(self, params: ThreadShellCommandParams) -> None:
         if not params.command.strip():
             raise RpcError(INVALID_REQUEST, "command must not be empty")
-        work = starting.start_shell_command(self._thread, params.command, params.timeout_ms)
+        work = partial(starting.start_shell_command, self._thread, params.command, params.timeout_ms)
         await self._answer_first(work, f"shell command of {self.id}")
 
     def _active_turn(self, what: str) -> Turn:
