@@ -7,7 +7,6 @@ one is asked by our loop.
 
 from __future__ import annotations
 
-from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
@@ -32,11 +31,6 @@ RUNTIMES: Final[dict[str, str]] = {}
 _LOOP: Final = "treadle.agent.conversation:LOOP"
 
 
-@cache
-def _load(place: str) -> Runtime:
-    module, _, name = place.partition(":")
-    return cast("Runtime", getattr(import_module(module), name))
-
-
 def runtime_of(provider: str) -> Runtime:
-    return _load(RUNTIMES.get(provider, _LOOP))
+    module, _, name = RUNTIMES.get(provider, _LOOP).partition(":")
+    return cast("Runtime", getattr(import_module(module), name))
