@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections.abc import AsyncIterator
 from typing import Any, cast
 
 import pytest
@@ -44,11 +44,11 @@ async def fake() -> FakeThread:
 
 
 @pytest.fixture
-async def threads(fake: FakeThread) -> LoadedThreads:
-    server = AppServer()
-    made = LoadedThreads(server)
-    made.add(cast("ThreadHandle", cast("Any", fake)), ThreadSubscribers(server))
-    return made
+async def threads(fake: FakeThread) -> AsyncIterator[LoadedThreads]:
+    async with AppServer() as server:
+        made = LoadedThreads(server)
+        made.add(cast("ThreadHandle", cast("Any", fake)), ThreadSubscribers(server))
+        yield made
 
 
 async def test_draining_does_not_wait_for_the_next_turn_of_a_goal(threads: LoadedThreads, fake: FakeThread) -> None:
@@ -63,6 +63,6 @@ async def test_draining_does_not_wait_for_the_next_turn_of_a_goal(threads: Loade
 
 async def test_a_thread_that_was_closed_is_forgotten_even_if_its_end_cannot_be_kept(threads: LoadedThreads) -> None:
     """Else it would be found, and refuse everything, until the server ends."""
-    with suppress(StoreError):
+    with pytest.raises(StoreError, match="full"):
         await threads.put_away("t")
     assert threads.get("t") is None
