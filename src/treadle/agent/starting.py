@@ -89,12 +89,15 @@ async def _make_regular(
 ) -> Turn:
     look_ahead(thread)
     try:
-        # Settings of a turn cannot change the provider, so it is known which runtime it will be.
-        work = thread.services.runtime_for(thread.settings).run
-        return await _make(thread, work, "regular", changes, pins)
+        return await _make(thread, _run_regular, "regular", changes, pins)
     except BaseException:
         thread.looked_ahead = None
         raise
+
+
+async def _run_regular(turn: Turn) -> None:
+    """By the runtime of the settings as they are now: another server may have changed them before this turn."""
+    await turn.thread.services.runtime_for(turn.thread.settings).run(turn)
 
 
 async def _make(
