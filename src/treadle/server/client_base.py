@@ -151,10 +151,7 @@ class Client(ABC):
 
     def _accept(self, request_id: Any, method: str, raw: Raw) -> tuple[Call[Any], Route]:
         """Parsing comes before the handshake check: what is no request at all is told so."""
-        try:
-            route = ROUTES[method]
-        except KeyError:
-            raise refusals.unknown_method(method) from None
+        route = find_route(method)
         params = _read_params(route, raw)
         if not self.initialized and method != "initialize":
             raise RpcError(INVALID_REQUEST, "Not initialized")
@@ -194,6 +191,14 @@ class Client(ABC):
         if not self.closed:
             self.closed = True
             self.server.client_gone(self)
+
+
+def find_route(method: str) -> Route:
+    """Raises `RpcError` for a method that there is not."""
+    try:
+        return ROUTES[method]
+    except KeyError:
+        raise refusals.unknown_method(method) from None
 
 
 def _read_params(route: Route, raw: Raw) -> Any:

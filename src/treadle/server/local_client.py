@@ -15,8 +15,7 @@ from treadle.errors import INVALID_REQUEST, OVERLOAD_DATA, OVERLOADED, RpcError
 from treadle.protocol.app.base import encode
 from treadle.rpc.nesting import is_too_deep
 from treadle.server import refusals
-from treadle.server.client_base import MAX_CALLS, Call, Client
-from treadle.server.routes import ROUTES
+from treadle.server.client_base import MAX_CALLS, Call, Client, find_route
 
 if TYPE_CHECKING:
     from treadle.server.app import AppServer
@@ -60,7 +59,7 @@ class LocalClient(Client):
 
     def _receive(self, number: int, method: str, params: Any) -> None:
         try:
-            route = ROUTES[method]
+            route = find_route(method)
             if not self.initialized and method != "initialize":
                 raise RpcError(INVALID_REQUEST, "Not initialized")
             if self.calls >= MAX_CALLS:
@@ -69,9 +68,6 @@ class LocalClient(Client):
                 refusals.refuse_experimental(route, params)
             if _is_too_deep(params):
                 raise refusals.too_deep()
-        except KeyError:
-            self.send_failure(number, refusals.unknown_method(method))
-            return
         except RpcError as error:
             self.send_failure(number, error)
             return
