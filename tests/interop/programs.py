@@ -152,7 +152,7 @@ async def _child(
         yield child
     finally:
         await _stop(child)
-        _sweep(mark)
+        sweep(mark)
 
 
 async def _stop(child: asyncio.subprocess.Process) -> None:
@@ -169,7 +169,7 @@ async def _stop(child: asyncio.subprocess.Process) -> None:
         await child.communicate()
 
 
-def _sweep(mark: str) -> None:
+def sweep(mark: str) -> None:
     """Kill what still carries the mark; such processes have left the group of their program long ago."""
     wanted = f"{MARK}={mark}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
