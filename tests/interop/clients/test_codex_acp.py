@@ -27,16 +27,11 @@ OpenEditor: TypeAlias = Callable[..., AcpEditor]
 @pytest.fixture(scope="module")
 def open_editor(stage: ClientStage) -> Iterator[OpenEditor]:
     program = str(installed("codex-acp"))
-
-    def close(editor: AcpEditor) -> None:
-        # The real server takes five seconds to end.
-        editor.close(at_once=stage.server == "codex")
-
     with ExitStack() as stack:
 
         def opened(**options: Any) -> AcpEditor:
             editor = AcpEditor([program], stage.env(CODEX_PATH=str(stage.program)), stage.workspace, **options)
-            stack.callback(close, editor)
+            stack.callback(editor.close)
             return editor
 
         yield opened
@@ -309,7 +304,7 @@ def test_acp_two_clients(open_editor: OpenEditor, stage: ClientStage) -> None:
     if stage.server == "codex":
         with pytest.raises(AcpRefused, match="in use by another Codex client"):
             second.load_session(session.id)
-        first.close(at_once=True)
+        first.close()
     same = second.load_session(session.id)
     assert same.said("user") == "from the first"
     assert same.prompt("from the second") == "end_turn"
