@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ import pytest
 from interop.clients.acp_editor import AcpEditor, AcpRefused, AcpSession
 from interop.clients.client_model import FINDING, FIRST, SECOND, TITLE
 from interop.clients.client_stage import MODEL, ClientStage
+from interop.clients.prompts import escalated, patch
 from interop.interop_table import scenario_of
 from interop.peers import installed
 from kit.processes import child_of
@@ -41,16 +41,6 @@ def open_editor(stage: ClientStage) -> Iterator[OpenEditor]:
 def editor(open_editor: OpenEditor) -> AcpEditor:
     """One for most scenarios, each of which has a session of its own."""
     return open_editor()
-
-
-def patch(name: str, body: str = "Add File: {}\n+one") -> str:
-    text = f"*** Begin Patch\n*** {body.format(name)}\n*** End Patch"
-    return f"CALL:apply_patch {json.dumps(text)}"
-
-
-def escalated(command: str) -> str:
-    arguments = {"cmd": command, "sandbox_permissions": "require_escalated", "justification": "it is needed"}
-    return f"CALL:exec_command {json.dumps(arguments)}"
 
 
 def output_of(call: dict[str, Any], session: AcpSession) -> str:
