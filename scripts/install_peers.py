@@ -83,6 +83,7 @@ _CLIENT_REQUIRES: Final = (
     "truststore==0.10.5",
 )
 _ANTHROPIC_REQUIRES: Final = (*_CLIENT_REQUIRES, "docstring-parser==0.18.0", "opentelemetry-api==1.45.2")
+_ACP: Final = "@agentclientprotocol/codex-acp"
 # Of its whole world only what speaks to codex, which needs one package of the dozens that it asks for.
 _HERMES: Final = "agent.transports.codex_app_server_session"
 PEERS: Final = {
@@ -94,7 +95,9 @@ PEERS: Final = {
         # Its path is the folder that has node_modules in it. The program that it drives is the one from PyPI.
         Peer("codex-ts-sdk", "npm", "@openai/codex-sdk", "0.163.0", ".", module="@openai/codex-sdk"),
         # Clients of the app-server. The program that they drive is `codex-npm`, or ours.
-        Peer("codex-acp", "npm", "@agentclientprotocol/codex-acp", "2.6.0", "node_modules/.bin/codex-acp", optional=False),
+        Peer(
+            "codex-acp", "npm", "@agentclientprotocol/codex-acp", "2.6.0", "node_modules/.bin/codex-acp", optional=False
+        ),
         Peer("hermes", "pypi", "hermes-agent", "0.19.0", "agent", ("pyyaml==6.0.3",), module=_HERMES),
         Peer("ai-sdk-codex", "npm", "ai-sdk-provider-codex-cli", "2.2.1", ".", module="ai-sdk-provider-codex-cli"),
         Peer("claude", "npm", "@anthropic-ai/claude-code", "2.1.197", "node_modules/.bin/claude"),

@@ -73,8 +73,8 @@ _INTRODUCTION: Final = """\
 # Interop
 
 Real clients of codex, and what they can do with `treadle app-server` and with the codex that they were written for.
-Each row is a test in `tests/interop`: the client is installed from its registry, driven without a person, offline on a mock
-model, once on our server and once on the real one. `make interop` runs them and writes this page; do not edit it.
+Each row is a test in `tests/interop`: the client is installed from its registry and driven without a person, offline on
+a mock model, once on our server and once on the real one. `make interop` runs them and writes this page; do not edit it.
 
 A client works with Treadle as it is: it is told to run `treadle` where it would run `codex` (for codex-acp that is
 `CODEX_PATH=$(command -v treadle)`, for the terminal interface `codex --remote ws://…`).
@@ -120,11 +120,10 @@ class Rows:
     def add(self, report: pytest.TestReport) -> None:
         if (ended := outcome_of(report)) is None:
             return
-        for name, value in report.user_properties:
-            if name == PROPERTY:
-                client, scenario, sides = value
-                for side in sides:
-                    self.cells.setdefault((client, scenario, side), Cell()).add(*ended)
+        proved: list[Any] = [value for name, value in report.user_properties if name == PROPERTY]
+        for client, scenario, sides in proved:
+            for side in sides:
+                self.cells.setdefault((client, scenario, side), Cell()).add(*ended)
 
     def text(self, day: datetime.date) -> str:
         clients = _ordered({client for client, _, _ in self.cells}, tuple(CLIENTS))
@@ -158,7 +157,7 @@ class Rows:
 
 
 class InteropTable:
-    """The plugin. The rows are gathered where the run is controlled; what a test proves is said where it is collected."""
+    """The plugin. What a test proves is said where it is collected; rows are gathered where the run is controlled."""
 
     def __init__(self, config: pytest.Config, file: Path = FILE) -> None:
         self._config = config
@@ -221,7 +220,8 @@ def _ordered(names: Iterable[str], known: Sequence[str]) -> list[str]:
 def _versions(client: str) -> tuple[str, str]:
     """Of the client, and of the codex that it is compared on."""
     known = CLIENTS.get(client, Client(client, "codex-npm", ""))
-    return tuple(PEERS[name].version if name in PEERS else "" for name in (known.peer, known.codex))  # type: ignore[return-value]
+    client_version = PEERS[known.peer].version if known.peer in PEERS else ""
+    return client_version, PEERS[known.codex].version
 
 
 def _plain(reason: str) -> str:

@@ -10,18 +10,17 @@ import json
 import os
 import signal
 import subprocess
-import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from interop.clients.client_stage import WAIT_S
+from interop.clients.client_stage import WAIT_S, ClientStage
 
 Json: TypeAlias = dict[str, Any]
 END_S: Final = 5.0
-MAX_LOG: Final = 1024 * 1024
 
 
 class AcpRefused(Exception):
@@ -31,26 +30,25 @@ class AcpRefused(Exception):
 class AcpEditor:
     """`extensions` are those of the agent that the editor says it knows."""
 
-    def __init__(
-        self, command: Sequence[str], env: Mapping[str, str], cwd: Path, *, extensions: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, agent: Path, stage: ClientStage, *, extensions: Sequence[str] = ()) -> None:
         self._numbers = itertools.count(1)
         self._answers: dict[int, Json] = {}
         self._sessions: dict[str, AcpSession] = {}
         self._updates: dict[str, list[Json]] = {}
         self._changed = threading.Condition()  # guards the three above, and the lists of the sessions
         self._writing = threading.Lock()  # guards standard input
-        self.cwd = cwd
-        self.log = tempfile.TemporaryFile()
-        self.child = subprocess.Popen(
-            command,
-            env=env,
-            cwd=cwd,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.log,
-            start_new_session=True,
-        )
+        self._log = stage.folder / f"acp-{uuid.uuid4()}.log"
+        self.cwd = stage.workspace
+        with self._log.open("wb") as stderr:
+            self.child = subprocess.Popen(
+                [str(agent)],
+                env=stage.env(CODEX_PATH=str(stage.program)),
+                cwd=stage.workspace,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                start_new_session=True,
+            )
         self._reader = threading.Thread(target=self._read, name="acp-editor", daemon=True)
         self._reader.start()
         known = {"jetbrains": {"air": {"version": 1, "capabilities": list(extensions)}}} if extensions else {}
@@ -58,17 +56,16 @@ class AcpEditor:
 
     def close(self) -> None:
         """End the agent and its server at once: by itself it takes two seconds. May be called again."""
-        if self.log.closed:
-            return
         assert self.child.stdin is not None
         assert self.child.stdout is not None
+        if self.child.stdout.closed:
+            return
         with suppress(ProcessLookupError):
             os.killpg(self.child.pid, signal.SIGKILL)
         self.child.wait()
         self._reader.join(END_S)
         self.child.stdin.close()
         self.child.stdout.close()
-        self.log.close()
 
     # --- requests ---
 
@@ -96,9 +93,9 @@ class AcpEditor:
         """Until `look` gives something."""
         with self._changed:
             if not self._changed.wait_for(lambda: look() or self.child.poll() is not None, WAIT_S):
-                raise TimeoutError(f"{what} did not come in {WAIT_S:g} s; the agent said:\n{self._logged()}")
+                raise TimeoutError(f"{what} did not come in {WAIT_S:g} s; the agent said:\n{self._log.read_text()}")
             if not (found := look()):
-                raise AssertionError(f"the agent ended before {what} came; it said:\n{self._logged()}")
+                raise AssertionError(f"the agent ended before {what} came; it said:\n{self._log.read_text()}")
             return found
 
     # --- sessions ---
@@ -138,10 +135,6 @@ class AcpEditor:
         with self._writing:
             self.child.stdin.write(json.dumps(message).encode() + b"\n")
             self.child.stdin.flush()
-
-    def _logged(self) -> str:
-        # Not by reading on: the child writes at the same place of the file.
-        return os.pread(self.log.fileno(), MAX_LOG, 0).decode(errors="replace")
 
     def _read(self) -> None:
         assert self.child.stdout is not None

@@ -48,7 +48,7 @@ class ClientModel(EngineModel):
 def _message(text: str, *, deltas: list[str] | None = None, **timing: Any) -> Reply:
     name = uuid.uuid4().hex
     item = message_item(f"msg_{name}", text, None)
-    events = message_events(item, deltas or [text], 0)
+    events = list(message_events(item, deltas or [text], 0))
     return sse_reply(stream(f"resp_{name}", events, [item], Usage(input_tokens=11, output_tokens=7)), **timing)
 
 

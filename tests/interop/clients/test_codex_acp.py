@@ -26,11 +26,11 @@ OpenEditor: TypeAlias = Callable[..., AcpEditor]
 
 @pytest.fixture(scope="module")
 def open_editor(stage: ClientStage) -> Iterator[OpenEditor]:
-    program = str(installed("codex-acp"))
+    agent = installed("codex-acp")
     with ExitStack() as stack:
 
         def opened(**options: Any) -> AcpEditor:
-            editor = AcpEditor([program], stage.env(CODEX_PATH=str(stage.program)), stage.workspace, **options)
+            editor = AcpEditor(agent, stage, **options)
             stack.callback(editor.close)
             return editor
 
