@@ -73,8 +73,9 @@ _INTRODUCTION: Final = """\
 # Interop
 
 Real clients of codex, and what they can do with `treadle app-server` and with the codex that they were written for.
-Each row is a test in `tests/interop`: the client is installed from its registry and driven without a person, offline on
-a mock model, once on our server and once on the real one. `make interop` runs them and writes this page; do not edit it.
+Each row is a test in `tests/interop`: the client is installed from its registry and driven without a person, offline
+on a mock model, once on our server and once on the real one. `make interop` runs them and writes this page: do not edit
+it.
 
 A client works with Treadle as it is: it is told to run `treadle` where it would run `codex` (for codex-acp that is
 `CODEX_PATH=$(command -v treadle)`, for the terminal interface `codex --remote ws://…`).
