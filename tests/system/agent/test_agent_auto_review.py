@@ -54,6 +54,12 @@ def _reviews(stage: Scene) -> list[RecordedRequest]:
     return [request for request in stage.model.requests() if request.output_schema is not None]
 
 
+def _shown(request: RecordedRequest) -> str:
+    """What the reviewer was given to judge."""
+    assert request.last_user_text is not None
+    return request.last_user_text
+
+
 def _statuses(stage: Scene) -> list[str]:
     return [told["params"]["review"]["status"] for told in stage.client.told(COMPLETED)]
 
@@ -71,7 +77,7 @@ async def test_what_is_allowed_is_done(tmp_path: Path) -> None:
         assert _made(stage)
         assert stage.client.told(COMMAND) == []
         (request,) = _reviews(stage)
-        text = request.last_user_text
+        text = _shown(request)
         assert '{"role": "user", "text": "make it"}' in text
         assert '"command": ["/bin/bash", "-c", "touch made"]' in text
         assert '"reason given by the agent": "it must"' in text
@@ -138,7 +144,7 @@ async def test_a_patch_is_reviewed_as_a_whole(tmp_path: Path, answer: Json, done
         path = str(stage.workspace / "made")
         (began,) = stage.client.told(STARTED)
         assert began["params"]["action"] == {"type": "applyPatch", "cwd": str(stage.workspace), "files": [path]}
-        text = _reviews(stage)[0].last_user_text
+        text = _shown(_reviews(stage)[0])
         assert f'"path": "{path}"' in text
         assert '"diff": "x\\n"' in text
         assert f'"writes": ["{path}"]' in text
@@ -154,7 +160,7 @@ async def test_a_command_that_the_sandbox_stopped_is_reviewed_before_it_runs_wit
         stage.model.enqueue_assistant_message("done")
         await stage.run(thread)
         assert _made(stage) is done
-        assert '"runs": "without a sandbox"' in _reviews(stage)[0].last_user_text
+        assert '"runs": "without a sandbox"' in _shown(_reviews(stage)[0])
         assert ("too dangerous" in _output(stage)) is not done
         await check_thread(stage, thread)
 
