@@ -149,6 +149,7 @@ ABOUT: Final[dict[str, str]] = {
     "thread/section/move": "Put a thread into a section.",
     "thread/settings/update": "Change how the next turns of a thread run.",
     "thread/shellCommand": "Run a command of the user's in a thread.",
+    "thread/approveGuardianDeniedAction": "Allow once what the automatic reviewer of a thread denied.",
     "thread/turns/list": "The turns of a thread, page by page.",
     "thread/unsubscribe": "Hear no more of a thread.",
     "threadSection/create": "Make a section for threads.",

@@ -400,6 +400,8 @@ from treadle.protocol.app.reviews import (
     McpToolCallGuardianApprovalReviewAction,
     NetworkAccessGuardianApprovalReviewAction,
     RequestPermissionsGuardianApprovalReviewAction,
+    ThreadApproveGuardianDeniedActionParams,
+    ThreadApproveGuardianDeniedActionResponse,
     WriteStdinGuardianApprovalReviewAction,
 )
 from treadle.protocol.app.search import FuzzyFileSearchParams, FuzzyFileSearchResponse, FuzzyFileSearchResult
@@ -1007,6 +1009,8 @@ __all__ = [
     "TextUserInput",
     "Thread",
     "ThreadActiveFlag",
+    "ThreadApproveGuardianDeniedActionParams",
+    "ThreadApproveGuardianDeniedActionResponse",
     "ThreadArchiveParams",
     "ThreadArchiveResponse",
     "ThreadArchivedNotification",

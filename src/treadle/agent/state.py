@@ -76,11 +76,15 @@ class Usage(Struct, frozen=True, kw_only=True):
     thread_cost_usd: float | None = None
 
     def add(self, response: TokenUsage, turn_id: str, cost: float | None) -> Usage:
+        spent = self.spend(turn_id, cost)
+        return structs.replace(spent, total=_added(self.total, response), last=response)
+
+    def spend(self, turn_id: str, cost: float | None) -> Usage:
+        """Something was paid for that is not part of the conversation."""
         before_thread = 0.0 if self == Usage() else self.thread_cost_usd
         before_turn = self.cost_usd if self.turn_id == turn_id else 0.0
-        return Usage(
-            total=_added(self.total, response),
-            last=response,
+        return structs.replace(
+            self,
             turn_id=turn_id,
             cost_usd=_sum(before_turn, cost),
             thread_cost_usd=_sum(before_thread, cost),

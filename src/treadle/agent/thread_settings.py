@@ -62,11 +62,18 @@ def setting_changes(params: TurnStartParams | ThreadSettingsUpdateParams, cwd: s
     }
     if isinstance(params, TurnStartParams) and params.permissions is not None:
         changes["sandbox"] = _POLICIES[sandbox_mode(params.permissions)]
+    if "approvals_reviewer" in changes:
+        changes["approvals_reviewer"] = _reviewer(changes["approvals_reviewer"])
     if "cwd" in changes:
         changes["cwd"] = _directory(changes["cwd"], cwd)
     if not isinstance(params.service_tier, UnsetType):
         changes["service_tier"] = params.service_tier
     return changes
+
+
+def _reviewer(name: str) -> str:
+    """By the name that it has now."""
+    return "auto_review" if name == "guardian_subagent" else name
 
 
 def sandbox_mode(profile: str) -> Closed[SandboxMode]:
@@ -91,7 +98,7 @@ def new_settings(params: ThreadStartParams, config: Config, cwd: str) -> Setting
         model_provider=choice.provider,
         cwd=_directory(params.cwd, cwd),
         approval_policy=params.approval_policy or config.approval_policy,
-        approvals_reviewer=params.approvals_reviewer or config.approvals_reviewer,
+        approvals_reviewer=_reviewer(params.approvals_reviewer or config.approvals_reviewer),
         sandbox=_sandbox(params, config),
         effort=config.model_reasoning_effort,
         summary=config.model_reasoning_summary,
@@ -150,6 +157,8 @@ def overridden_settings(
         _check_provider(config, params.model_provider)
         # The model that the thread had is one of the other provider.
         changes["model"] = config.model_choice(params.model, params.model_provider).model or settings.model
+    if "approvals_reviewer" in changes:
+        changes["approvals_reviewer"] = _reviewer(changes["approvals_reviewer"])
     if params.cwd is not None:
         changes["cwd"] = _directory(params.cwd, cwd)
     if params.sandbox is not None or params.permissions is not None:

@@ -84,6 +84,10 @@ if TYPE_CHECKING:
         McpServerToolCallResponse,
     )
     from treadle.protocol.app.models import ModelListResponse, ModelProviderCapabilitiesReadResponse
+    from treadle.protocol.app.reviews import (
+        ThreadApproveGuardianDeniedActionParams,
+        ThreadApproveGuardianDeniedActionResponse,
+    )
     from treadle.protocol.app.search import FuzzyFileSearchParams, FuzzyFileSearchResponse
     from treadle.protocol.app.sections import (
         ThreadSectionCreateParams,
@@ -406,6 +410,15 @@ class Calls(ABC):
     ) -> SkillsListResponse:
         """The skills, by folder. (`skills/list`)"""
         answer: SkillsListResponse = self._call("skills/list", params or {}, timeout)
+        return answer
+
+    def thread_approve_guardian_denied_action(
+        self, params: ThreadApproveGuardianDeniedActionParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadApproveGuardianDeniedActionResponse:
+        """Allow once what the automatic reviewer of a thread denied. (`thread/approveGuardianDeniedAction`)"""
+        answer: ThreadApproveGuardianDeniedActionResponse = self._call(
+            "thread/approveGuardianDeniedAction", params, timeout
+        )
         return answer
 
     def thread_archive(self, thread_id: str, *, timeout: float | None = None) -> ThreadArchiveResponse:

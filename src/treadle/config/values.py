@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, get_args,
 import msgspec
 from msgspec import Meta, Struct
 
-from treadle.config.known_keys import IGNORED, IGNORED_IN_SHELL_ENVIRONMENT, SILENT
+from treadle.config.known_keys import IGNORED, IGNORED_IN_TABLE, SILENT
 from treadle.config.overrides import KeyPath
 from treadle.config.problems import kind_of
 from treadle.protocol.app.base import Closed
@@ -70,6 +70,15 @@ class ShellEnvironment(Struct, frozen=True, kw_only=True):
         return [("inherit", self.inherit), ("set", sorted(self.set))]
 
 
+class AutoReview(Struct, frozen=True, kw_only=True):
+    """`[auto_review]`: who reviews approvals automatically, how long it may take, and by which further rules."""
+
+    model: _Text | None = None
+    timeout_ms: _Count = 90_000
+    policy: str | None = None
+    extra_policy: str | None = None
+
+
 class Settings(Struct, frozen=True, kw_only=True):
     """Every key of `config.toml` that has an effect, except the tables of providers, models and profiles."""
 
@@ -77,6 +86,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     model_provider: _Text = "offline"
     approval_policy: AskForApproval = "on-request"
     approvals_reviewer: Closed[ApprovalsReviewer] = "user"
+    auto_review: AutoReview = AutoReview()
     sandbox_mode: Closed[SandboxMode] = "read-only"
     sandbox_workspace_write: WorkspaceWrite = WorkspaceWrite()
     model_reasoning_effort: _Text | None = None
@@ -168,7 +178,7 @@ def _read_struct(wanted: type[T], path: KeyPath, table: Any, reading: ParsedValu
         if key in types:
             with _collected(reading):
                 known[key] = _convert((*path, key), value, types[key])
-        elif wanted is ShellEnvironment and key in IGNORED_IN_SHELL_ENVIRONMENT:
+        elif key in IGNORED_IN_TABLE.get(path[0], ()):
             reading.ignored.append((*path, key))
         else:
             reading.unknown.append((*path, key))

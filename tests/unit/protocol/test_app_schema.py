@@ -125,7 +125,7 @@ def members_of(struct: type[Struct]) -> set[str]:
 VENDOR = (
     *("account/gatewayOAuth", "account/rateLimit", "account/usage", "account/workspaceMessages", "account/sendAdd"),
     *("app/", "externalAgentConfig/", "feedback/", "marketplace/", "plugin/", "windows"),
-    *("thread/approveGuardianDeniedAction", "thread/attachment"),
+    "thread/attachment",
 )
 
 
