@@ -42,9 +42,9 @@ def left(tools: Sequence[Tool], config: Config) -> Sequence[Tool]:
     return [tool for tool in tools if tool.name not in off] if off else tools
 
 
-def offered(tools: Sequence[Tool], settings: Settings, config: Config) -> Sequence[Tool]:
+def offered(tools: Sequence[Tool], mode: str, config: Config) -> Sequence[Tool]:
     """Those that a model is told of. Without an environment too: it can be given one in the course of the thread."""
-    return [tool for tool in left(tools, config) if _suits_mode(tool.name, settings.mode, config)]
+    return [tool for tool in left(tools, config) if _suits_mode(tool.name, mode, config)]
 
 
 def refusal(tool: Tool, settings: Settings, config: Config) -> str | None:

@@ -31,7 +31,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 def specifications(thread: Thread) -> tuple[Raw, ...]:
     """What the model of a thread is told of its tools."""
     model, settings = thread.model_facts, thread.settings
-    ours = offered(built_in.BUILT_IN, settings, thread.services.config_for(settings))
+    ours = offered(built_in.BUILT_IN, settings.mode, thread.services.config_for(settings))
     return tuple(tool.spec for tool in chain(ours, client_tools(thread)) if tool.suits(model))
 
 
