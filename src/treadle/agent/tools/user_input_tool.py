@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from msgspec import DecodeError, Meta, Raw, Struct, field
 
-from treadle.agent.client_requests import USER_INPUT
-from treadle.agent.tools.approval import answer_to
 from treadle.agent.tools.tool import Tool, ToolCall
 from treadle.errors import RpcError
 from treadle.protocol.app.base import decode, encode
@@ -86,6 +84,9 @@ class RequestUserInput(Tool):
     )
 
     async def run(self, call: ToolCall) -> str:
+        from treadle.agent.client_requests import USER_INPUT  # late: few turns ask something
+        from treadle.agent.tools.approval import answer_to
+
         thread, given = call.turn.thread, call.arguments(RequestUserInputArguments)
         ask = thread.requests.open(USER_INPUT)
         ask.params = _params(call, given)
