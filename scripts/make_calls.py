@@ -106,6 +106,7 @@ SPECIAL: Final[dict[str, Special]] = {
 BY_HAND: Final = ("initialize", "turn/start")
 
 ABOUT: Final[dict[str, str]] = {
+    "collaborationMode/list": "The modes that a thread can work in.",
     "command/exec": "Run a command outside of any thread, and wait for its end.",
     "command/exec/resize": "Tell such a command the size of its terminal.",
     "command/exec/terminate": "End such a command.",

@@ -85,12 +85,18 @@ def _make_cached(thread: Thread, basis: _Basis) -> CachedContext:
         base,
         settings.developer_instructions or config.developer_instructions or "",
         permissions_text(settings.approval_policy, settings.sandbox, settings.cwd),
+        _mode_text(settings),
     ]
     shell = default_shell().rpartition("/")[2]
     after = [environment_text(settings.cwd, shell=shell, date=date)]
     if goal is not None and goal.status == "active":
         after.append(goal_text(goal.objective, token_budget=goal.token_budget, tokens_used=goal.tokens_used))
     return CachedContext(basis, _messages(before), _messages(after), specifications(thread))
+
+
+def _mode_text(settings: Settings) -> str:
+    told = settings.instructions_of_mode
+    return f"<collaboration_mode>\n{told}\n</collaboration_mode>" if told else ""
 
 
 def _messages(texts: list[str]) -> list[Raw]:

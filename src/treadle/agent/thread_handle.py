@@ -153,6 +153,8 @@ class ThreadHandle:
     async def run_shell_command(self, params: ThreadShellCommandParams) -> None:
         if not params.command.strip():
             raise RpcError(INVALID_REQUEST, "command must not be empty")
+        if not self._thread.settings.has_environment:
+            raise thread_refusals.no_environment(self.id)
         work = partial(starting.start_shell_command, self._thread, params.command, params.timeout_ms)
         await self._answer_first(work, f"shell command of {self.id}")
 

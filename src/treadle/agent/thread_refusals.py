@@ -26,6 +26,11 @@ def archived(thread_id: str) -> RpcError:
     return RpcError(INVALID_REQUEST, text)
 
 
+def no_environment(thread_id: str) -> RpcError:
+    text = f"thread {thread_id} has no environment to run commands in; start a turn with `environments` to give it one"
+    return RpcError(INVALID_REQUEST, text)
+
+
 def turn_not_found(turn_id: str) -> RpcError:
     return RpcError(INVALID_REQUEST, f"turn not found: {turn_id}")
 

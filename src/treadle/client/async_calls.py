@@ -101,7 +101,12 @@ if TYPE_CHECKING:
         ThreadSectionUpdateParams,
         ThreadSectionUpdateResponse,
     )
-    from treadle.protocol.app.settings import ThreadSettingsUpdateParams, ThreadSettingsUpdateResponse
+    from treadle.protocol.app.settings import (
+        CollaborationModeListParams,
+        CollaborationModeListResponse,
+        ThreadSettingsUpdateParams,
+        ThreadSettingsUpdateResponse,
+    )
     from treadle.protocol.app.skills import (
         SkillsConfigWriteParams,
         SkillsConfigWriteResponse,
@@ -193,6 +198,13 @@ class AsyncCalls(ABC):
     ) -> GetAccountResponse:
         """Who is logged in. (`account/read`)"""
         answer: GetAccountResponse = await self._call("account/read", params or {}, timeout)
+        return answer
+
+    async def collaboration_mode_list(
+        self, params: CollaborationModeListParams | JsonObject | None = None, *, timeout: float | None = None
+    ) -> CollaborationModeListResponse:
+        """The modes that a thread can work in. (`collaborationMode/list`)"""
+        answer: CollaborationModeListResponse = await self._call("collaborationMode/list", params or {}, timeout)
         return answer
 
     async def command_exec(

@@ -31,7 +31,6 @@ IGNORED: Final = frozenset(
         "experimental_thread_store_endpoint",
         "experimental_use_freeform_apply_patch",
         "experimental_use_unified_exec_tool",
-        "features",
         "forced_chatgpt_workspace_id",
         "forced_login_method",
         "ghost_snapshot",
@@ -64,7 +63,6 @@ IGNORED: Final = frozenset(
         "sqlite_home",
         "thread_unload_delay_secs",
         "tool_suggest",
-        "tools",
         "web_search",
     ]
 )

@@ -92,6 +92,9 @@ RECORDS: dict[str, Method] = {
     "modelProvider/capabilities/read": Method(
         "models.ModelProviderCapabilitiesRead", "model_methods.read_capabilities"
     ),
+    "collaborationMode/list": Method(
+        "settings.CollaborationModeList", "model_methods.list_collaboration_modes", experimental=True
+    ),
     "account/read": Method("accounts.GetAccount", "account_methods.read"),
     "account/login/start": Method("accounts.LoginAccount", "account_methods.start_login"),
     "account/login/cancel": Method("accounts.CancelLoginAccount", "account_methods.cancel_login"),
