@@ -17,14 +17,16 @@ from treadle.testing.replies import Reply, message_events, message_item, sse_rep
 TITLE: Final = "Say hello"
 FIRST: Final = "first piece, "
 SECOND: Final = "second piece"
+PLAN: Final = "# The plan\n\n- one step"
 FINDING: Final = "The first line is wrong"
 _STREAM: Final = re.compile(r"STREAM:(\w+)$")
 _FINDING: Final = re.compile(r"FINDING:(\S+)$")
 
 
 class ClientModel(EngineModel):
-    """An `EngineModel` that knows three things more.
+    """An `EngineModel` that knows four things more.
 
+    PLAN                a plan for the user, as models write it in plan mode
     FINDING:path        the answer of a reviewer, with one finding in the first line of this file
     STREAM:name         a message in two pieces; the second waits until the test calls `open_gate("name")`
     a JSON schema       is answered with a value that fits it: a title, or the verdict of a reviewer, who denies a
@@ -38,6 +40,8 @@ class ClientModel(EngineModel):
         prompt = (request.last_user_text or "").rstrip()
         if found := _FINDING.search(prompt):
             return _message(json.dumps(_review(found[1])))
+        if prompt.endswith("PLAN"):
+            return _message(f"Here it is.\n<proposed_plan>\n{PLAN}\n</proposed_plan>\n")
         if found := _STREAM.search(prompt):
             self._prompted(found[0])
             gate = self._gate(found[1])

@@ -78,8 +78,10 @@ class ClientStage:
         }
 
     def close(self) -> None:
+        """Raises what went wrong on the side of the model: clients only saw a failed request."""
         sweep(self._mark)
-        self.model.close()
+        with self.model:
+            pass
 
     def _make_repository(self) -> None:
         (self.workspace / "README.md").write_text("the workspace of a scenario\n")
