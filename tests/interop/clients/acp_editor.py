@@ -52,7 +52,8 @@ class AcpEditor:
         self._reader = threading.Thread(target=self._read, name="acp-editor", daemon=True)
         self._reader.start()
         known = {"jetbrains": {"air": {"version": 1, "capabilities": list(extensions)}}} if extensions else {}
-        self.agent: Json = self.ask("initialize", protocolVersion=1, clientCapabilities={"_meta": known})
+        capabilities = {"elicitation": {"form": {}}, "_meta": known}
+        self.agent: Json = self.ask("initialize", protocolVersion=1, clientCapabilities=capabilities)
 
     def close(self) -> None:
         """End the agent and its server at once: by itself it takes two seconds. May be called again."""
@@ -154,13 +155,17 @@ class AcpEditor:
         elif method == "session/request_permission":
             outcome = self._sessions[message["params"]["sessionId"]].decide(message["params"])
             self._write({"jsonrpc": "2.0", "id": message["id"], "result": {"outcome": outcome}})
+        elif method == "elicitation/create":
+            result = self._sessions[message["params"]["sessionId"]].fill(message["params"])
+            self._write({"jsonrpc": "2.0", "id": message["id"], "result": result})
         elif "id" in message:
             error = {"code": -32601, "message": f"this editor has no {method}"}
             self._write({"jsonrpc": "2.0", "id": message["id"], "error": error})
 
 
 class AcpSession:
-    """A conversation. `choice` is the option that the user takes when the agent asks; None: she cancels the turn."""
+    """A conversation. `choice` is the option that the user takes when the agent asks; None: she cancels the turn. `form`
+    is what she fills in when there is one; None: she does not."""
 
     def __init__(self, editor: AcpEditor, session_id: str, opened: Json, updates: list[Json]) -> None:
         self.editor = editor
@@ -168,6 +173,7 @@ class AcpSession:
         self.opened = opened
         self.updates = updates
         self.choice: str | None = None
+        self.form: Json | None = None
         self.asked: list[Json] = []
 
     def prompt(self, text: str) -> str:
@@ -200,6 +206,10 @@ class AcpSession:
         if self.choice is None:
             return {"outcome": "cancelled"}
         return {"outcome": "selected", "optionId": self.choice}
+
+    def fill(self, params: Json) -> Json:
+        self.asked.append(params)
+        return {"action": "decline"} if self.form is None else {"action": "accept", "content": self.form}
 
     def said(self, who: str = "agent") -> str:
         """All pieces of messages so far, joined."""

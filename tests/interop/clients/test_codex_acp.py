@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from interop.clients.acp_editor import AcpEditor, AcpRefused, AcpSession
-from interop.clients.client_model import FINDING, FIRST, SECOND, TITLE
+from interop.clients.client_model import FINDING, FIRST, PLAN, SECOND, TITLE
 from interop.clients.client_stage import MODEL, ClientStage
 from interop.clients.prompts import escalated, patch
 from interop.interop_table import scenario_of
@@ -193,6 +194,32 @@ def test_acp_steer(editor: AcpEditor, stage: ClientStage) -> None:
     stage.model.open_gate("steer")
     assert session.ended(turn) == "end_turn"
     assert session.said().endswith("pong: and this")
+
+
+@scenario("plan mode")
+def test_acp_plan(editor: AcpEditor) -> None:
+    session = editor.new_session()
+    session.set_option("collaboration_mode", "plan")
+    session.choice = "implement_plan"
+    assert session.prompt("make a PLAN") == "end_turn"
+    [asked] = session.asked
+    assert asked["toolCall"]["title"] == "Implement this plan?"
+    assert asked["toolCall"]["rawInput"]["plan"].strip() == PLAN
+    assert PLAN in session.said()
+    assert session.said().endswith("pong: Implement the approved plan.")
+
+
+@scenario("a question of the model")
+def test_acp_question(editor: AcpEditor) -> None:
+    session = editor.new_session()
+    session.set_option("collaboration_mode", "plan")
+    session.form = {"colour": "red"}
+    options = [{"label": "red", "description": "warm"}, {"label": "blue", "description": "cold"}]
+    question = {"id": "colour", "header": "Colour", "question": "Which one?", "options": options}
+    assert session.prompt(f"CALL:request_user_input {json.dumps({'questions': [question]})}") == "end_turn"
+    [asked] = session.asked
+    assert asked["requestedSchema"]["properties"]["colour"]["title"] == "Which one?"
+    assert session.said() == 'tool said: {"answers":{"colour":{"answers":["red"]}}}'
 
 
 @scenario("title")
