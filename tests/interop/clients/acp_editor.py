@@ -164,8 +164,11 @@ class AcpEditor:
 
 
 class AcpSession:
-    """A conversation. `choice` is the option that the user takes when the agent asks; None: she cancels the turn. `form`
-    is what she fills in when there is one; None: she does not."""
+    """A conversation.
+
+    `choice` is the option that the user takes when the agent asks; None: she cancels the turn. `form` is what she
+    fills in when there is one; None: she does not.
+    """
 
     def __init__(self, editor: AcpEditor, session_id: str, opened: Json, updates: list[Json]) -> None:
         self.editor = editor
