@@ -44,6 +44,12 @@ def editor(open_editor: OpenEditor) -> AcpEditor:
     return open_editor()
 
 
+@pytest.fixture(scope="module")
+def extended(open_editor: OpenEditor) -> AcpEditor:
+    """An editor of the house that has added to the protocol."""
+    return open_editor(extensions=["sessionIndex", "asyncTasks"])
+
+
 def output_of(call: dict[str, Any], session: AcpSession) -> str:
     """What the editor shows in the terminal of a command."""
     pieces = [update.get("_meta", {}) for update in session.updates if update.get("toolCallId") == call["toolCallId"]]
@@ -259,16 +265,27 @@ def test_acp_fork(editor: AcpEditor, stage: ClientStage) -> None:
 
 
 @scenario("archive")
-def test_acp_archive(open_editor: OpenEditor) -> None:
-    """Only the editors of one house may ask for it."""
-    editor = open_editor(extensions=["sessionIndex"])
-    session = editor.new_session()
+def test_acp_archive(extended: AcpEditor) -> None:
+    session = extended.new_session()
     session.prompt("to be archived")
-    editor.ask("_session/archive", sessionId=session.id)
-    assert session.id not in editor.listed()
-    editor.ask("_session/unarchive", sessionId=session.id)
-    assert session.id in editor.listed()
-    assert editor.load_session(session.id).said("user") == "to be archived"
+    extended.ask("_session/archive", sessionId=session.id)
+    assert session.id not in extended.listed()
+    extended.ask("_session/unarchive", sessionId=session.id)
+    assert session.id in extended.listed()
+    assert extended.load_session(session.id).said("user") == "to be archived"
+
+
+@scenario("background terminal")
+def test_acp_background(extended: AcpEditor) -> None:
+    session = extended.new_session("workspace-write")
+    arguments = {"cmd": "echo begun; sleep 600", "yield_time_ms": 250}
+    assert session.prompt(f"CALL:exec_command {json.dumps(arguments)}") == "end_turn"
+    task = session.wait_update("async_task_spawned")
+    assert (task["name"], task["canStop"]) == ("echo begun; sleep 600", True)
+    stop = {"sessionId": session.id, "asyncTaskId": task["asyncTaskId"]}
+    assert extended.ask("_session/async_task/stop", **stop) == {"stopped": True}
+    assert session.wait_update("async_task_state_update")["state"] == "stopped"
+    extended.wait(lambda: session.tool_calls()[0]["status"] == "failed", "the end of the command")
 
 
 @scenario("delete")
