@@ -158,7 +158,7 @@ def test_acp_auto_review(editor: AcpEditor, stage: ClientStage) -> None:
     assert session.asked == []
 
 
-@scenario("permission modes")
+@scenario("permissions")
 def test_acp_modes(editor: AcpEditor, stage: ClientStage) -> None:
     session = editor.new_session("read-only")
     session.prompt("RUN:echo x > modes.txt")
@@ -275,7 +275,7 @@ def test_acp_archive(extended: AcpEditor) -> None:
     assert extended.load_session(session.id).said("user") == "to be archived"
 
 
-@scenario("background terminal")
+@scenario("background terminals")
 def test_acp_background(extended: AcpEditor) -> None:
     session = extended.new_session("workspace-write")
     arguments = {"cmd": "echo begun; sleep 600", "yield_time_ms": 250}
