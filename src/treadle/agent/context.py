@@ -1,7 +1,7 @@
 """What the model is told before the conversation: who it is, what it may do, where it is, what the project says.
 
-All of it goes as developer messages, so that the user's role carries only what the user said. It is that of the
-settings as they are when a turn begins, and is not part of the history.
+All of it goes as developer messages, so that the user's role carries only what the user said, as a goal is. It is that
+of the settings as they are when a turn begins, and is not part of the history.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from msgspec import Raw
 from treadle.agent.state import Settings
 from treadle.agent.thread import Thread
 from treadle.agent.tools.toolbox import specifications
-from treadle.agent.turn import Turn, developer_message
+from treadle.agent.turn import Turn, developer_message, user_message
 from treadle.config import (
     BASE_INSTRUCTIONS,
     Config,
@@ -86,10 +86,11 @@ def _make_cached(thread: Thread, basis: _Basis) -> CachedContext:
         permissions_text(settings.approval_policy, settings.sandbox, settings.cwd),
     ]
     shell = default_shell().rpartition("/")[2]
-    after = [environment_text(settings.cwd, shell=shell, date=date)]
+    after = _messages([environment_text(settings.cwd, shell=shell, date=date)])
     if goal is not None and goal.status == "active":
-        after.append(goal_text(goal.objective, token_budget=goal.token_budget, tokens_used=goal.tokens_used))
-    return CachedContext(basis, _messages(before), _messages(after), specifications(thread))
+        text = goal_text(goal.objective, token_budget=goal.token_budget, tokens_used=goal.tokens_used)
+        after.append(user_message(text))
+    return CachedContext(basis, _messages(before), after, specifications(thread))
 
 
 def _messages(texts: list[str]) -> list[Raw]:

@@ -249,11 +249,17 @@ class Turn:
         thread.publish_status()
         if state.error is not None:
             self.report.error(state.error, will_retry=False)
-        params = TurnCompletedNotification(thread_id=thread.id, turn=state.wire())
+        params = TurnCompletedNotification(thread_id=thread.id, turn=self._ended_turn())
         saved = thread.save(recency_at=now_ms())
         thread.journal.emit("turn/completed", params, self._record(), saved, *self._prune())
         self._release()
         await thread.journal.flush()
+
+    def _ended_turn(self) -> WireTurn:
+        """A turn that was completed says once more what the agent said last: clients make titles and previews of it."""
+        ended = self.state.wire()
+        said = self.items.last_message() if self.state.status == "completed" else None
+        return ended if said is None else structs.replace(ended, items=(said,), items_view="summary")
 
     def _release(self) -> None:
         if not self._released:
@@ -309,5 +315,13 @@ def _drop_frames(error: BaseException) -> None:
 
 
 def developer_message(text: str) -> Raw:
+    return _message("developer", text)
+
+
+def user_message(text: str) -> Raw:
+    return _message("user", text)
+
+
+def _message(role: str, text: str) -> Raw:
     content = [{"type": "input_text", "text": text}]
-    return Raw(msgspec.json.encode({"type": "message", "role": "developer", "content": content}))
+    return Raw(msgspec.json.encode({"type": "message", "role": role, "content": content}))

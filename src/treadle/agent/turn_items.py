@@ -117,6 +117,10 @@ class TurnItems:
     def all(self) -> tuple[KnownItem, ...]:
         return (*self._done, *self.open())
 
+    def last_message(self) -> AgentMessageThreadItem | None:
+        """What the agent said last, of that which it said to the end."""
+        return next((item for item in reversed(self._done) if isinstance(item, AgentMessageThreadItem)), None)
+
     def complete_open(self) -> None:
         """The turn is over: a command that goes on in the background counts as done in it."""
         for opened in tuple(self._open.values()):
