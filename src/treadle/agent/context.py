@@ -10,12 +10,15 @@ import asyncio
 import time
 from typing import NamedTuple
 
+import msgspec
 from msgspec import Raw
 
+from treadle.agent.aside import Aside
 from treadle.agent.state import Settings
+from treadle.agent.summary import user_message
 from treadle.agent.thread import Thread
 from treadle.agent.tools.toolbox import specifications
-from treadle.agent.turn import Turn, developer_message, user_message
+from treadle.agent.turn import Turn, developer_message
 from treadle.config import (
     BASE_INSTRUCTIONS,
     Config,
@@ -69,6 +72,24 @@ async def build_context(turn: Turn) -> Context:
     return Context([*cached.before, *project, *cached.after], cached.tools)
 
 
+async def aside_context(turn: Turn, aside: Aside, base: str) -> Context:
+    """The same for an aside, which has other instructions than the thread."""
+    thread, settings = turn.thread, turn.settings
+    config = thread.services.config_for(settings)
+    files = await _instructions_of(turn, config)
+    texts = [
+        base,
+        permissions_text(settings.approval_policy, settings.sandbox, settings.cwd),
+        *(instructions_text(file.path, file.text) for file in files),
+        _environment(settings, time.strftime("%Y-%m-%d")),
+    ]
+    return Context(_messages(texts), specifications(thread, aside))
+
+
+def _environment(settings: Settings, date: str) -> str:
+    return environment_text(settings.cwd, shell=default_shell().rpartition("/")[2], date=date)
+
+
 def _cached(thread: Thread, config: Config) -> CachedContext:
     settings = thread.settings
     basis = _Basis(_base(settings, config), settings, config, thread.state.goal, time.strftime("%Y-%m-%d"))
@@ -85,11 +106,10 @@ def _make_cached(thread: Thread, basis: _Basis) -> CachedContext:
         settings.developer_instructions or config.developer_instructions or "",
         permissions_text(settings.approval_policy, settings.sandbox, settings.cwd),
     ]
-    shell = default_shell().rpartition("/")[2]
-    after = _messages([environment_text(settings.cwd, shell=shell, date=date)])
+    after = _messages([_environment(settings, date)])
     if goal is not None and goal.status == "active":
         text = goal_text(goal.objective, token_budget=goal.token_budget, tokens_used=goal.tokens_used)
-        after.append(user_message(text))
+        after.append(Raw(msgspec.json.encode(user_message(text))))
     return CachedContext(basis, _messages(before), after, specifications(thread))
 
 

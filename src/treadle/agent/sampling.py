@@ -73,7 +73,7 @@ class Sampling:
     async def run(self, request: ModelRequest) -> None:
         """Read the response to its end. Raises `ModelError`; items that were begun are given up then."""
         count = 0
-        model = self._thread.services.model_for(self._thread.settings)
+        model = self._thread.services.model_for(self._turn.settings)
         self._origin = self._thread.origin
         try:
             async with model.stream(request) as events:
@@ -122,7 +122,7 @@ class Sampling:
         return None if self._silent else self._turn.items.find(item_id)
 
     def _item_started(self, item: OutputItem) -> None:
-        shown = _shown(item)
+        shown = self._shown(item)
         if shown is not None and not self._silent:
             self._open.add(item.id)
             self._turn.items.start(shown)
@@ -134,8 +134,8 @@ class Sampling:
         if self._silent:
             return
         origin = self._origin if isinstance(item, ReasoningItem | OtherItem) else None
-        writes = self._thread.remember([item.raw], self._turn.number, origin)
-        shown = _shown(item)
+        writes = self._turn.remember([item.raw], origin)
+        shown = self._shown(item)
         if shown is not None and item.id in self._open:
             self._open.discard(item.id)
             self._turn.items.complete(shown, *writes)
@@ -146,6 +146,10 @@ class Sampling:
             self._turn.calls[item.call_id] = kind
             if self._on_call is not None:
                 self._on_call(item)
+
+    def _shown(self, item: OutputItem) -> KnownItem | None:
+        """What is said in an aside is for the work alone, which shows what it makes of it."""
+        return None if self._turn.aside is not None and isinstance(item, MessageItem) else _shown(item)
 
     def _summary_part(self, event: ReasoningSummaryPart) -> None:
         opened = self._find(event.item_id)

@@ -75,6 +75,8 @@ class TurnItems:
         self._turn = turn
         self._open: dict[str, OpenItem] = {}
         self._done: list[KnownItem] = []
+        self.last_message: AgentMessageThreadItem | None = None  # of those that are over, the one begun last
+        self._last_number = 0
 
     def start(self, item: KnownItem) -> OpenItem:
         now = now_ms()
@@ -117,10 +119,6 @@ class TurnItems:
     def all(self) -> tuple[KnownItem, ...]:
         return (*self._done, *self.open())
 
-    def last_message(self) -> AgentMessageThreadItem | None:
-        """What the agent said last, of that which it said to the end."""
-        return next((item for item in reversed(self._done) if isinstance(item, AgentMessageThreadItem)), None)
-
     def complete_open(self) -> None:
         """The turn is over: a command that goes on in the background counts as done in it."""
         for opened in tuple(self._open.values()):
@@ -149,6 +147,8 @@ class TurnItems:
             thread_id=self._thread.id, turn_id=self._turn.id, item=item, completed_at_ms=now
         )
         self._done.append(item)
+        if isinstance(item, AgentMessageThreadItem) and number > self._last_number:
+            self._last_number, self.last_message = number, item
         self._thread.journal.emit("item/completed", params, self._record(number, item, is_open=False), *writes)
 
     def _record(self, number: int, item: KnownItem, *, is_open: bool) -> ItemRecord:

@@ -59,7 +59,7 @@ class Approval:
         self._thread = turn.thread
         self._what = what
         self.epoch: int = turn.thread.authority.epoch
-        self.settings: Settings = turn.thread.settings
+        self.settings: Settings = turn.settings
 
     @property
     def outdated(self) -> bool:

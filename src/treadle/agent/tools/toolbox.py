@@ -12,6 +12,7 @@ from itertools import chain
 
 from msgspec import Raw
 
+from treadle.agent.aside import Aside
 from treadle.agent.sampling import Call
 from treadle.agent.thread import Thread
 from treadle.agent.tools import built_in
@@ -26,10 +27,11 @@ from treadle.tools.tool_arguments import ToolInputError
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-def specifications(thread: Thread) -> tuple[Raw, ...]:
-    """What the model of a thread is told of its tools."""
-    model = thread.model_facts
-    return tuple(tool.spec for tool in chain(built_in.BUILT_IN, client_tools(thread)) if tool.suits(model))
+def specifications(thread: Thread, aside: Aside | None = None) -> tuple[Raw, ...]:
+    """What the model of a thread, or of an aside in it, is told of its tools."""
+    model = thread.model_facts if aside is None else aside.model_facts(thread)
+    tools = chain(built_in.BUILT_IN, client_tools(thread))
+    return tuple(tool.spec for tool in tools if tool.suits(model) and (aside is None or aside.has(tool.name)))
 
 
 class Toolbox:
@@ -64,7 +66,8 @@ class Toolbox:
     def _find(self, call: ToolCall) -> Tool | None:
         """The client's tools come first: a client that takes one of our names means its own."""
         tools = chain(client_tools(self._turn.thread), built_in.BUILT_IN)
-        return next((tool for tool in tools if tool.answers(call)), None)
+        aside = self._turn.aside
+        return next((tool for tool in tools if tool.answers(call) and (aside is None or aside.has(tool.name))), None)
 
     async def _run(self, tool: Tool | None, call: ToolCall, before: list[asyncio.Task[None]]) -> None:
         if before:
@@ -86,8 +89,7 @@ class Toolbox:
         kind = "custom_tool_call_output" if call.free_text else "function_call_output"
         item = {"type": kind, "call_id": call.id, "output": output}
         self._turn.calls.pop(call.id, None)
-        thread = self._turn.thread
-        thread.journal.write(*thread.remember([item], self._turn.number))
+        self._turn.thread.journal.write(*self._turn.remember([item]))
 
 
 def _read(turn: Turn, item: Call) -> ToolCall:
