@@ -57,4 +57,5 @@ def _read(said: str) -> _Report | None:
 def _finding_text(finding: _Finding) -> str:
     lines = finding.code_location.line_range
     place = f"{finding.code_location.absolute_file_path}:{lines.start}-{lines.end}"
-    return "\n".join([f"- {finding.title} — {place}", *(f"  {line}" for line in finding.body.splitlines())])
+    title = " ".join(finding.title.split())
+    return "\n".join([f"- {title} — {place}", *(f"  {line}" for line in finding.body.strip().splitlines())])
