@@ -128,13 +128,23 @@ def _check_text(begun: Json, deltas: str, item: Json) -> None:
     assert item["startedAtMs"] == begun["startedAtMs"]
 
 
+def _is_review(message: Json) -> bool:
+    return message["method"] == "item/started" and str(message["params"]["item"]["type"]) == "enteredReviewMode"
+
+
 def check_usage(own: Sequence[Json]) -> None:
-    """Every response is counted once. What only says how full the context is counts nothing."""
+    """Every response is counted once. What only says how full the context is counts nothing, and a review says nothing
+    of its own context."""
     total = 0
+    reviews = {message["params"]["turnId"] for message in own if _is_review(message)}
     for message in own:
         if message["method"] == "thread/tokenUsage/updated":
             usage = message["params"]["tokenUsage"]
             last = usage["last"]
+            if message["params"]["turnId"] in reviews:
+                assert usage["total"]["totalTokens"] > total
+                total = usage["total"]["totalTokens"]
+                continue
             total += last["totalTokens"] if last["inputTokens"] or last["outputTokens"] else 0
             assert usage["total"]["totalTokens"] == total
 
