@@ -24,6 +24,7 @@ from treadle import (
 )
 from treadle.types import (
     AgentMessageDeltaNotification,
+    ChatgptAuthTokensLoginAccountParams,
     CommandFinished,
     Done,
     Event,
@@ -41,6 +42,14 @@ class Answer:
 
 class Row(TypedDict):
     name: str
+
+
+def tagged() -> None:
+    given = ChatgptAuthTokensLoginAccountParams(type="chatgptAuthTokens", access_token="a", chatgpt_account_id="b")
+    assert_type(given, ChatgptAuthTokensLoginAccountParams)
+    assert_type(given.type, str)
+    ChatgptAuthTokensLoginAccountParams(access_token="a", chatgpt_account_id="b")
+    ChatgptAuthTokensLoginAccountParams(kind="x", access_token="a")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
 def blocking(thread: Thread) -> None:

@@ -25,6 +25,7 @@ from treadle.client.params import (
     output_of,
     remaining,
     resume_params,
+    review_params,
     start_params,
     tools_of,
     turn_params,
@@ -627,6 +628,28 @@ class Thread:
         """
         limit = limit_of(timeout)
         return self._client.thread_compact(self.id, **limit)
+
+    def review(
+        self,
+        instructions: str | None = None,
+        *,
+        branch: str | None = None,
+        commit: str | None = None,
+        timeout: float | None = None,
+    ) -> TurnHandle[None]:
+        """Start a review, by default of the changes that are not committed: a turn whose answer is the report.
+
+        Raises `TurnConflict` while the thread has a turn that was started here.
+
+        Args:
+            instructions: What to review, in your own words.
+            branch: Review what would be merged into this branch instead.
+            commit: Review what the commit with this hash changes instead.
+            timeout: Seconds to wait for the start alone; then `RequestTimeout` is raised.
+        """
+        params, limit = review_params(self.id, instructions, branch, commit), limit_of(timeout)
+        started = self._client.start_review(params, **limit)
+        return TurnHandle(self._client, self.id, started.turn.id)
 
 
 @dataclass(slots=True)

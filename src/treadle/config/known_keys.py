@@ -59,7 +59,6 @@ IGNORED: Final = frozenset(
         "project_root_markers",
         "projects",
         "responses_api_metadata",
-        "review_model",
         "sqlite_home",
         "thread_unload_delay_secs",
         "tool_suggest",

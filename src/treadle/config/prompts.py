@@ -210,12 +210,14 @@ def goal_text(objective: str, *, tokens_used: int = 0, token_budget: int | None 
     """What a turn is told that the server starts by itself for a goal."""
     budget = f" {tokens_used} of {token_budget} tokens are used." if token_budget is not None else ""
     return (
+        "<goal>\n"
         f"The user has set a goal for this conversation, and you go on with it now without waiting for them.{budget}\n"
         f"<objective>\n{_escaped(objective)}\n</objective>\n"
         "Take the next useful step towards it. Before you call it done, check every part of the objective against what "
         "you can see, not against what you remember. When all of it is achieved, call `update_goal` with the status "
         "`complete`. When you cannot go on without the user, call it with the status `blocked` and say what you need. "
-        "Otherwise go on, and do not call `update_goal`."
+        "Otherwise go on, and do not call `update_goal`.\n"
+        "</goal>"
     )
 
 

@@ -112,6 +112,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     model_instructions_file: _Text | None = None
     developer_instructions: str | None = None
     compact_prompt: str | None = None
+    review_model: _Text | None = None
     project_doc_max_bytes: _Size = PROJECT_DOC_MAX_BYTES
     project_doc_fallback_filenames: tuple[str, ...] = ()
     shell_environment_policy: ShellEnvironment = ShellEnvironment()

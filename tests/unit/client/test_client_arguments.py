@@ -43,6 +43,8 @@ WRONG: Final[dict[str, list[Any]]] = {
     "approval_mode": ["deny_all", 5],
     "archived": ["yes", 1],
     "base_instructions": [5, ["a"]],
+    "branch": [5, ""],
+    "commit": [5, ""],
     "config": ["a=b", ["a"], {1: 2}],
     "cursor": [5],
     "cwd": [5, b"/"],
@@ -52,6 +54,7 @@ WRONG: Final[dict[str, list[Any]]] = {
     "include_hidden": ["no", None],
     "include_turns": ["no", 1],
     "input": [5, None, [5], TextInput(5), ImageInput(5), LocalImageInput(b"/"), SkillInput("s", 5)],  # type: ignore[arg-type]
+    "instructions": [5, ""],
     "limit": ["5", 1.5, True, -1],
     "model": [5],
     "model_provider": [5],
