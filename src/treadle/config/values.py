@@ -71,7 +71,8 @@ class ShellEnvironment(Struct, frozen=True, kw_only=True):
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """Every key of `config.toml` that has an effect, except the tables of providers, models and profiles."""
+    """Every key of `config.toml` that has an effect, except the tables of providers, models, permissions and
+    profiles."""
 
     model: _Text = "offline"
     model_provider: _Text = "offline"
@@ -79,6 +80,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     approvals_reviewer: Closed[ApprovalsReviewer] = "user"
     sandbox_mode: Closed[SandboxMode] = "read-only"
     sandbox_workspace_write: WorkspaceWrite = WorkspaceWrite()
+    default_permissions: _Text | None = None
     model_reasoning_effort: _Text | None = None
     model_reasoning_summary: Closed[ReasoningSummary] | None = None
     model_context_window: _Count | None = None
@@ -99,7 +101,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     profile: _Text | None = None
 
 
-_ELSEWHERE: Final = frozenset({"model_providers", "models", "profiles"})
+_ELSEWHERE: Final = frozenset({"model_providers", "models", "permissions", "profiles"})
 # The policy that Codex had before `on-request`, and that it reads no more.
 _RETIRED: Final = {("approval_policy", "on-failure"): "on-request"}
 

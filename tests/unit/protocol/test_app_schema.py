@@ -47,9 +47,13 @@ OUR_MEMBERS = {
     "ThreadTokenUsage": {"cost"},
     "CommandExecutionRequestApprovalParams": {"availableDecisions"},  # sent by the real server all the same
     # Experimental:
+    "CommandExecParams": {"permissionProfile"},
     "ThreadForkParams": {"permissions"},
+    "ThreadForkResponse": {"activePermissionProfile"},
     "ThreadResumeParams": {"permissions"},
+    "ThreadResumeResponse": {"activePermissionProfile"},
     "ThreadStartParams": {"dynamicTools", "permissions"},
+    "ThreadStartResponse": {"activePermissionProfile"},
     "TurnStartParams": {"collaborationMode", "permissions"},
 }
 
