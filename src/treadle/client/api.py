@@ -157,6 +157,7 @@ class Codex(Lifecycle):
         ephemeral: bool | None = None,
         model: str | None = None,
         model_provider: str | None = None,
+        permissions: str | None = None,
         personality: Personality | str | None = None,
         sandbox: Sandbox | None = None,
         service_name: str | None = None,
@@ -178,6 +179,8 @@ class Codex(Lifecycle):
             ephemeral: Keep nothing of it on disk: it ends with the server.
             model: The model to ask; `models()` lists what there is.
             model_provider: The provider of the model, by its name in `config.toml`.
+            permissions: The permission profile that says what commands may do, instead of `sandbox`: `:read-only`,
+                `:workspace`, `:danger-full-access` or one of `config.toml`.
             personality: The tone of the agent: `none`, `friendly` or `pragmatic`.
             sandbox: What commands may do with files.
             service_name: A name for the program that starts the thread, for the provider's records.
@@ -200,6 +203,7 @@ class Codex(Lifecycle):
             ephemeral=ephemeral,
             model=model,
             model_provider=model_provider,
+            permissions=permissions,
             personality=personality,
             service_name=service_name,
             service_tier=service_tier,
@@ -269,6 +273,7 @@ class Codex(Lifecycle):
         include_turns: bool | None = None,
         model: str | None = None,
         model_provider: str | None = None,
+        permissions: str | None = None,
         personality: Personality | str | None = None,
         sandbox: Sandbox | None = None,
         service_tier: str | None = None,
@@ -288,6 +293,8 @@ class Codex(Lifecycle):
                 the model knows: use `thread.read()` for the history.
             model: The model to ask; `models()` lists what there is.
             model_provider: The provider of the model, by its name in `config.toml`.
+            permissions: The permission profile that says what commands may do, instead of `sandbox`: `:read-only`,
+                `:workspace`, `:danger-full-access` or one of `config.toml`.
             personality: The tone of the agent: `none`, `friendly` or `pragmatic`.
             sandbox: What commands may do with files.
             service_tier: The tier of the provider, such as `fast`.
@@ -307,6 +314,7 @@ class Codex(Lifecycle):
             developer_instructions=developer_instructions,
             model=model,
             model_provider=model_provider,
+            permissions=permissions,
             personality=personality,
             service_tier=service_tier,
         )
@@ -326,6 +334,7 @@ class Codex(Lifecycle):
         include_turns: bool | None = None,
         model: str | None = None,
         model_provider: str | None = None,
+        permissions: str | None = None,
         sandbox: Sandbox | None = None,
         service_tier: str | None = None,
         thread_source: ThreadSource | str | None = None,
@@ -347,6 +356,8 @@ class Codex(Lifecycle):
                 the model knows: use `thread.read()` for the history.
             model: The model to ask; `models()` lists what there is.
             model_provider: The provider of the model, by its name in `config.toml`.
+            permissions: The permission profile that says what commands may do, instead of `sandbox`: `:read-only`,
+                `:workspace`, `:danger-full-access` or one of `config.toml`.
             sandbox: What commands may do with files.
             service_tier: The tier of the provider, such as `fast`.
             thread_source: What started the thread, such as `user` or `subagent`; any word will do.
@@ -367,6 +378,7 @@ class Codex(Lifecycle):
             ephemeral=ephemeral,
             model=model,
             model_provider=model_provider,
+            permissions=permissions,
             service_tier=service_tier,
             thread_source=thread_source,
         )
@@ -434,6 +446,7 @@ class Thread:
         effort: ReasoningEffort | str | None = None,
         model: str | None = None,
         output_schema: JsonObject | None = None,
+        permissions: str | None = None,
         personality: Personality | str | None = None,
         sandbox: Sandbox | None = None,
         service_tier: str | None = None,
@@ -457,6 +470,8 @@ class Thread:
                 of a model has to be passed as `ReasoningEffort("word")`.
             model: The model to ask.
             output_schema: A JSON schema that the answer has to follow.
+            permissions: The permission profile that says what commands may do, instead of `sandbox`: `:read-only`,
+                `:workspace`, `:danger-full-access` or one of `config.toml`.
             personality: The tone of the agent: `none`, `friendly` or `pragmatic`.
             sandbox: What commands may do with files.
             service_tier: The tier of the provider, such as `fast`.
@@ -478,6 +493,7 @@ class Thread:
                 effort=effort,
                 model=model,
                 output_schema=output_schema,
+                permissions=permissions,
                 personality=personality,
                 sandbox=sandbox,
                 service_tier=service_tier,
@@ -512,6 +528,7 @@ class Thread:
         effort: ReasoningEffort | str | None = None,
         model: str | None = None,
         output_schema: JsonObject | None = None,
+        permissions: str | None = None,
         personality: Personality | str | None = None,
         sandbox: Sandbox | None = None,
         service_tier: str | None = None,
@@ -537,6 +554,8 @@ class Thread:
                 of a model has to be passed as `ReasoningEffort("word")`.
             model: The model to ask.
             output_schema: A JSON schema that the answer has to follow.
+            permissions: The permission profile that says what commands may do, instead of `sandbox`: `:read-only`,
+                `:workspace`, `:danger-full-access` or one of `config.toml`.
             personality: The tone of the agent: `none`, `friendly` or `pragmatic`.
             sandbox: What commands may do with files.
             service_tier: The tier of the provider, such as `fast`.
@@ -562,6 +581,7 @@ class Thread:
             effort=effort,
             model=model,
             output_schema=output_schema if output is None else output.schema,
+            permissions=permissions,
             personality=personality,
             service_tier=service_tier,
             summary=summary,

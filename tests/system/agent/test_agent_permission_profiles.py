@@ -14,6 +14,7 @@ import pytest
 
 from system.agent.scene import REPLY, Json, Scene, patch, scene, shell
 from system.test_sandbox import CONNECT, usable
+from treadle.client import AsyncCodex
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.execution.sandbox.confinement import Mechanism
 from treadle.testing import AppServerHarness, ToolCall
@@ -315,6 +316,25 @@ async def test_a_command_outside_of_a_thread_has_a_profile(ground: Path, bubblew
         assert (ground / "workspace/made").exists()
         assert not (ground / "workspace/docs/made").exists()
         assert not (ground / "beside/made").exists()
+
+
+async def test_the_sdk_chooses_profiles(tmp_path: Path) -> None:
+    def granted(answer: Any) -> str | None:
+        profile = answer.active_permission_profile
+        return None if profile is None else str(profile.id)
+
+    with AppServerHarness(tmp_path) as harness:
+        async with AsyncCodex(config=harness.codex_config()) as codex:
+            thread = await codex.thread_start(permissions=":workspace")
+            client = codex._client
+            assert granted(await client.thread_resume(thread.id)) == ":workspace"
+            harness.model.enqueue_assistant_message("done")
+            await thread.run("go", permissions=":read-only")
+            assert granted(await client.thread_resume(thread.id)) == ":read-only"
+            fork = await codex.thread_fork(thread.id, permissions=":danger-full-access")
+            assert granted(await client.thread_resume(fork.id)) == ":danger-full-access"
+            listed = await client.permission_profile_list()
+            assert [profile.id for profile in listed.data] == [":read-only", ":workspace", ":danger-full-access"]
 
 
 # --- keeping ---------------------------------------------------------------------------------------------------------
