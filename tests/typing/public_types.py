@@ -126,6 +126,7 @@ async def paths(codex: Codex, thread: Thread) -> None:
     folder = Path("/")
     config = CodexConfig(codex_bin=folder / "codex", cwd=folder, config_overrides=["a=b"])
     codex.thread_start(cwd=folder, personality="friendly")
+    codex.thread_start(permissions=":workspace").run("x", permissions=":read-only")
     codex.thread_list(cwd=[folder, "/tmp"])
     thread.run([LocalImageInput(folder / "image.png")], cwd=folder)
     async with AsyncCodex(config) as other, await Environment.connect([folder / "program"]) as env:

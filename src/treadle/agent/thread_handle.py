@@ -24,7 +24,7 @@ from treadle.agent.thread import Thread
 from treadle.agent.thread_editing import check_injected, cut_turns, inject, publish_reverted
 from treadle.agent.thread_pages import turns_with_items
 from treadle.agent.thread_settings import setting_changes
-from treadle.agent.thread_view import ThreadView, cursors_of, recent_turns, usage_news, view_of
+from treadle.agent.thread_view import ThreadView, cursors_of, recent_turns, usage_news, view_of, warning_news
 from treadle.agent.turn import Turn, developer_message
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.goals import ThreadGoalClearResponse, ThreadGoalSetParams, ThreadGoalSetResponse
@@ -118,7 +118,7 @@ class ThreadHandle:
             turn = await starting.start_turn(
                 thread,
                 Input(params.input, params.client_user_message_id, params.tool_output),
-                setting_changes(params, thread.settings.cwd),
+                setting_changes(params, thread.settings.cwd, thread.config),
                 output_schema=params.output_schema,
                 not_before=not_before,
             )
@@ -227,7 +227,7 @@ class ThreadHandle:
 
     async def change_settings(self, params: ThreadSettingsUpdateParams) -> None:
         async with self._writing() as thread:
-            changes = setting_changes(params, thread.settings.cwd)
+            changes = setting_changes(params, thread.settings.cwd, thread.config)
             pins = await thread.look_at_roots(changes)
             thread.journal.write(thread.save())
             place = thread.journal.place()
@@ -354,7 +354,7 @@ class ThreadHandle:
 
     def news(self) -> tuple[Event, ...]:
         """What a client that joins should know. For it alone, so these events have no number of their own."""
-        return usage_news(self._thread)
+        return (*usage_news(self._thread), *warning_news(self._thread))
 
     # --- requests to clients ---
 

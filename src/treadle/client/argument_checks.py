@@ -162,6 +162,7 @@ _KINDS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "model_providers": texts,
     "name": text,
     "output_schema": mapping,
+    "permissions": text,
     "personality": _word("settings", "Personality"),
     "refresh_token": flag,
     "search_term": text,

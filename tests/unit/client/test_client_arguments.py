@@ -61,6 +61,7 @@ WRONG: Final[dict[str, list[Any]]] = {
     "model_providers": ["openai", [5], 5],
     "name": [5, None],
     "output_schema": ["{}", 5],
+    "permissions": [5, ["a"]],
     "personality": ["grumpy", 5],
     "refresh_token": ["yes", None],
     "sandbox": ["read-only", 5],

@@ -49,9 +49,13 @@ OUR_MEMBERS = {
     "ThreadTokenUsage": {"cost"},
     "CommandExecutionRequestApprovalParams": {"availableDecisions"},  # sent by the real server all the same
     # Experimental:
+    "CommandExecParams": {"permissionProfile"},
     "ThreadForkParams": {"permissions"},
+    "ThreadForkResponse": {"activePermissionProfile"},
     "ThreadResumeParams": {"permissions"},
+    "ThreadResumeResponse": {"activePermissionProfile"},
     "ThreadStartParams": {"dynamicTools", "environments", "permissions"},
+    "ThreadStartResponse": {"activePermissionProfile"},
     "TurnStartParams": {"collaborationMode", "environments", "permissions"},
 }
 # Where we know more words, by the place of the member.
