@@ -39,6 +39,10 @@ class DrivenChild:
                 start_new_session=True,
             )
 
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
     def close(self) -> None:
         self._end()
         self._child.communicate()

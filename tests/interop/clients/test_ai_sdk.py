@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -10,11 +13,12 @@ from typing import Any, Final
 import pytest
 
 from interop.clients.client_model import FIRST, SECOND, TITLE
-from interop.clients.client_stage import MODEL, ClientStage
+from interop.clients.client_stage import MODEL, WAIT_S, ClientStage
 from interop.clients.driven_child import DrivenChild, Json, Look
 from interop.clients.prompts import escalated, patch
 from interop.interop_table import scenario_of
 from interop.peers import installed
+from kit.processes import child_of
 
 pytestmark = pytest.mark.interop
 scenario = scenario_of("ai-sdk-provider-codex-cli")
@@ -180,3 +184,23 @@ def test_ai_sdk_model(sdk: AiSdk, stage: ClientStage) -> None:
     first = sdk.stream("by the usual model", threadMode="persistent")
     sdk.do("stream", model=other, prompt="by another model", threadId=first["threadId"])
     assert stage.model.requests()[-1].json["model"] == other
+
+
+@scenario("server restart in mid-session")
+def test_ai_sdk_restart(sdk: AiSdk, stage: ClientStage) -> None:
+    """Between turns: one that is cut off hangs in this client, whatever the server."""
+    first = sdk.stream("before the restart", threadMode="persistent")
+    server = child_of(sdk.pid, "app-server")
+    os.kill(server, signal.SIGKILL)
+    gone(server)
+    assert sdk.stream("after the restart", threadId=first["threadId"])["text"].endswith("after the restart")
+    texts = stage.model.requests()[-1].input_texts("user")
+    assert [text for text in texts if "before the restart" in text]
+
+
+def gone(pid: int) -> None:
+    """Until its parent knows that it has ended."""
+    deadline = time.monotonic() + WAIT_S
+    while Path(f"/proc/{pid}").exists():
+        assert time.monotonic() < deadline, f"process {pid} is still there"
+        time.sleep(0.01)
