@@ -457,6 +457,15 @@ from treadle.protocol.app.skills import (
     SkillsListResponse,
     SkillToolDependency,
 )
+from treadle.protocol.app.terminals import (
+    ThreadBackgroundTerminal,
+    ThreadBackgroundTerminalsCleanParams,
+    ThreadBackgroundTerminalsCleanResponse,
+    ThreadBackgroundTerminalsListParams,
+    ThreadBackgroundTerminalsListResponse,
+    ThreadBackgroundTerminalsTerminateParams,
+    ThreadBackgroundTerminalsTerminateResponse,
+)
 from treadle.protocol.app.thread_history import (
     ItemThreadItemsListAnchor,
     ThreadInjectItemsParams,
@@ -1010,6 +1019,13 @@ __all__ = [
     "ThreadArchiveParams",
     "ThreadArchiveResponse",
     "ThreadArchivedNotification",
+    "ThreadBackgroundTerminal",
+    "ThreadBackgroundTerminalsCleanParams",
+    "ThreadBackgroundTerminalsCleanResponse",
+    "ThreadBackgroundTerminalsListParams",
+    "ThreadBackgroundTerminalsListResponse",
+    "ThreadBackgroundTerminalsTerminateParams",
+    "ThreadBackgroundTerminalsTerminateResponse",
     "ThreadClosedNotification",
     "ThreadCompactStartParams",
     "ThreadCompactStartResponse",

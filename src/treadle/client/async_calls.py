@@ -106,6 +106,14 @@ if TYPE_CHECKING:
         SkillsListParams,
         SkillsListResponse,
     )
+    from treadle.protocol.app.terminals import (
+        ThreadBackgroundTerminalsCleanParams,
+        ThreadBackgroundTerminalsCleanResponse,
+        ThreadBackgroundTerminalsListParams,
+        ThreadBackgroundTerminalsListResponse,
+        ThreadBackgroundTerminalsTerminateParams,
+        ThreadBackgroundTerminalsTerminateResponse,
+    )
     from treadle.protocol.app.thread_history import (
         ThreadInjectItemsParams,
         ThreadInjectItemsResponse,
@@ -417,6 +425,33 @@ class AsyncCalls(ABC):
     async def thread_archive(self, thread_id: str, *, timeout: float | None = None) -> ThreadArchiveResponse:
         """Put a thread away. (`thread/archive`)"""
         answer: ThreadArchiveResponse = await self._call("thread/archive", {"threadId": thread_id}, timeout)
+        return answer
+
+    async def thread_background_terminals_clean(
+        self, params: ThreadBackgroundTerminalsCleanParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadBackgroundTerminalsCleanResponse:
+        """End all commands that run for a thread. (`thread/backgroundTerminals/clean`)"""
+        answer: ThreadBackgroundTerminalsCleanResponse = await self._call(
+            "thread/backgroundTerminals/clean", params, timeout
+        )
+        return answer
+
+    async def thread_background_terminals_list(
+        self, params: ThreadBackgroundTerminalsListParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadBackgroundTerminalsListResponse:
+        """The commands that run for a thread, page by page. (`thread/backgroundTerminals/list`)"""
+        answer: ThreadBackgroundTerminalsListResponse = await self._call(
+            "thread/backgroundTerminals/list", params, timeout
+        )
+        return answer
+
+    async def thread_background_terminals_terminate(
+        self, params: ThreadBackgroundTerminalsTerminateParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadBackgroundTerminalsTerminateResponse:
+        """End one of the commands that run for a thread. (`thread/backgroundTerminals/terminate`)"""
+        answer: ThreadBackgroundTerminalsTerminateResponse = await self._call(
+            "thread/backgroundTerminals/terminate", params, timeout
+        )
         return answer
 
     async def thread_compact(self, thread_id: str, *, timeout: float | None = None) -> ThreadCompactStartResponse:

@@ -79,6 +79,15 @@ RECORDS: dict[str, Method] = {
     "thread/inject_items": Method("thread_history.ThreadInjectItems", "thread_changes.inject_items"),
     "thread/compact/start": Method("thread_methods.ThreadCompactStart", "turn_methods.compact"),
     "thread/shellCommand": Method("thread_methods.ThreadShellCommand", "turn_methods.shell_command"),
+    "thread/backgroundTerminals/list": Method(
+        "terminals.ThreadBackgroundTerminalsList", "terminal_methods.list_terminals", experimental=True
+    ),
+    "thread/backgroundTerminals/clean": Method(
+        "terminals.ThreadBackgroundTerminalsClean", "terminal_methods.clean", experimental=True
+    ),
+    "thread/backgroundTerminals/terminate": Method(
+        "terminals.ThreadBackgroundTerminalsTerminate", "terminal_methods.terminate", experimental=True
+    ),
     "thread/goal/set": Method("goals.ThreadGoalSet", "turn_methods.set_goal"),
     "thread/goal/get": Method("goals.ThreadGoalGet", "turn_methods.get_goal"),
     "thread/goal/clear": Method("goals.ThreadGoalClear", "turn_methods.clear_goal"),
