@@ -27,6 +27,14 @@ if TYPE_CHECKING:
         CommandExecTerminateResponse,
         CommandExecWriteParams,
         CommandExecWriteResponse,
+        ProcessKillParams,
+        ProcessKillResponse,
+        ProcessResizePtyParams,
+        ProcessResizePtyResponse,
+        ProcessSpawnParams,
+        ProcessSpawnResponse,
+        ProcessWriteStdinParams,
+        ProcessWriteStdinResponse,
     )
     from treadle.protocol.app.config import (
         ConfigBatchWriteParams,
@@ -392,6 +400,34 @@ class AsyncCalls(ABC):
     ) -> PermissionProfileListResponse:
         """The permission profiles to choose from. (`permissionProfile/list`)"""
         answer: PermissionProfileListResponse = await self._call("permissionProfile/list", params or {}, timeout)
+        return answer
+
+    async def process_kill(
+        self, params: ProcessKillParams | JsonObject, *, timeout: float | None = None
+    ) -> ProcessKillResponse:
+        """End such a process. (`process/kill`)"""
+        answer: ProcessKillResponse = await self._call("process/kill", params, timeout)
+        return answer
+
+    async def process_resize_pty(
+        self, params: ProcessResizePtyParams | JsonObject, *, timeout: float | None = None
+    ) -> ProcessResizePtyResponse:
+        """Tell such a process the size of its terminal. (`process/resizePty`)"""
+        answer: ProcessResizePtyResponse = await self._call("process/resizePty", params, timeout)
+        return answer
+
+    async def process_spawn(
+        self, params: ProcessSpawnParams | JsonObject, *, timeout: float | None = None
+    ) -> ProcessSpawnResponse:
+        """Start a process outside of any thread and sandbox; its end is told by `process/exited`. (`process/spawn`)"""
+        answer: ProcessSpawnResponse = await self._call("process/spawn", params, timeout)
+        return answer
+
+    async def process_write_stdin(
+        self, params: ProcessWriteStdinParams | JsonObject, *, timeout: float | None = None
+    ) -> ProcessWriteStdinResponse:
+        """Write to such a process's standard input. (`process/writeStdin`)"""
+        answer: ProcessWriteStdinResponse = await self._call("process/writeStdin", params, timeout)
         return answer
 
     async def review_start(

@@ -10,7 +10,11 @@ from treadle.protocol.app.accounts import (
     AccountRateLimitsUpdatedNotification,
     AccountUpdatedNotification,
 )
-from treadle.protocol.app.commands import CommandExecOutputDeltaNotification
+from treadle.protocol.app.commands import (
+    CommandExecOutputDeltaNotification,
+    ProcessExitedNotification,
+    ProcessOutputDeltaNotification,
+)
 from treadle.protocol.app.files import FsChangedNotification
 from treadle.protocol.app.hooks import HookCompletedNotification, HookStartedNotification
 from treadle.protocol.app.item_notifications import (
@@ -89,6 +93,8 @@ NotificationPayload = (
     | McpToolCallProgressNotification
     | ModelReroutedNotification
     | PlanDeltaNotification
+    | ProcessExitedNotification
+    | ProcessOutputDeltaNotification
     | ReasoningSummaryPartAddedNotification
     | ReasoningSummaryTextDeltaNotification
     | ReasoningTextDeltaNotification

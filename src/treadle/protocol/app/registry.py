@@ -88,6 +88,8 @@ NOTIFICATIONS: Mapping[str, type[Wire]] = _Table(
         "mcpServer/oauthLogin/completed": "mcp.McpServerOauthLoginCompletedNotification",
         "mcpServer/startupStatus/updated": "mcp.McpServerStatusUpdatedNotification",
         "model/rerouted": "notifications.ModelReroutedNotification",
+        "process/exited": "commands.ProcessExitedNotification",
+        "process/outputDelta": "commands.ProcessOutputDeltaNotification",
         "serverRequest/resolved": "notifications.ServerRequestResolvedNotification",
         "skills/changed": "skills.SkillsChangedNotification",
         "thread/archived": "thread_notifications.ThreadArchivedNotification",
