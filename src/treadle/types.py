@@ -414,7 +414,19 @@ from treadle.protocol.app.reviews import (
     RequestPermissionsGuardianApprovalReviewAction,
     WriteStdinGuardianApprovalReviewAction,
 )
-from treadle.protocol.app.search import FuzzyFileSearchParams, FuzzyFileSearchResponse, FuzzyFileSearchResult
+from treadle.protocol.app.search import (
+    FuzzyFileSearchParams,
+    FuzzyFileSearchResponse,
+    FuzzyFileSearchResult,
+    FuzzyFileSearchSessionCompletedNotification,
+    FuzzyFileSearchSessionStartParams,
+    FuzzyFileSearchSessionStartResponse,
+    FuzzyFileSearchSessionStopParams,
+    FuzzyFileSearchSessionStopResponse,
+    FuzzyFileSearchSessionUpdatedNotification,
+    FuzzyFileSearchSessionUpdateParams,
+    FuzzyFileSearchSessionUpdateResponse,
+)
 from treadle.protocol.app.sections import (
     ThreadSectionCreateParams,
     ThreadSectionCreateResponse,
@@ -800,6 +812,14 @@ __all__ = [
     "FuzzyFileSearchParams",
     "FuzzyFileSearchResponse",
     "FuzzyFileSearchResult",
+    "FuzzyFileSearchSessionCompletedNotification",
+    "FuzzyFileSearchSessionStartParams",
+    "FuzzyFileSearchSessionStartResponse",
+    "FuzzyFileSearchSessionStopParams",
+    "FuzzyFileSearchSessionStopResponse",
+    "FuzzyFileSearchSessionUpdateParams",
+    "FuzzyFileSearchSessionUpdateResponse",
+    "FuzzyFileSearchSessionUpdatedNotification",
     "GcpAccount",
     "GetAccountParams",
     "GetAccountResponse",

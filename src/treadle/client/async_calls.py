@@ -92,7 +92,16 @@ if TYPE_CHECKING:
         McpServerToolCallResponse,
     )
     from treadle.protocol.app.models import ModelListResponse, ModelProviderCapabilitiesReadResponse
-    from treadle.protocol.app.search import FuzzyFileSearchParams, FuzzyFileSearchResponse
+    from treadle.protocol.app.search import (
+        FuzzyFileSearchParams,
+        FuzzyFileSearchResponse,
+        FuzzyFileSearchSessionStartParams,
+        FuzzyFileSearchSessionStartResponse,
+        FuzzyFileSearchSessionStopParams,
+        FuzzyFileSearchSessionStopResponse,
+        FuzzyFileSearchSessionUpdateParams,
+        FuzzyFileSearchSessionUpdateResponse,
+    )
     from treadle.protocol.app.sections import (
         ThreadSectionCreateParams,
         ThreadSectionCreateResponse,
@@ -344,6 +353,29 @@ class AsyncCalls(ABC):
     ) -> FuzzyFileSearchResponse:
         """Find files by a part of their names. (`fuzzyFileSearch`)"""
         answer: FuzzyFileSearchResponse = await self._call("fuzzyFileSearch", params, timeout)
+        return answer
+
+    async def fuzzy_file_search_session_start(
+        self, params: FuzzyFileSearchSessionStartParams | JsonObject, *, timeout: float | None = None
+    ) -> FuzzyFileSearchSessionStartResponse:
+        """Begin a search that follows what somebody types. (`fuzzyFileSearch/sessionStart`)"""
+        answer: FuzzyFileSearchSessionStartResponse = await self._call("fuzzyFileSearch/sessionStart", params, timeout)
+        return answer
+
+    async def fuzzy_file_search_session_stop(
+        self, params: FuzzyFileSearchSessionStopParams | JsonObject, *, timeout: float | None = None
+    ) -> FuzzyFileSearchSessionStopResponse:
+        """End such a search. (`fuzzyFileSearch/sessionStop`)"""
+        answer: FuzzyFileSearchSessionStopResponse = await self._call("fuzzyFileSearch/sessionStop", params, timeout)
+        return answer
+
+    async def fuzzy_file_search_session_update(
+        self, params: FuzzyFileSearchSessionUpdateParams | JsonObject, *, timeout: float | None = None
+    ) -> FuzzyFileSearchSessionUpdateResponse:
+        """Look for something else; what is found is told by `sessionUpdated`. (`fuzzyFileSearch/sessionUpdate`)"""
+        answer: FuzzyFileSearchSessionUpdateResponse = await self._call(
+            "fuzzyFileSearch/sessionUpdate", params, timeout
+        )
         return answer
 
     async def hooks_list(

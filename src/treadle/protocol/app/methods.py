@@ -131,6 +131,15 @@ RECORDS: dict[str, Method] = {
     "fs/watch": Method("files.FsWatch", "fs_methods.watch"),
     "fs/unwatch": Method("files.FsUnwatch", "fs_methods.unwatch"),
     "fuzzyFileSearch": Method("search.FuzzyFileSearch", "fuzzy_file_search.search_files"),
+    "fuzzyFileSearch/sessionStart": Method(
+        "search.FuzzyFileSearchSessionStart", "search_sessions.start", experimental=True
+    ),
+    "fuzzyFileSearch/sessionUpdate": Method(
+        "search.FuzzyFileSearchSessionUpdate", "search_sessions.update", experimental=True
+    ),
+    "fuzzyFileSearch/sessionStop": Method(
+        "search.FuzzyFileSearchSessionStop", "search_sessions.stop", experimental=True
+    ),
     "skills/list": Method("skills.SkillsList", "skill_methods.list_skills"),
     "skills/config/write": Method("skills.SkillsConfigWrite", "skill_methods.write_config"),
     "hooks/list": Method("hooks.HooksList", "skill_methods.list_hooks"),

@@ -45,6 +45,10 @@ from treadle.protocol.app.reviews import (
     ItemGuardianApprovalReviewCompletedNotification,
     ItemGuardianApprovalReviewStartedNotification,
 )
+from treadle.protocol.app.search import (
+    FuzzyFileSearchSessionCompletedNotification,
+    FuzzyFileSearchSessionUpdatedNotification,
+)
 from treadle.protocol.app.skills import SkillsChangedNotification
 from treadle.protocol.app.thread_notifications import (
     ContextCompactedNotification,
@@ -81,6 +85,8 @@ NotificationPayload = (
     | FileChangeOutputDeltaNotification
     | FileChangePatchUpdatedNotification
     | FsChangedNotification
+    | FuzzyFileSearchSessionCompletedNotification
+    | FuzzyFileSearchSessionUpdatedNotification
     | GuardianWarningNotification
     | HookCompletedNotification
     | HookStartedNotification

@@ -68,6 +68,8 @@ NOTIFICATIONS: Mapping[str, type[Wire]] = _Table(
         "deprecationNotice": "notifications.DeprecationNoticeNotification",
         "error": "notifications.ErrorNotification",
         "fs/changed": "files.FsChangedNotification",
+        "fuzzyFileSearch/sessionCompleted": "search.FuzzyFileSearchSessionCompletedNotification",
+        "fuzzyFileSearch/sessionUpdated": "search.FuzzyFileSearchSessionUpdatedNotification",
         "guardianWarning": "reviews.GuardianWarningNotification",
         "hook/completed": "hooks.HookCompletedNotification",
         "hook/started": "hooks.HookStartedNotification",
