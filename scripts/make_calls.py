@@ -152,6 +152,7 @@ ABOUT: Final[dict[str, str]] = {
     "thread/goal/get": "The goal of a thread.",
     "thread/inject_items": "Add items to a thread's history.",
     "thread/items/list": "The items of a thread, page by page.",
+    "thread/items/read": "Some items of a turn, by their ids.",
     "thread/loaded/list": "The threads that are in the server's memory.",
     "thread/metadata/update": "Change what is noted about a thread.",
     "thread/revert": "Go back to an earlier state of a thread.",

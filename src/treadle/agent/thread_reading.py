@@ -15,6 +15,8 @@ from treadle.protocol.app.thread_history import (
     ThreadItemEntry,
     ThreadItemsListParams,
     ThreadItemsListResponse,
+    ThreadItemsReadParams,
+    ThreadItemsReadResponse,
     ThreadTurnsListParams,
     ThreadTurnsListResponse,
 )
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 DEFAULT_LIMIT: Final = 25
 MAX_LIMIT: Final = 500
+MAX_READ: Final = 100
 
 
 def _limit(asked: int | None) -> int:
@@ -76,6 +79,23 @@ async def list_items(
         data=tuple(_entry(record, known[record.turn], running) for record in page),
         next_cursor=make_cursor(thread_id, "items", page[-1].number) if more else None,
         backwards_cursor=make_cursor(thread_id, "items", _before(page[0].number, descending)) if page else None,
+    )
+
+
+async def read_items(
+    store: Store, params: ThreadItemsReadParams, running: frozenset[str] = frozenset()
+) -> ThreadItemsReadResponse:
+    """Those that the turn has, in its order. `running` is that of `list_turns`."""
+    if not 1 <= len(params.item_ids) <= MAX_READ:
+        raise RpcError(INVALID_REQUEST, f"itemIds must contain 1 to {MAX_READ} IDs")
+    turn = await store.turn(params.thread_id, params.turn_id)
+    if turn is None:
+        return ThreadItemsReadResponse(data=())
+    wanted = frozenset(params.item_ids)
+    # Not one by one: an id is that of a model or a client, and need not be the only one of its thread.
+    records = await store.items(params.thread_id, turns=(turn.number, turn.number))
+    return ThreadItemsReadResponse(
+        data=tuple(_entry(record, turn, running) for record in records if record.id in wanted)
     )
 
 

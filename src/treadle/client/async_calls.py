@@ -136,6 +136,8 @@ if TYPE_CHECKING:
         ThreadInjectItemsResponse,
         ThreadItemsListParams,
         ThreadItemsListResponse,
+        ThreadItemsReadParams,
+        ThreadItemsReadResponse,
         ThreadRevertParams,
         ThreadRevertResponse,
         ThreadRollbackParams,
@@ -579,6 +581,13 @@ class AsyncCalls(ABC):
     ) -> ThreadItemsListResponse:
         """The items of a thread, page by page. (`thread/items/list`)"""
         answer: ThreadItemsListResponse = await self._call("thread/items/list", params, timeout)
+        return answer
+
+    async def thread_items_read(
+        self, params: ThreadItemsReadParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadItemsReadResponse:
+        """Some items of a turn, by their ids. (`thread/items/read`)"""
+        answer: ThreadItemsReadResponse = await self._call("thread/items/read", params, timeout)
         return answer
 
     async def thread_list(

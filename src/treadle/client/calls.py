@@ -136,6 +136,8 @@ if TYPE_CHECKING:
         ThreadInjectItemsResponse,
         ThreadItemsListParams,
         ThreadItemsListResponse,
+        ThreadItemsReadParams,
+        ThreadItemsReadResponse,
         ThreadRevertParams,
         ThreadRevertResponse,
         ThreadRollbackParams,
@@ -567,6 +569,13 @@ class Calls(ABC):
     ) -> ThreadItemsListResponse:
         """The items of a thread, page by page. (`thread/items/list`)"""
         answer: ThreadItemsListResponse = self._call("thread/items/list", params, timeout)
+        return answer
+
+    def thread_items_read(
+        self, params: ThreadItemsReadParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadItemsReadResponse:
+        """Some items of a turn, by their ids. (`thread/items/read`)"""
+        answer: ThreadItemsReadResponse = self._call("thread/items/read", params, timeout)
         return answer
 
     def thread_list(

@@ -72,6 +72,7 @@ RECORDS: dict[str, Method] = {
     "thread/read": Method("thread_methods.ThreadRead", "thread_listing.read"),
     "thread/turns/list": Method("thread_history.ThreadTurnsList", "thread_listing.list_turns"),
     "thread/items/list": Method("thread_history.ThreadItemsList", "thread_listing.list_items"),
+    "thread/items/read": Method("thread_history.ThreadItemsRead", "thread_listing.read_items", experimental=True),
     "thread/events/list": Method("ours.ThreadEventsList", "thread_listing.list_events", ours=True),
     "thread/messages/search": Method("ours.MessageSearch", "thread_listing.search", ours=True),
     "thread/revert": Method("thread_history.ThreadRevert", "thread_changes.revert"),

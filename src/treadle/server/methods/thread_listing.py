@@ -25,6 +25,8 @@ from treadle.protocol.app.ours import (
 from treadle.protocol.app.thread_history import (
     ThreadItemsListParams,
     ThreadItemsListResponse,
+    ThreadItemsReadParams,
+    ThreadItemsReadResponse,
     ThreadTurnsListParams,
     ThreadTurnsListResponse,
 )
@@ -178,6 +180,12 @@ async def list_items(call: Call[ThreadItemsListParams]) -> ThreadItemsListRespon
     params = structs.replace(call.params, thread_id=check_thread_id(call.params.thread_id))
     store = await call.server.threads.store_of(params.thread_id)
     return await thread_reading.list_items(store, params, call.server.threads.running_items(params.thread_id))
+
+
+async def read_items(call: Call[ThreadItemsReadParams]) -> ThreadItemsReadResponse:
+    params = structs.replace(call.params, thread_id=check_thread_id(call.params.thread_id))
+    store = await call.server.threads.store_of(params.thread_id)
+    return await thread_reading.read_items(store, params, call.server.threads.running_items(params.thread_id))
 
 
 async def list_events(call: Call[ThreadEventsListParams]) -> ThreadEventsListResponse:
