@@ -42,6 +42,7 @@ from treadle.store.contract import Counters, HistoryRecord, Loaded, Store, Threa
 
 if TYPE_CHECKING:
     from treadle.agent.context import CachedContext
+    from treadle.agent.terminals import Terminals
     from treadle.agent.turn import Turn
     from treadle.config import Config, InstructionFile, ModelFacts
     from treadle.execution.sandbox.policy import Policy
@@ -74,6 +75,7 @@ class Thread:
         self.pruned = 0  # events up to this number went, as far as we remember
         self.closing: bool = False
         self._sessions: CommandSessions | None = None
+        self._terminals: Terminals | None = None
         self._model_facts: tuple[Config, str, ModelFacts] | None = None
         self._failed = False  # the last turn did
         self._warned: set[str] = set()  # texts of ours, so they are few
@@ -106,8 +108,21 @@ class Thread:
         if self._sessions is None:
             from treadle.tools.command.command_sessions import CommandSessions  # loaded with the first command
 
-            self._sessions = CommandSessions(self.services.environment, self.authority.closed)
+            self._sessions = CommandSessions(self.services.environment, self._command_closed)
         return self._sessions
+
+    @property
+    def terminals(self) -> Terminals:
+        if self._terminals is None:
+            from treadle.agent.terminals import Terminals  # likewise
+
+            self._terminals = Terminals()
+        return self._terminals
+
+    @property
+    def running_items(self) -> frozenset[str]:
+        """Those of commands that run now, also of turns that are over."""
+        return frozenset() if self._terminals is None else self._terminals.item_ids()
 
     # --- the right to write ---
 
@@ -122,6 +137,7 @@ class Thread:
                 self._take(news)
                 self.history = None
                 self._end_authority()  # what was granted here is not known there, nor what was changed there here
+                self.turns_cut(0)  # perhaps: the commands of these turns were not known there
         self._holds += 1
 
     async def catch_up(self) -> None:
@@ -260,6 +276,15 @@ class Thread:
         """The model has a command running. The settings may have changed while it was started."""
         self.authority.started(session, epoch, settings, rules)
         self._end_commands(self.authority.over(self.settings))
+
+    def _command_closed(self, session: CommandSession) -> None:
+        self.authority.closed(session)
+        self.terminals.closed(session)
+
+    def turns_cut(self, first: int) -> None:
+        """Turns from `first` on are gone: what still runs in them is kept nowhere."""
+        if self._terminals is not None:
+            self._terminals.cut(first)
 
     def _end_authority(self) -> None:
         """Nothing that was allowed before counts any more; a question that is open is taken back."""

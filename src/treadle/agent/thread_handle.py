@@ -30,6 +30,12 @@ from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.goals import ThreadGoalClearResponse, ThreadGoalSetParams, ThreadGoalSetResponse
 from treadle.protocol.app.items import KnownItem
 from treadle.protocol.app.settings import ThreadSettingsUpdateParams
+from treadle.protocol.app.terminals import (
+    ThreadBackgroundTerminalsListParams,
+    ThreadBackgroundTerminalsListResponse,
+    ThreadBackgroundTerminalsTerminateParams,
+    ThreadBackgroundTerminalsTerminateResponse,
+)
 from treadle.protocol.app.thread_history import (
     ThreadInjectItemsParams,
     ThreadRevertParams,
@@ -181,6 +187,27 @@ class ThreadHandle:
                 raise thread_refusals.not_denied(review_id)
             await inject(thread, [developer_message(OVERRULED.format(item_id=item_id))])
 
+    # --- commands that run: not one after the other, as `interrupt` ---
+
+    def list_terminals(self, params: ThreadBackgroundTerminalsListParams) -> ThreadBackgroundTerminalsListResponse:
+        return self._thread.terminals.page(params)
+
+    async def clean_terminals(self) -> None:
+        """End all of them. How they ended is told before this returns."""
+        await self._thread.terminals.clean()
+        await self._told()
+
+    async def terminate_terminal(
+        self, params: ThreadBackgroundTerminalsTerminateParams
+    ) -> ThreadBackgroundTerminalsTerminateResponse:
+        terminated = await self._thread.terminals.terminate(params.process_id)
+        await self._told()
+        return ThreadBackgroundTerminalsTerminateResponse(terminated=terminated)
+
+    async def _told(self) -> None:
+        if self._thread.journal.busy and not self.is_broken:
+            await self._thread.journal.flush()
+
     def _active_turn(self, what: str) -> Turn:
         turn = self._thread.turn
         if turn is None or not turn.active:
@@ -280,7 +307,7 @@ class ThreadHandle:
             first = max(1, thread.counters.turn - params.num_turns + 1)
             await cut_turns(thread, first, "Cannot rollback while a turn is in progress.")
             records = await thread.store.turns(self.id)
-            turns = await turns_with_items(thread.store, self.id, records)
+            turns = await turns_with_items(thread.store, self.id, records, running=thread.running_items)
             result = ThreadRollbackResponse(thread=thread.wire(turns))
             place = await publish_reverted(thread)
         await thread.journal.reach(place)
@@ -317,6 +344,11 @@ class ThreadHandle:
     def running_turn(self) -> WireTurn | None:
         """With everything that has happened in it so far."""
         return None if self._thread.turn is None else self._thread.turn.snapshot()
+
+    @property
+    def running_items(self) -> frozenset[str]:
+        """Those of commands that run now, also of turns that are over."""
+        return self._thread.running_items
 
     def open_items(self) -> tuple[KnownItem, ...]:
         return () if self._thread.turn is None else tuple(self._thread.turn.items.open())

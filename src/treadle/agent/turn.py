@@ -259,9 +259,8 @@ class Turn:
         if self.input or state.status != "failed":  # it may have failed because the history cannot be read
             await self.input.take()  # what was said too late for the model is not lost
         self.report.usage()
-        if state.status == "completed":
-            self.items.complete_open()
-        thread.journal.write(*self.items.abandon_open(), *self._history_leftovers())
+        left = self.items.end_open(early=state.status != "completed")
+        thread.journal.write(*left, *self._history_leftovers())
         for stopped in self._interrupts:
             thread.journal.resolve_in_order(stopped)
         state.end()

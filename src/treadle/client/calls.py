@@ -27,6 +27,14 @@ if TYPE_CHECKING:
         CommandExecTerminateResponse,
         CommandExecWriteParams,
         CommandExecWriteResponse,
+        ProcessKillParams,
+        ProcessKillResponse,
+        ProcessResizePtyParams,
+        ProcessResizePtyResponse,
+        ProcessSpawnParams,
+        ProcessSpawnResponse,
+        ProcessWriteStdinParams,
+        ProcessWriteStdinResponse,
     )
     from treadle.protocol.app.config import (
         ConfigBatchWriteParams,
@@ -88,7 +96,16 @@ if TYPE_CHECKING:
         ThreadApproveGuardianDeniedActionParams,
         ThreadApproveGuardianDeniedActionResponse,
     )
-    from treadle.protocol.app.search import FuzzyFileSearchParams, FuzzyFileSearchResponse
+    from treadle.protocol.app.search import (
+        FuzzyFileSearchParams,
+        FuzzyFileSearchResponse,
+        FuzzyFileSearchSessionStartParams,
+        FuzzyFileSearchSessionStartResponse,
+        FuzzyFileSearchSessionStopParams,
+        FuzzyFileSearchSessionStopResponse,
+        FuzzyFileSearchSessionUpdateParams,
+        FuzzyFileSearchSessionUpdateResponse,
+    )
     from treadle.protocol.app.sections import (
         ThreadSectionCreateParams,
         ThreadSectionCreateResponse,
@@ -115,11 +132,21 @@ if TYPE_CHECKING:
         SkillsListParams,
         SkillsListResponse,
     )
+    from treadle.protocol.app.terminals import (
+        ThreadBackgroundTerminalsCleanParams,
+        ThreadBackgroundTerminalsCleanResponse,
+        ThreadBackgroundTerminalsListParams,
+        ThreadBackgroundTerminalsListResponse,
+        ThreadBackgroundTerminalsTerminateParams,
+        ThreadBackgroundTerminalsTerminateResponse,
+    )
     from treadle.protocol.app.thread_history import (
         ThreadInjectItemsParams,
         ThreadInjectItemsResponse,
         ThreadItemsListParams,
         ThreadItemsListResponse,
+        ThreadItemsReadParams,
+        ThreadItemsReadResponse,
         ThreadRevertParams,
         ThreadRevertResponse,
         ThreadRollbackParams,
@@ -342,6 +369,27 @@ class Calls(ABC):
         answer: FuzzyFileSearchResponse = self._call("fuzzyFileSearch", params, timeout)
         return answer
 
+    def fuzzy_file_search_session_start(
+        self, params: FuzzyFileSearchSessionStartParams | JsonObject, *, timeout: float | None = None
+    ) -> FuzzyFileSearchSessionStartResponse:
+        """Begin a search that follows what somebody types. (`fuzzyFileSearch/sessionStart`)"""
+        answer: FuzzyFileSearchSessionStartResponse = self._call("fuzzyFileSearch/sessionStart", params, timeout)
+        return answer
+
+    def fuzzy_file_search_session_stop(
+        self, params: FuzzyFileSearchSessionStopParams | JsonObject, *, timeout: float | None = None
+    ) -> FuzzyFileSearchSessionStopResponse:
+        """End such a search. (`fuzzyFileSearch/sessionStop`)"""
+        answer: FuzzyFileSearchSessionStopResponse = self._call("fuzzyFileSearch/sessionStop", params, timeout)
+        return answer
+
+    def fuzzy_file_search_session_update(
+        self, params: FuzzyFileSearchSessionUpdateParams | JsonObject, *, timeout: float | None = None
+    ) -> FuzzyFileSearchSessionUpdateResponse:
+        """Look for something else; what is found is told by `sessionUpdated`. (`fuzzyFileSearch/sessionUpdate`)"""
+        answer: FuzzyFileSearchSessionUpdateResponse = self._call("fuzzyFileSearch/sessionUpdate", params, timeout)
+        return answer
+
     def hooks_list(
         self, params: HooksListParams | JsonObject | None = None, *, timeout: float | None = None
     ) -> HooksListResponse:
@@ -396,6 +444,34 @@ class Calls(ABC):
         answer: PermissionProfileListResponse = self._call("permissionProfile/list", params or {}, timeout)
         return answer
 
+    def process_kill(
+        self, params: ProcessKillParams | JsonObject, *, timeout: float | None = None
+    ) -> ProcessKillResponse:
+        """End such a process. (`process/kill`)"""
+        answer: ProcessKillResponse = self._call("process/kill", params, timeout)
+        return answer
+
+    def process_resize_pty(
+        self, params: ProcessResizePtyParams | JsonObject, *, timeout: float | None = None
+    ) -> ProcessResizePtyResponse:
+        """Tell such a process the size of its terminal. (`process/resizePty`)"""
+        answer: ProcessResizePtyResponse = self._call("process/resizePty", params, timeout)
+        return answer
+
+    def process_spawn(
+        self, params: ProcessSpawnParams | JsonObject, *, timeout: float | None = None
+    ) -> ProcessSpawnResponse:
+        """Start a process outside of any thread and sandbox; its end is told by `process/exited`. (`process/spawn`)"""
+        answer: ProcessSpawnResponse = self._call("process/spawn", params, timeout)
+        return answer
+
+    def process_write_stdin(
+        self, params: ProcessWriteStdinParams | JsonObject, *, timeout: float | None = None
+    ) -> ProcessWriteStdinResponse:
+        """Write to such a process's standard input. (`process/writeStdin`)"""
+        answer: ProcessWriteStdinResponse = self._call("process/writeStdin", params, timeout)
+        return answer
+
     def review_start(
         self, params: ReviewStartParams | JsonObject, *, timeout: float | None = None
     ) -> ReviewStartResponse:
@@ -436,6 +512,29 @@ class Calls(ABC):
     def thread_archive(self, thread_id: str, *, timeout: float | None = None) -> ThreadArchiveResponse:
         """Put a thread away. (`thread/archive`)"""
         answer: ThreadArchiveResponse = self._call("thread/archive", {"threadId": thread_id}, timeout)
+        return answer
+
+    def thread_background_terminals_clean(
+        self, params: ThreadBackgroundTerminalsCleanParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadBackgroundTerminalsCleanResponse:
+        """End all commands that run for a thread. (`thread/backgroundTerminals/clean`)"""
+        answer: ThreadBackgroundTerminalsCleanResponse = self._call("thread/backgroundTerminals/clean", params, timeout)
+        return answer
+
+    def thread_background_terminals_list(
+        self, params: ThreadBackgroundTerminalsListParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadBackgroundTerminalsListResponse:
+        """The commands that run for a thread, page by page. (`thread/backgroundTerminals/list`)"""
+        answer: ThreadBackgroundTerminalsListResponse = self._call("thread/backgroundTerminals/list", params, timeout)
+        return answer
+
+    def thread_background_terminals_terminate(
+        self, params: ThreadBackgroundTerminalsTerminateParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadBackgroundTerminalsTerminateResponse:
+        """End one of the commands that run for a thread. (`thread/backgroundTerminals/terminate`)"""
+        answer: ThreadBackgroundTerminalsTerminateResponse = self._call(
+            "thread/backgroundTerminals/terminate", params, timeout
+        )
         return answer
 
     def thread_compact(self, thread_id: str, *, timeout: float | None = None) -> ThreadCompactStartResponse:
@@ -495,6 +594,13 @@ class Calls(ABC):
     ) -> ThreadItemsListResponse:
         """The items of a thread, page by page. (`thread/items/list`)"""
         answer: ThreadItemsListResponse = self._call("thread/items/list", params, timeout)
+        return answer
+
+    def thread_items_read(
+        self, params: ThreadItemsReadParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadItemsReadResponse:
+        """Some items of a turn, by their ids. (`thread/items/read`)"""
+        answer: ThreadItemsReadResponse = self._call("thread/items/read", params, timeout)
         return answer
 
     def thread_list(

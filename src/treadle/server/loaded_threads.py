@@ -114,6 +114,11 @@ class LoadedThreads:
             raise not_loaded(thread_id)
         return store
 
+    def running_items(self, thread_id: str) -> frozenset[str]:
+        """Those of commands that run now, also of turns that are over."""
+        thread = self._loaded.get(thread_id)
+        return frozenset() if thread is None else thread.running_items
+
     @asynccontextmanager
     async def alone(self, thread_id: str) -> AsyncIterator[None]:
         """Loading and removing one thread do not overlap."""

@@ -72,6 +72,7 @@ RECORDS: dict[str, Method] = {
     "thread/read": Method("thread_methods.ThreadRead", "thread_listing.read"),
     "thread/turns/list": Method("thread_history.ThreadTurnsList", "thread_listing.list_turns"),
     "thread/items/list": Method("thread_history.ThreadItemsList", "thread_listing.list_items"),
+    "thread/items/read": Method("thread_history.ThreadItemsRead", "thread_listing.read_items", experimental=True),
     "thread/events/list": Method("ours.ThreadEventsList", "thread_listing.list_events", ours=True),
     "thread/messages/search": Method("ours.MessageSearch", "thread_listing.search", ours=True),
     "thread/revert": Method("thread_history.ThreadRevert", "thread_changes.revert"),
@@ -81,6 +82,15 @@ RECORDS: dict[str, Method] = {
     "thread/shellCommand": Method("thread_methods.ThreadShellCommand", "turn_methods.shell_command"),
     "thread/approveGuardianDeniedAction": Method(
         "reviews.ThreadApproveGuardianDeniedAction", "turn_methods.approve_denied_action"
+    ),
+    "thread/backgroundTerminals/list": Method(
+        "terminals.ThreadBackgroundTerminalsList", "terminal_methods.list_terminals", experimental=True
+    ),
+    "thread/backgroundTerminals/clean": Method(
+        "terminals.ThreadBackgroundTerminalsClean", "terminal_methods.clean", experimental=True
+    ),
+    "thread/backgroundTerminals/terminate": Method(
+        "terminals.ThreadBackgroundTerminalsTerminate", "terminal_methods.terminate", experimental=True
     ),
     "thread/goal/set": Method("goals.ThreadGoalSet", "turn_methods.set_goal"),
     "thread/goal/get": Method("goals.ThreadGoalGet", "turn_methods.get_goal"),
@@ -115,6 +125,10 @@ RECORDS: dict[str, Method] = {
     "command/exec/write": Method("commands.CommandExecWrite", "command_exec.write"),
     "command/exec/resize": Method("commands.CommandExecResize", "command_exec.resize"),
     "command/exec/terminate": Method("commands.CommandExecTerminate", "command_exec.terminate"),
+    "process/spawn": Method("commands.ProcessSpawn", "process_methods.spawn", experimental=True),
+    "process/writeStdin": Method("commands.ProcessWriteStdin", "process_methods.write", experimental=True),
+    "process/resizePty": Method("commands.ProcessResizePty", "process_methods.resize", experimental=True),
+    "process/kill": Method("commands.ProcessKill", "process_methods.kill", experimental=True),
     "fs/readFile": Method("files.FsReadFile", "fs_methods.read_file"),
     "fs/writeFile": Method("files.FsWriteFile", "fs_methods.write_file"),
     "fs/createDirectory": Method("files.FsCreateDirectory", "fs_methods.create_directory"),
@@ -125,6 +139,15 @@ RECORDS: dict[str, Method] = {
     "fs/watch": Method("files.FsWatch", "fs_methods.watch"),
     "fs/unwatch": Method("files.FsUnwatch", "fs_methods.unwatch"),
     "fuzzyFileSearch": Method("search.FuzzyFileSearch", "fuzzy_file_search.search_files"),
+    "fuzzyFileSearch/sessionStart": Method(
+        "search.FuzzyFileSearchSessionStart", "search_sessions.start", experimental=True
+    ),
+    "fuzzyFileSearch/sessionUpdate": Method(
+        "search.FuzzyFileSearchSessionUpdate", "search_sessions.update", experimental=True
+    ),
+    "fuzzyFileSearch/sessionStop": Method(
+        "search.FuzzyFileSearchSessionStop", "search_sessions.stop", experimental=True
+    ),
     "skills/list": Method("skills.SkillsList", "skill_methods.list_skills"),
     "skills/config/write": Method("skills.SkillsConfigWrite", "skill_methods.write_config"),
     "hooks/list": Method("hooks.HooksList", "skill_methods.list_hooks"),

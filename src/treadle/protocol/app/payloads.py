@@ -10,7 +10,11 @@ from treadle.protocol.app.accounts import (
     AccountRateLimitsUpdatedNotification,
     AccountUpdatedNotification,
 )
-from treadle.protocol.app.commands import CommandExecOutputDeltaNotification
+from treadle.protocol.app.commands import (
+    CommandExecOutputDeltaNotification,
+    ProcessExitedNotification,
+    ProcessOutputDeltaNotification,
+)
 from treadle.protocol.app.files import FsChangedNotification
 from treadle.protocol.app.hooks import HookCompletedNotification, HookStartedNotification
 from treadle.protocol.app.item_notifications import (
@@ -40,6 +44,10 @@ from treadle.protocol.app.reviews import (
     GuardianWarningNotification,
     ItemGuardianApprovalReviewCompletedNotification,
     ItemGuardianApprovalReviewStartedNotification,
+)
+from treadle.protocol.app.search import (
+    FuzzyFileSearchSessionCompletedNotification,
+    FuzzyFileSearchSessionUpdatedNotification,
 )
 from treadle.protocol.app.skills import SkillsChangedNotification
 from treadle.protocol.app.thread_notifications import (
@@ -77,6 +85,8 @@ NotificationPayload = (
     | FileChangeOutputDeltaNotification
     | FileChangePatchUpdatedNotification
     | FsChangedNotification
+    | FuzzyFileSearchSessionCompletedNotification
+    | FuzzyFileSearchSessionUpdatedNotification
     | GuardianWarningNotification
     | HookCompletedNotification
     | HookStartedNotification
@@ -89,6 +99,8 @@ NotificationPayload = (
     | McpToolCallProgressNotification
     | ModelReroutedNotification
     | PlanDeltaNotification
+    | ProcessExitedNotification
+    | ProcessOutputDeltaNotification
     | ReasoningSummaryPartAddedNotification
     | ReasoningSummaryTextDeltaNotification
     | ReasoningTextDeltaNotification

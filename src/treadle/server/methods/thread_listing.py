@@ -25,6 +25,8 @@ from treadle.protocol.app.ours import (
 from treadle.protocol.app.thread_history import (
     ThreadItemsListParams,
     ThreadItemsListResponse,
+    ThreadItemsReadParams,
+    ThreadItemsReadResponse,
     ThreadTurnsListParams,
     ThreadTurnsListResponse,
 )
@@ -154,11 +156,11 @@ async def read(call: Call[ThreadReadParams]) -> ThreadReadResponse:
 
 
 async def _with_turns(server: AppServer, wire: WireThread) -> WireThread:
-    store = await server.store()
+    store = await server.threads.store_of(wire.id)
     thread = server.threads.get(wire.id)
     running = None if thread is None else thread.running_turn()
     records = [record for record in await store.turns(wire.id) if running is None or record.id != running.id]
-    turns = await turns_with_items(store, wire.id, records)
+    turns = await turns_with_items(store, wire.id, records, running=server.threads.running_items(wire.id))
     if running is not None:
         now = None if thread is None else thread.running_turn()
         turns.append(now if now is not None and now.id == running.id else running)
@@ -170,12 +172,20 @@ async def _with_turns(server: AppServer, wire: WireThread) -> WireThread:
 
 async def list_turns(call: Call[ThreadTurnsListParams]) -> ThreadTurnsListResponse:
     params = structs.replace(call.params, thread_id=check_thread_id(call.params.thread_id))
-    return await thread_reading.list_turns(await call.server.threads.store_of(params.thread_id), params)
+    store = await call.server.threads.store_of(params.thread_id)
+    return await thread_reading.list_turns(store, params, call.server.threads.running_items(params.thread_id))
 
 
 async def list_items(call: Call[ThreadItemsListParams]) -> ThreadItemsListResponse:
     params = structs.replace(call.params, thread_id=check_thread_id(call.params.thread_id))
-    return await thread_reading.list_items(await call.server.threads.store_of(params.thread_id), params)
+    store = await call.server.threads.store_of(params.thread_id)
+    return await thread_reading.list_items(store, params, call.server.threads.running_items(params.thread_id))
+
+
+async def read_items(call: Call[ThreadItemsReadParams]) -> ThreadItemsReadResponse:
+    params = structs.replace(call.params, thread_id=check_thread_id(call.params.thread_id))
+    store = await call.server.threads.store_of(params.thread_id)
+    return await thread_reading.read_items(store, params, call.server.threads.running_items(params.thread_id))
 
 
 async def list_events(call: Call[ThreadEventsListParams]) -> ThreadEventsListResponse:
