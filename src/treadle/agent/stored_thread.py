@@ -94,8 +94,7 @@ class StoredThread:
         return self._state(loaded.record).goal
 
     def wire(self, record: ThreadRecord) -> WireThread:
-        location = self._store.location
-        return wire_thread(record, self._state(record), NotLoadedThreadStatus(), location=location)
+        return wire_thread(record, self._state(record), NotLoadedThreadStatus())
 
     def _state(self, record: ThreadRecord) -> State:
         return read_state(record.state, self._store.location)

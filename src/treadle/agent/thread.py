@@ -317,7 +317,6 @@ class Thread:
             self.record,
             self.state,
             self.status,
-            location=self.store.location,
             ephemeral=self.ephemeral,
             turns=tuple(turns),
         )
@@ -328,7 +327,6 @@ def wire_thread(
     state: State,
     status: ThreadStatus,
     *,
-    location: str | None,
     ephemeral: bool = False,
     turns: tuple[WireTurn, ...] = (),
 ) -> WireThread:
@@ -351,7 +349,6 @@ def wire_thread(
         model=record.model,
         name=record.name,
         originator=record.originator,
-        path=location,
         reasoning_effort=state.settings.effort,
         recency_at=record.recency_at // 1000,
         thread_source=state.thread_source,
