@@ -5,7 +5,7 @@ JSON that its users understand and it does not.
 
 A thread is a line of turns, numbered from 1. Three rows of things belong to it, each numbered from 1 without gaps in
 the order in which they were added: items (what people see), history (what the model sees) and events (what clients
-were told).
+were told). Messages that wait for their turn are in its queue.
 
 A thread is written by one server at a time, under a claim. Each claim has a fence, a number greater than that of every
 claim before it, and each write says under which it is made: one that comes too late, from a server that was paused or
@@ -85,11 +85,13 @@ class Counters(Struct, frozen=True):
 
 
 class Loaded(Struct, frozen=True):
-    """A thread as it is; `fence` is that of its last claim, 0 when there was none."""
+    """A thread as it is; `fence` is that of its last claim, 0 when there was none. `queued` says whether messages wait
+    in its queue."""
 
     record: ThreadRecord
     counters: Counters
     fence: int
+    queued: bool = False
 
 
 class Claim(Struct, frozen=True):
@@ -146,8 +148,17 @@ class EventRecord(Struct, frozen=True):
     frame: bytes
 
 
-# --- writes: records are written as they are. Those of a thread, turn or item replace what has their number, those of
-# history and events are only ever added ------------------------------------------------------------------------------
+class QueuedRecord(Struct, frozen=True):
+    """A message that waits for a turn of its own. The one with the lowest `position` is next. `data` is JSON."""
+
+    thread_id: str
+    id: str
+    position: int
+    data: bytes
+
+
+# --- writes: records are written as they are. Those of a thread, turn, item or queue replace what has their number or id,
+# those of history and events are only ever added ---------------------------------------------------------------------
 
 
 class DropItem(Struct, frozen=True):
@@ -155,6 +166,13 @@ class DropItem(Struct, frozen=True):
 
     thread_id: str
     number: int
+
+
+class DropQueued(Struct, frozen=True):
+    """The message waits no longer: it was sent, or taken back."""
+
+    thread_id: str
+    id: str
 
 
 class Compaction(Struct, frozen=True):
@@ -206,7 +224,9 @@ Write: TypeAlias = (
     | ItemRecord
     | HistoryRecord
     | EventRecord
+    | QueuedRecord
     | DropItem
+    | DropQueued
     | Compaction
     | CutTurns
     | CopyTurns
@@ -331,6 +351,9 @@ class Store(Protocol):
         """The first item with this id, found without reading the others."""
 
     async def events(self, thread_id: str, after_seq: int, limit: int) -> EventPage: ...
+
+    async def queue(self, thread_id: str) -> list[QueuedRecord]:
+        """The messages that wait in a thread, the next one first. A copy of the thread has none of them."""
 
     async def threads(self, query: ThreadQuery) -> ThreadPage:
         """Only threads that are `listed`."""

@@ -30,7 +30,7 @@ from treadle.store.owners import Owners
 from treadle.store.sqlite import queries, schema
 from treadle.store.sqlite.file_store import open_sqlite
 from treadle.store.sqlite.writes import apply, claim
-from treadle.testing.store_checks.sample_records import A, B, event, history, item, keep, thread, turn
+from treadle.testing.store_checks.sample_records import A, B, event, history, item, keep, queued, thread, turn
 
 pytestmark = pytest.mark.anyio
 
@@ -164,6 +164,21 @@ async def test_events_of_an_older_file_are_read_and_pruned_like_new_ones(tmp_pat
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT thread_id, first_seq, last_seq FROM events").fetchall() == [(A, 9, 11)]
         assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
+
+
+async def test_threads_of_an_older_file_get_a_queue(tmp_path: Path) -> None:
+    path = str(tmp_path / "threads.db")
+    with closing(schema.connect(path)) as connection:
+        schema.migrate(connection, path, upto=4)
+        apply(connection, [thread(), turn(1), item(1), history(1), event(1)], "nobody")
+    async with await open_sqlite(tmp_path) as store:
+        claim = await store.claim(A, -1)
+        assert claim.news is not None
+        assert (claim.news.queued, claim.news.counters) == (False, Counters(seq=1, turn=1, item=1, history=1))
+        await keep(store, queued("x", 1))
+    async with await open_sqlite(tmp_path) as store:
+        assert await store.queue(A) == [queued("x", 1)]
+        assert await store.items(A) == [item(1)]
 
 
 async def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from treadle.store.contract import (
     HistoryRecord,
     ItemRecord,
     Loaded,
+    QueuedRecord,
     SearchHit,
     ThreadPage,
     ThreadQuery,
@@ -75,6 +76,7 @@ SELECT fence,
     coalesce((SELECT max(number) FROM turns WHERE thread_id = threads.id), 0),
     coalesce((SELECT max(number) FROM items WHERE thread_id = threads.id), 0),
     coalesce((SELECT max(number) FROM history WHERE thread_id = threads.id), 0),
+    EXISTS (SELECT 1 FROM queue WHERE thread_id = threads.id),
     {_THREAD}
 FROM threads WHERE id = ?
 """
@@ -84,7 +86,7 @@ def load(connection: sqlite3.Connection, thread_id: str) -> Loaded | None:
     row = connection.execute(_LOAD, (thread_id,)).fetchone()
     if row is None:
         return None
-    return Loaded(_thread(row[5:]), Counters(*row[1:5]), row[0])
+    return Loaded(_thread(row[6:]), Counters(*row[1:5]), row[0], row[5] == 1)
 
 
 def history(connection: sqlite3.Connection, thread_id: str) -> list[HistoryRecord]:
@@ -94,6 +96,13 @@ def history(connection: sqlite3.Connection, thread_id: str) -> list[HistoryRecor
         {"thread": thread_id},
     )
     return [HistoryRecord(row[0], row[1], row[2], _sound(row[3], "the model's history", row[0])) for row in rows]
+
+
+def queue(connection: sqlite3.Connection, thread_id: str) -> list[QueuedRecord]:
+    rows = connection.execute(
+        "SELECT thread_id, id, position, data FROM queue WHERE thread_id = ? ORDER BY position, id", (thread_id,)
+    )
+    return [QueuedRecord(row[0], row[1], row[2], _sound(row[3], "the queue", row[0])) for row in rows]
 
 
 # Still one range of the key: the numbers that the turns begin and end with narrow it.

@@ -20,6 +20,7 @@ from treadle.store.contract import (
     HistoryRecord,
     ItemRecord,
     Loaded,
+    QueuedRecord,
     Release,
     SearchHit,
     StoreError,
@@ -149,6 +150,9 @@ class SqlStore:
 
     async def events(self, thread_id: str, after_seq: int, limit: int) -> EventPage:
         return await self._read(lambda connection: queries.events(connection, thread_id, after_seq, limit))
+
+    async def queue(self, thread_id: str) -> list[QueuedRecord]:
+        return await self._read(lambda connection: queries.queue(connection, thread_id))
 
     async def threads(self, query: ThreadQuery) -> ThreadPage:
         return await self._read(lambda connection: queries.threads(connection, query))
