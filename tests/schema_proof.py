@@ -55,6 +55,17 @@ RESULT_NAMES: Final = {
     "config/value/write": "ConfigWriteResponse",
     "config/batchWrite": "ConfigWriteResponse",
     "configRequirements/read": "ConfigRequirementsReadResponse",
+    "account/rateLimits/read": "GetAccountRateLimitsResponse",
+    # Experimental, so they are not among the requests of the schema.
+    "account/bedrock/checkGovCloudRequirements": "BedrockCheckGovCloudRequirementsResponse",
+    "thread/queue/add": "ThreadQueueAddResponse",
+    "thread/queue/list": "ThreadQueueListResponse",
+    "thread/queue/update": "ThreadQueueUpdateResponse",
+    "thread/queue/delete": "ThreadQueueDeleteResponse",
+    "thread/queue/reorder": "ThreadQueueReorderResponse",
+    "thread/queue/start": "ThreadQueueStartResponse",
+    "thread/search": "ThreadSearchResponse",
+    "thread/searchOccurrences": "ThreadSearchOccurrencesResponse",
 }
 
 # --- the schema -------------------------------------------------------------------------------------------------------
@@ -69,7 +80,10 @@ def _file(name: str) -> Json:
 @cache
 def definitions() -> Json:
     merged: Json = {}
-    for name in ("app_server_v2.stable", "ClientRequest", "ServerRequest", "ServerNotification"):
+    for name in (
+        *("app_server_v2.stable", "queue_and_search.experimental"),
+        *("ClientRequest", "ServerRequest", "ServerNotification"),
+    ):
         merged = {**_file(name)["definitions"], **merged}
     return merged
 

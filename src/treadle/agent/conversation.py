@@ -35,6 +35,8 @@ class Loop:
 
 
 LOOP: Final[Runtime] = Loop()
+# Words of clients for tiers of the API; the usual one is not named.
+TIERS: Final[dict[str | None, str | None]] = {"fast": "priority", "default": None}
 
 
 async def _loop(turn: Turn, context: Context, toolbox: Toolbox) -> None:
@@ -89,6 +91,7 @@ def model_request(turn: Turn, context: Context) -> ModelRequest:
         max_output_tokens=thread.model_facts.output_limit,
         prompt_cache_key=thread.id,
         headers=request_headers(turn),
+        service_tier=TIERS.get(settings.service_tier, settings.service_tier),
         fair_key=thread.id,
         on_wait=partial(tell_wait, turn),
     )

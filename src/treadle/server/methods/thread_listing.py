@@ -52,6 +52,8 @@ INTERACTIVE: Final = ("cli", "vscode")
 
 async def list_threads(call: Call[ThreadListParams]) -> ThreadListResponse:
     params, server = call.params, call.server
+    if params.section_id is not None:
+        return ThreadListResponse(data=())  # no thread is in a section
     store = await server.store()
     query = _query(params)
     page = await store.threads(query)
@@ -68,7 +70,7 @@ def _query(params: ThreadListParams) -> ThreadQuery:
     cwds = (params.cwd,) if isinstance(params.cwd, str) else params.cwd
     key = params.sort_key or "created_at"
     if key == "section_position":
-        raise RpcError(INVALID_REQUEST, "sections are not supported: sort by created_at, updated_at or recency_at")
+        raise RpcError(INVALID_REQUEST, "section-position sorting requires a section filter")
     return ThreadQuery(
         limit=min(max(params.limit or DEFAULT_LIMIT, 1), MAX_LIMIT),
         sort_key=cast("SortKey", key),  # params have no other
@@ -111,7 +113,7 @@ def _read_cursor(text: str | None) -> ThreadCursor | None:
 def _wire(server: AppServer, store: Store, record: ThreadRecord) -> WireThread:
     thread = server.threads.get(record.id)
     status = NotLoadedThreadStatus() if thread is None else thread.status
-    return wire_thread(record, read_state(record.state, store.location), status, location=store.location)
+    return wire_thread(record, read_state(record.state, store.location), status)
 
 
 def _wire_if_sound(server: AppServer, store: Store, record: ThreadRecord) -> WireThread | None:
