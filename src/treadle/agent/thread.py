@@ -89,6 +89,7 @@ class Thread:
         self.record: ThreadRecord = loaded.record
         self.state: State = read_state(loaded.record.state, self.store.location)
         self.counters: Counters = loaded.counters
+        self.queued: bool = loaded.queued  # whether messages may be waiting in the queue
         if self.state.roots != self.pins.on_record():
             self.pins = Pins.known(self.state.roots)
 
@@ -229,6 +230,11 @@ class Thread:
 
     def set_failed(self, failed: bool) -> None:
         self._failed = failed
+
+    def hold_queue(self, held: bool) -> None:
+        """Whether messages in the queue wait until somebody goes on; kept with the record."""
+        if self.state.queue_held is not held:
+            self.state = structs.replace(self.state, queue_held=held)
 
     def warn_once(self, turn: Turn, message: str) -> None:
         if message not in self._warned:
