@@ -157,8 +157,8 @@ class QueuedRecord(Struct, frozen=True):
     data: bytes
 
 
-# --- writes: records are written as they are. Those of a thread, turn, item or queue replace what has their number or id,
-# those of history and events are only ever added ---------------------------------------------------------------------
+# --- writes: records are written as they are. Those of a thread, turn, item or queue replace what has their number or
+# id, those of history and events are only ever added ------------------------------------------------------------------
 
 
 class DropItem(Struct, frozen=True):
@@ -244,6 +244,7 @@ class ThreadQuery(Struct, frozen=True, kw_only=True):
     """Filters are joined by and. `after` is the cursor of a page, in the direction of the sort.
 
     `search` finds threads by a part of their name or preview (case matters), `words` by full-text search in messages.
+    `phrase` does so, too, by words that follow each other, the last of which may be unfinished.
     """
 
     limit: int = 25
@@ -258,6 +259,7 @@ class ThreadQuery(Struct, frozen=True, kw_only=True):
     excluded_ids: tuple[str, ...] = ()
     search: str | None = None
     words: str | None = None
+    phrase: str | None = None
 
 
 class ThreadCursor(Struct, frozen=True):
@@ -268,8 +270,11 @@ class ThreadCursor(Struct, frozen=True):
 
 
 class ThreadPage(Struct, frozen=True):
+    """`texts` are for a query with a `phrase`: of each thread the first message that has it."""
+
     threads: list[ThreadRecord]
     more: bool
+    texts: list[str] = []
 
 
 class EventPage(Struct, frozen=True):
@@ -286,6 +291,16 @@ class SearchHit(Struct, frozen=True):
     thread_id: str
     item_id: str
     snippet: str
+
+
+class MessageText(Struct, frozen=True):
+    """What was said: the text of an item, whose number, id and turn these are."""
+
+    number: int
+    id: str
+    turn: int
+    turn_id: str
+    text: str
 
 
 class Store(Protocol):
@@ -360,6 +375,9 @@ class Store(Protocol):
 
     async def search(self, words: str, limit: int = 20) -> list[SearchHit]:
         """Messages that hold all the words, best first; archived threads are left out."""
+
+    async def messages(self, thread_id: str, part: str, *, first: int = 0, limit: int = 100) -> list[MessageText]:
+        """The messages of a thread that hold this part, whatever the case of its letters, from item number `first`."""
 
     async def close(self) -> None:
         """Write what was submitted, give up the claims, release everything. Later calls fail."""

@@ -6,9 +6,11 @@ same. It relies on items being numbered in the order of their turns.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +22,7 @@ from treadle.store.contract import (
     HistoryRecord,
     ItemRecord,
     Loaded,
+    MessageText,
     QueuedRecord,
     SearchHit,
     ThreadPage,
@@ -240,6 +243,8 @@ def _interrupted(record: TurnRecord) -> TurnRecord:
 
 
 def threads(connection: sqlite3.Connection, query: ThreadQuery) -> ThreadPage:
+    if query.phrase is not None:
+        return _threads_with(connection, query, query.phrase)
     conditions, operands = _conditions(query)
     order = _order(query.descending)
     rows = connection.execute(
@@ -248,6 +253,29 @@ def threads(connection: sqlite3.Connection, query: ThreadQuery) -> ThreadPage:
         (*operands, _limit(query.limit) + 1),
     ).fetchall()
     return ThreadPage([_thread(row) for row in rows[: query.limit]], len(rows) > query.limit)
+
+
+# Of each thread the first message: keys grow.
+_WITH_PHRASE: Final = f"""
+SELECT {_THREAD}, (SELECT text FROM items WHERE items.key = hits.key) FROM threads JOIN (
+    SELECT items.thread_id, min(items.key) AS key FROM messages JOIN items ON items.key = messages.rowid
+    WHERE messages MATCH ? GROUP BY items.thread_id
+) AS hits ON hits.thread_id = threads.id
+"""
+
+
+def _threads_with(connection: sqlite3.Connection, query: ThreadQuery, phrase: str) -> ThreadPage:
+    match = _match_phrase(phrase)
+    if not match:
+        return ThreadPage([], False)
+    conditions, operands = _conditions(query)
+    order = _order(query.descending)
+    rows = connection.execute(
+        f"{_WITH_PHRASE} WHERE {' AND '.join(conditions)} ORDER BY {query.sort_key} {order}, id {order} LIMIT ?",
+        (match, *operands, _limit(query.limit) + 1),
+    ).fetchall()
+    page = rows[: query.limit]
+    return ThreadPage([_thread(row) for row in page], len(rows) > query.limit, [row[-1] for row in page])
 
 
 def _conditions(query: ThreadQuery) -> tuple[list[str], list[Any]]:
@@ -293,9 +321,53 @@ def search(connection: sqlite3.Connection, words: str, limit: int) -> list[Searc
 
 
 def _match(words: str) -> str:
-    """A query of FTS5 that means nothing but these words: each is a quoted string, and a NUL would end the query."""
-    cleaned = words.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
-    return " ".join('"' + word.replace('"', '""') + '"' for word in cleaned.split())
+    """A query of FTS5 that means nothing but these words: each is a quoted string."""
+    return " ".join(_quoted(word) for word in _clean(words).split())
+
+
+def _match_phrase(phrase: str) -> str:
+    """The same for words in their order. One letter alone would mean almost every word."""
+    cleaned = _clean(phrase).strip()
+    if not cleaned:
+        return ""
+    return _quoted(cleaned) if len(cleaned) == 1 else f"{_quoted(cleaned)} *"
+
+
+def _quoted(words: str) -> str:
+    return '"' + words.replace('"', '""') + '"'
+
+
+def _clean(text: str) -> str:
+    """What SQLite can be given: a NUL would end it, and half a character is none."""
+    return text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
+
+
+# A pattern may have 50,000 bytes. What is longer is found by its beginning first.
+_LIKE_CHARS: Final = 1_000
+# The index in which items are in order. Left to itself, SQLite may sort them.
+_MESSAGES: Final = """
+SELECT items.number, items.id, turns.number, turns.id, items.text
+FROM items INDEXED BY sqlite_autoindex_items_1
+JOIN turns ON turns.thread_id = items.thread_id AND turns.number = items.turn
+WHERE items.thread_id = ? AND items.number >= ? AND items.text LIKE ? ESCAPE '!' ORDER BY items.number
+"""
+
+
+def messages(connection: sqlite3.Connection, thread_id: str, part: str, first: int, limit: int) -> list[MessageText]:
+    holds = re.compile(re.escape(part), re.IGNORECASE).search
+    with closing(connection.execute(_MESSAGES, (thread_id, first, f"%{_like(_clean(part))}%"))) as rows:
+        return [MessageText(*row) for row in islice((row for row in rows if holds(row[-1])), limit)]
+
+
+def _like(part: str) -> str:
+    """A pattern that finds this part in whatever case, and sometimes more: SQLite knows the cases of ASCII alone."""
+    return "".join(_like_letter(letter) for letter in part[:_LIKE_CHARS])
+
+
+def _like_letter(letter: str) -> str:
+    if letter.isascii():
+        return f"!{letter}" if letter in "%_!" else letter
+    return "_" if letter.lower() != letter.upper() else letter
 
 
 def _json(values: tuple[str, ...]) -> str:

@@ -20,6 +20,7 @@ from treadle.store.contract import (
     HistoryRecord,
     ItemRecord,
     Loaded,
+    MessageText,
     QueuedRecord,
     Release,
     SearchHit,
@@ -159,6 +160,9 @@ class SqlStore:
 
     async def search(self, words: str, limit: int = 20) -> list[SearchHit]:
         return await self._read(lambda connection: queries.search(connection, words, limit))
+
+    async def messages(self, thread_id: str, part: str, *, first: int = 0, limit: int = 100) -> list[MessageText]:
+        return await self._read(lambda connection: queries.messages(connection, thread_id, part, first, limit))
 
 
 def announce(loop: asyncio.AbstractEventLoop, outcomes: Sequence[tuple[Done, StoreError | None]]) -> None:
