@@ -304,7 +304,21 @@ def test_pages_of_a_thread_are_ranges_of_a_key(plans: Any, descending: bool) -> 
     queries.events(plans, A, 3, 5)
     queries.history(plans, A)
     queries.load(plans, A)
+    queries.messages(plans, A, "loom", 3, 5)
     _assert_by_key(plans)
+
+
+def test_the_queue_is_read_by_its_thread(plans: Any) -> None:
+    queries.queue(plans, A)
+    assert plans.steps[0] == "SEARCH queue USING PRIMARY KEY (thread_id=?)"
+
+
+def test_messages_with_a_phrase_are_found_by_their_words(plans: Any) -> None:
+    """No table is read through: what the words lead to is looked up, however many other messages there are."""
+    queries.threads(plans, ThreadQuery(phrase="loom"))
+    scans = [step for step in plans.steps if step.startswith("SCAN")]
+    assert {scan.partition(" VIRTUAL TABLE")[0] for scan in scans} <= {"SCAN messages", "SCAN hits"}, plans.steps
+    assert any("items USING INTEGER PRIMARY KEY" in step for step in plans.steps), plans.steps
 
 
 @pytest.mark.parametrize("key", ["created_at", "updated_at", "recency_at"])

@@ -73,7 +73,7 @@ RECORDS: dict[str, Method] = {
     "thread/turns/list": Method("thread_history.ThreadTurnsList", "thread_listing.list_turns"),
     "thread/items/list": Method("thread_history.ThreadItemsList", "thread_listing.list_items"),
     "thread/events/list": Method("ours.ThreadEventsList", "thread_listing.list_events", ours=True),
-    "thread/messages/search": Method("ours.MessageSearch", "thread_listing.search", ours=True),
+    "thread/messages/search": Method("ours.MessageSearch", "search_methods.search_messages", ours=True),
     "thread/search": Method("thread_search.ThreadSearch", "search_methods.search_threads", experimental=True),
     "thread/searchOccurrences": Method(
         "thread_search.ThreadSearchOccurrences", "search_methods.search_occurrences", experimental=True
