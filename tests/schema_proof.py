@@ -56,6 +56,7 @@ RESULT_NAMES: Final = {
     "config/value/write": "ConfigWriteResponse",
     "config/batchWrite": "ConfigWriteResponse",
     "configRequirements/read": "ConfigRequirementsReadResponse",
+    "account/rateLimits/read": "GetAccountRateLimitsResponse",
 }
 
 # --- the schema -------------------------------------------------------------------------------------------------------

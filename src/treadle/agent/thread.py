@@ -93,6 +93,7 @@ class Thread:
         self.record: ThreadRecord = loaded.record
         self.state: State = read_state(loaded.record.state, self.store.location)
         self.counters: Counters = loaded.counters
+        self.queued: bool = loaded.queued  # whether messages may be waiting in the queue
         if self.state.roots != self.pins.on_record():
             self.pins = Pins.known(self.state.roots)
 
@@ -251,6 +252,11 @@ class Thread:
     def set_failed(self, failed: bool) -> None:
         self._failed = failed
 
+    def hold_queue(self, held: bool) -> None:
+        """Whether messages in the queue wait until somebody goes on; kept with the record."""
+        if self.state.queue_held is not held:
+            self.state = structs.replace(self.state, queue_held=held)
+
     def warn_once(self, turn: Turn, message: str) -> None:
         if message not in self._warned:
             self._warned.add(message)
@@ -351,7 +357,6 @@ class Thread:
             self.record,
             self.state,
             self.status,
-            location=self.store.location,
             ephemeral=self.ephemeral,
             turns=tuple(turns),
         )
@@ -362,7 +367,6 @@ def wire_thread(
     state: State,
     status: ThreadStatus,
     *,
-    location: str | None,
     ephemeral: bool = False,
     turns: tuple[WireTurn, ...] = (),
 ) -> WireThread:
@@ -385,7 +389,6 @@ def wire_thread(
         model=record.model,
         name=record.name,
         originator=record.originator,
-        path=location,
         reasoning_effort=state.settings.effort,
         recency_at=record.recency_at // 1000,
         thread_source=state.thread_source,

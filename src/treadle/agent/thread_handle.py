@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from treadle.agent import starting, thread_goal, thread_refusals
 from treadle.agent.client_requests import Answer
@@ -62,7 +62,12 @@ from treadle.protocol.app.turns import (
     TurnSteerResponse,
 )
 from treadle.protocol.app.turns import Turn as WireTurn
-from treadle.store.contract import DeleteThread, Store, ThreadRecord
+from treadle.store.contract import DeleteThread, QueuedRecord, Store, ThreadRecord
+
+if TYPE_CHECKING:
+    from treadle.agent.thread_queue import QueueChange
+
+T = TypeVar("T")
 
 OVERRULED: Final = (
     "The user has allowed the action of the call `{item_id}`, which the automatic reviewer had denied. You may make "
@@ -148,7 +153,12 @@ class ThreadHandle:
             return TurnSteerResponse(turn_id=turn.id)
 
     async def interrupt(self, params: TurnInterruptParams) -> None:
-        """Not one after the other: what is under way may be waiting for the very turn that is to end."""
+        """Not one after the other: what is under way may be waiting for the very turn that is to end.
+
+        Without an id it is about whatever turn there is, and there may be none.
+        """
+        if not params.turn_id and (self._thread.turn is None or not self._thread.turn.active):
+            return
         turn = self._active_turn("interrupt")
         if params.turn_id and turn.id != params.turn_id:
             raise RpcError(INVALID_REQUEST, f"expected active turn id {params.turn_id} but found {turn.id}")
@@ -249,6 +259,55 @@ class ThreadHandle:
                 thread_goal.publish_cleared(thread)
         await thread.journal.reach(place)
         return ThreadGoalClearResponse(cleared=cleared)
+
+    # --- queue ---
+
+    async def queued(self) -> list[QueuedRecord]:
+        """The messages that wait, the next one first."""
+        from treadle.agent.thread_queue import refuse_ephemeral, waiting_in  # loaded with the first queue
+
+        if self.ephemeral:
+            raise refuse_ephemeral(self.id)
+        async with self._exclusively() as thread:
+            return await waiting_in(thread)
+
+    async def change_queue(self, change: QueueChange[T]) -> T:
+        """What `change` makes of the messages that wait is kept; the next of them is sent if nothing runs."""
+        from treadle.agent.thread_queue import publish_changed, refuse_ephemeral, waiting_in
+
+        if self.ephemeral:
+            raise refuse_ephemeral(self.id)
+        async with self._writing() as thread:
+            result, writes = change(await waiting_in(thread))
+            thread.journal.write(*writes)
+            place = thread.journal.place()
+            if writes:
+                thread.queued = True
+                publish_changed(thread)
+        await thread.journal.reach(place)
+        self.send_queued()
+        return result
+
+    def send_queued(self) -> None:
+        """Soon: the next message that waits, if nothing runs and nobody has made the queue wait."""
+        starting.send_queued_soon(self._thread)
+
+    async def start_queued(self, queued_id: str | None) -> WireTurn:
+        """One message, or the next, also when the queue was made to wait."""
+        from treadle.agent.thread_queue import find, publish_changed, refuse_ephemeral, waiting_in
+
+        if self.ephemeral:
+            raise refuse_ephemeral(self.id)
+        async with self._writing() as thread:
+            record = find(await waiting_in(thread), queued_id)
+            if thread.turn is not None:
+                raise RpcError(INVALID_REQUEST, "thread already has an active or pending turn")
+            turn = await starting.start_queued(thread, record)
+            result = turn.state.fresh()
+            place = thread.journal.place()
+            publish_changed(thread)
+        await thread.journal.reach(place)
+        return result
 
     # --- settings and metadata ---
 

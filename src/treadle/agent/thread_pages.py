@@ -72,22 +72,25 @@ def wire_item(record: ItemRecord, turn: TurnRecord, running: frozenset[str]) -> 
 # --- cursors ---------------------------------------------------------------------------------------------------------
 
 
-class _Cursor(msgspec.Struct):
-    """`after` is the number of the last entry of the page before."""
+class _Cursor(msgspec.Struct, omit_defaults=True):
+    """`after` is the number of the last entry of the page before; `with_it` that of the first entry of the page, in
+    whatever direction."""
 
     thread: str
     kind: str
     after: int
+    with_it: bool = False
 
 
 _cursor = msgspec.json.Decoder(_Cursor)
 
 
-def make_cursor(thread_id: str, kind: str, after: int) -> str:
-    return msgspec.json.encode(_Cursor(thread_id, kind, after)).decode()
+def make_cursor(thread_id: str, kind: str, after: int, *, with_it: bool = False) -> str:
+    return msgspec.json.encode(_Cursor(thread_id, kind, after, with_it)).decode()
 
 
-def read_cursor(text: str | None, thread_id: str, kind: str) -> int | None:
+def read_cursor(text: str | None, thread_id: str, kind: str, *, descending: bool) -> int | None:
+    """The number after which a page in this direction begins."""
     if text is None:
         return None
     try:
@@ -96,6 +99,8 @@ def read_cursor(text: str | None, thread_id: str, kind: str) -> int | None:
         raise _invalid(text) from None
     if cursor.thread != thread_id or cursor.kind != kind:
         raise _invalid(text)
+    if cursor.with_it:
+        return cursor.after + 1 if descending else cursor.after - 1
     return cursor.after
 
 

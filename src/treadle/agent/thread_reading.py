@@ -42,9 +42,9 @@ async def list_turns(
 ) -> ThreadTurnsListResponse:
     """Newest first unless asked otherwise. `running` are the items of commands that run now."""
     thread_id = params.thread_id
-    after = read_cursor(params.cursor, thread_id, "turns")
     limit = _limit(params.limit)
     descending = params.sort_direction != "asc"
+    after = read_cursor(params.cursor, thread_id, "turns", descending=descending)
     records = await store.turns(thread_id, after=after, limit=limit + 1, descending=descending)
     page, more = records[:limit], len(records) > limit
     turns = await turns_with_items(store, thread_id, page, params.items_view or "summary", running=running)
@@ -103,7 +103,7 @@ async def _items_after(
     store: Store, thread_id: str, cursor: str | ItemThreadItemsListAnchor | None, descending: bool
 ) -> int | None:
     if not isinstance(cursor, ItemThreadItemsListAnchor):
-        return read_cursor(cursor, thread_id, "items")
+        return read_cursor(cursor, thread_id, "items", descending=descending)
     found = await store.item(thread_id, cursor.item_id)
     if found is None:
         raise RpcError(INVALID_REQUEST, f"item not found: {cursor.item_id}")

@@ -10,8 +10,11 @@ from treadle.protocol.app.registry import METHODS
 
 if TYPE_CHECKING:
     from treadle.protocol.app.accounts import (
+        BedrockCheckGovCloudRequirementsResponse,
         CancelLoginAccountResponse,
         GetAccountParams,
+        GetAccountRateLimitsParams,
+        GetAccountRateLimitsResponse,
         GetAccountResponse,
         LoginAccountParams,
         LoginAccountResponse,
@@ -92,6 +95,28 @@ if TYPE_CHECKING:
         McpServerToolCallResponse,
     )
     from treadle.protocol.app.models import ModelListResponse, ModelProviderCapabilitiesReadResponse
+    from treadle.protocol.app.plugins import (
+        ExternalAgentConfigDetectParams,
+        ExternalAgentConfigDetectResponse,
+        PluginInstalledParams,
+        PluginInstalledResponse,
+        PluginListParams,
+        PluginListResponse,
+    )
+    from treadle.protocol.app.queue import (
+        ThreadQueueAddParams,
+        ThreadQueueAddResponse,
+        ThreadQueueDeleteParams,
+        ThreadQueueDeleteResponse,
+        ThreadQueueListParams,
+        ThreadQueueListResponse,
+        ThreadQueueReorderParams,
+        ThreadQueueReorderResponse,
+        ThreadQueueStartParams,
+        ThreadQueueStartResponse,
+        ThreadQueueUpdateParams,
+        ThreadQueueUpdateResponse,
+    )
     from treadle.protocol.app.reviews import (
         ThreadApproveGuardianDeniedActionParams,
         ThreadApproveGuardianDeniedActionResponse,
@@ -179,6 +204,12 @@ if TYPE_CHECKING:
         ThreadUnsubscribeParams,
         ThreadUnsubscribeResponse,
     )
+    from treadle.protocol.app.thread_search import (
+        ThreadSearchOccurrencesParams,
+        ThreadSearchOccurrencesResponse,
+        ThreadSearchParams,
+        ThreadSearchResponse,
+    )
     from treadle.protocol.app.threads import ThreadGoalStatus
     from treadle.protocol.app.turns import (
         ReviewStartParams,
@@ -203,6 +234,15 @@ class AsyncCalls(ABC):
             return await self.request(method, params, response_model=model)
         return await self.request(method, params, response_model=model, timeout=timeout)
 
+    async def account_bedrock_check_gov_cloud_requirements(
+        self, *, timeout: float | None = None
+    ) -> BedrockCheckGovCloudRequirementsResponse:
+        """Whether the login is for a region with special requirements. (`account/bedrock/checkGovCloudRequirements`)"""
+        answer: BedrockCheckGovCloudRequirementsResponse = await self._call(
+            "account/bedrock/checkGovCloudRequirements", None, timeout
+        )
+        return answer
+
     async def account_login_cancel(self, login_id: str, *, timeout: float | None = None) -> CancelLoginAccountResponse:
         """Give up an interactive login. (`account/login/cancel`)"""
         answer: CancelLoginAccountResponse = await self._call("account/login/cancel", {"loginId": login_id}, timeout)
@@ -218,6 +258,13 @@ class AsyncCalls(ABC):
     async def account_logout(self, *, timeout: float | None = None) -> LogoutAccountResponse:
         """Forget the credentials. (`account/logout`)"""
         answer: LogoutAccountResponse = await self._call("account/logout", None, timeout)
+        return answer
+
+    async def account_rate_limits_read(
+        self, params: GetAccountRateLimitsParams | JsonObject | None = None, *, timeout: float | None = None
+    ) -> GetAccountRateLimitsResponse:
+        """How much of its limits the account has used. (`account/rateLimits/read`)"""
+        answer: GetAccountRateLimitsResponse = await self._call("account/rateLimits/read", params or {}, timeout)
         return answer
 
     async def account_read(
@@ -307,6 +354,15 @@ class AsyncCalls(ABC):
     ) -> ExperimentalFeatureListResponse:
         """The experimental features. (`experimentalFeature/list`)"""
         answer: ExperimentalFeatureListResponse = await self._call("experimentalFeature/list", params or {}, timeout)
+        return answer
+
+    async def external_agent_config_detect(
+        self, params: ExternalAgentConfigDetectParams | JsonObject | None = None, *, timeout: float | None = None
+    ) -> ExternalAgentConfigDetectResponse:
+        """What other agents have configured here. (`externalAgentConfig/detect`)"""
+        answer: ExternalAgentConfigDetectResponse = await self._call(
+            "externalAgentConfig/detect", params or {}, timeout
+        )
         return answer
 
     async def fs_copy(self, params: FsCopyParams | JsonObject, *, timeout: float | None = None) -> FsCopyResponse:
@@ -450,6 +506,20 @@ class AsyncCalls(ABC):
     ) -> PermissionProfileListResponse:
         """The permission profiles to choose from. (`permissionProfile/list`)"""
         answer: PermissionProfileListResponse = await self._call("permissionProfile/list", params or {}, timeout)
+        return answer
+
+    async def plugin_installed(
+        self, params: PluginInstalledParams | JsonObject | None = None, *, timeout: float | None = None
+    ) -> PluginInstalledResponse:
+        """The plugins that are installed. (`plugin/installed`)"""
+        answer: PluginInstalledResponse = await self._call("plugin/installed", params or {}, timeout)
+        return answer
+
+    async def plugin_list(
+        self, params: PluginListParams | JsonObject | None = None, *, timeout: float | None = None
+    ) -> PluginListResponse:
+        """The plugins to choose from. (`plugin/list`)"""
+        answer: PluginListResponse = await self._call("plugin/list", params or {}, timeout)
         return answer
 
     async def process_kill(
@@ -645,6 +715,48 @@ class AsyncCalls(ABC):
         )
         return answer
 
+    async def thread_queue_add(
+        self, params: ThreadQueueAddParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadQueueAddResponse:
+        """Let a message wait for the thread to have no turn running. (`thread/queue/add`)"""
+        answer: ThreadQueueAddResponse = await self._call("thread/queue/add", params, timeout)
+        return answer
+
+    async def thread_queue_delete(
+        self, params: ThreadQueueDeleteParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadQueueDeleteResponse:
+        """Take a waiting message back. (`thread/queue/delete`)"""
+        answer: ThreadQueueDeleteResponse = await self._call("thread/queue/delete", params, timeout)
+        return answer
+
+    async def thread_queue_list(
+        self, params: ThreadQueueListParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadQueueListResponse:
+        """The messages that wait. (`thread/queue/list`)"""
+        answer: ThreadQueueListResponse = await self._call("thread/queue/list", params, timeout)
+        return answer
+
+    async def thread_queue_reorder(
+        self, params: ThreadQueueReorderParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadQueueReorderResponse:
+        """Change the order of the messages that wait. (`thread/queue/reorder`)"""
+        answer: ThreadQueueReorderResponse = await self._call("thread/queue/reorder", params, timeout)
+        return answer
+
+    async def thread_queue_start(
+        self, params: ThreadQueueStartParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadQueueStartResponse:
+        """Send a waiting message now. (`thread/queue/start`)"""
+        answer: ThreadQueueStartResponse = await self._call("thread/queue/start", params, timeout)
+        return answer
+
+    async def thread_queue_update(
+        self, params: ThreadQueueUpdateParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadQueueUpdateResponse:
+        """Change a waiting message. (`thread/queue/update`)"""
+        answer: ThreadQueueUpdateResponse = await self._call("thread/queue/update", params, timeout)
+        return answer
+
     async def thread_read(
         self, thread_id: str, include_turns: bool = False, *, timeout: float | None = None
     ) -> ThreadReadResponse:
@@ -675,6 +787,20 @@ class AsyncCalls(ABC):
     ) -> ThreadRollbackResponse:
         """Take the last turns of a thread back. (`thread/rollback`)"""
         answer: ThreadRollbackResponse = await self._call("thread/rollback", params, timeout)
+        return answer
+
+    async def thread_search(
+        self, params: ThreadSearchParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadSearchResponse:
+        """Threads in which something was said. (`thread/search`)"""
+        answer: ThreadSearchResponse = await self._call("thread/search", params, timeout)
+        return answer
+
+    async def thread_search_occurrences(
+        self, params: ThreadSearchOccurrencesParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadSearchOccurrencesResponse:
+        """Where in a thread something was said. (`thread/searchOccurrences`)"""
+        answer: ThreadSearchOccurrencesResponse = await self._call("thread/searchOccurrences", params, timeout)
         return answer
 
     async def thread_section_move(

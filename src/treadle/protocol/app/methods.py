@@ -74,7 +74,17 @@ RECORDS: dict[str, Method] = {
     "thread/items/list": Method("thread_history.ThreadItemsList", "thread_listing.list_items"),
     "thread/items/read": Method("thread_history.ThreadItemsRead", "thread_listing.read_items", experimental=True),
     "thread/events/list": Method("ours.ThreadEventsList", "thread_listing.list_events", ours=True),
-    "thread/messages/search": Method("ours.MessageSearch", "thread_listing.search", ours=True),
+    "thread/messages/search": Method("ours.MessageSearch", "search_methods.search_messages", ours=True),
+    "thread/search": Method("thread_search.ThreadSearch", "search_methods.search_threads", experimental=True),
+    "thread/searchOccurrences": Method(
+        "thread_search.ThreadSearchOccurrences", "search_methods.search_occurrences", experimental=True
+    ),
+    "thread/queue/add": Method("queue.ThreadQueueAdd", "queue_methods.add", experimental=True),
+    "thread/queue/list": Method("queue.ThreadQueueList", "queue_methods.list_queued", experimental=True),
+    "thread/queue/update": Method("queue.ThreadQueueUpdate", "queue_methods.update", experimental=True),
+    "thread/queue/delete": Method("queue.ThreadQueueDelete", "queue_methods.delete", experimental=True),
+    "thread/queue/reorder": Method("queue.ThreadQueueReorder", "queue_methods.reorder", experimental=True),
+    "thread/queue/start": Method("queue.ThreadQueueStart", "queue_methods.start", experimental=True),
     "thread/revert": Method("thread_history.ThreadRevert", "thread_changes.revert"),
     "thread/rollback": Method("thread_history.ThreadRollback", "thread_changes.rollback"),
     "thread/inject_items": Method("thread_history.ThreadInjectItems", "thread_changes.inject_items"),
@@ -110,6 +120,12 @@ RECORDS: dict[str, Method] = {
     "account/login/start": Method("accounts.LoginAccount", "account_methods.start_login"),
     "account/login/cancel": Method("accounts.CancelLoginAccount", "account_methods.cancel_login"),
     "account/logout": Method("accounts.LogoutAccount", "account_methods.logout", params_optional=True),
+    "account/rateLimits/read": Method(
+        "accounts.GetAccountRateLimits", "absent_features.read_rate_limits", params_optional=True
+    ),
+    "account/bedrock/checkGovCloudRequirements": Method(
+        "accounts.BedrockCheckGovCloudRequirements", "absent_features.check_gov_cloud", experimental=True
+    ),
     "config/read": Method("config.ConfigRead", "config_methods.read"),
     "config/value/write": Method("config.ConfigValueWrite", "config_methods.write_value"),
     "config/batchWrite": Method("config.ConfigBatchWrite", "config_methods.write_batch"),
@@ -152,6 +168,10 @@ RECORDS: dict[str, Method] = {
     "skills/config/write": Method("skills.SkillsConfigWrite", "skill_methods.write_config"),
     "hooks/list": Method("hooks.HooksList", "skill_methods.list_hooks"),
     "mcpServerStatus/list": Method("mcp.ListMcpServerStatus", "skill_methods.list_mcp_servers"),
+    "plugin/list": Method("plugins.PluginList", "absent_features.list_plugins"),
+    "plugin/installed": Method("plugins.PluginInstalled", "absent_features.list_installed_plugins"),
+    "externalAgentConfig/detect": Method("plugins.ExternalAgentConfigDetect", "absent_features.detect_other_agents"),
+    "threadSection/list": Method("sections.ThreadSectionList", "absent_features.list_sections"),
     # Known, for clients of other servers; ours does not have them.
     "config/mcpServer/reload": Method("mcp.McpServerRefresh"),
     "mcpServer/oauth/login": Method("mcp.McpServerOauthLogin"),
@@ -161,6 +181,5 @@ RECORDS: dict[str, Method] = {
     "thread/section/move": Method("sections.ThreadSectionMove"),
     "threadSection/create": Method("sections.ThreadSectionCreate"),
     "threadSection/delete": Method("sections.ThreadSectionDelete"),
-    "threadSection/list": Method("sections.ThreadSectionList"),
     "threadSection/update": Method("sections.ThreadSectionUpdate"),
 }

@@ -40,6 +40,7 @@ from treadle.protocol.app.notifications import (
     ServerRequestResolvedNotification,
     WarningNotification,
 )
+from treadle.protocol.app.queue import ThreadQueueChangedNotification
 from treadle.protocol.app.reviews import (
     GuardianWarningNotification,
     ItemGuardianApprovalReviewCompletedNotification,
@@ -113,6 +114,7 @@ NotificationPayload = (
     | ThreadGoalClearedNotification
     | ThreadGoalUpdatedNotification
     | ThreadNameUpdatedNotification
+    | ThreadQueueChangedNotification
     | ThreadReadStateChangedNotification
     | ThreadRevertedNotification
     | ThreadSettingsUpdatedNotification

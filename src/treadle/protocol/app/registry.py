@@ -101,6 +101,7 @@ NOTIFICATIONS: Mapping[str, type[Wire]] = _Table(
         "thread/goal/cleared": "thread_notifications.ThreadGoalClearedNotification",
         "thread/goal/updated": "thread_notifications.ThreadGoalUpdatedNotification",
         "thread/name/updated": "thread_notifications.ThreadNameUpdatedNotification",
+        "thread/queue/changed": "queue.ThreadQueueChangedNotification",
         "thread/readState/changed": "thread_notifications.ThreadReadStateChangedNotification",
         "thread/reverted": "thread_notifications.ThreadRevertedNotification",
         "thread/settings/updated": "thread_notifications.ThreadSettingsUpdatedNotification",
