@@ -49,6 +49,8 @@ class Hermes(DrivenChild):
 
 @pytest.fixture(scope="module")
 def hermes(stage: ClientStage) -> Iterator[Hermes]:
+    if sys.version_info >= (3, 14):
+        pytest.skip("hermes-agent 0.19 is not for Python 3.14")
     child = Hermes(installed("hermes").parent, stage)
     yield child
     child.close()
