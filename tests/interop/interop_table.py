@@ -1,7 +1,8 @@
 """`InteropTable`: which scenarios of which real clients passed on our server and on the real one, as `docs/interop.md`.
 
 A test says which row it proves (`@pytest.mark.scenario(client=…, name=…)`) and by its parameter `server` on which
-server; without one it compares both. Owns the rows and the file, which only a run of all interop tests writes.
+server; without one it compares both. Owns the rows and the file, which a run of all of them writes: `make interop`, or
+`pytest -n 2 -m scenario tests/interop`.
 """
 
 from __future__ import annotations
@@ -186,14 +187,14 @@ class InteropTable:
 
 
 def is_whole(config: pytest.Config) -> bool:
-    """Whether this process controls a run of all interop tests, and of nothing less."""
+    """Whether this process controls a run of all interop tests, or at least of all scenarios."""
     options = vars(config.option)
     chosen = ("keyword", "deselect", "ignore", "ignore_glob", "lf", "collectonly")
     if hasattr(config, "workerinput") or any(options.get(name) for name in chosen):
         return False
     folder = config.rootpath / "tests" / "interop"
     paths = [(config.invocation_params.dir / argument).resolve() for argument in config.args]
-    return paths == [folder] and options.get("markexpr") in ("", "interop")
+    return paths == [folder] and options.get("markexpr") in ("", "interop", "scenario")
 
 
 def sides_of(params: Mapping[str, Any]) -> Sequence[Side]:

@@ -155,6 +155,8 @@ def test_a_run_of_something_else_leaves_the_table_alone(tmp_path: Path) -> None:
     assert not finish(tmp_path, whole, worker=True)
     assert not finish(tmp_path, whole, stopped=True)
     assert finish(tmp_path, whole)
+    (tmp_path / "table.md").unlink()
+    assert finish(tmp_path, whole, markexpr="scenario")
 
 
 def test_the_table_is_where_the_docs_are() -> None:
