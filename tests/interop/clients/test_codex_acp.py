@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any, TypeAlias
@@ -13,7 +14,7 @@ import pytest
 
 from interop.clients.acp_editor import AcpEditor, AcpRefused, AcpSession
 from interop.clients.client_model import FINDING, FIRST, PLAN, SECOND, TITLE
-from interop.clients.client_stage import MODEL, ClientStage
+from interop.clients.client_stage import MODEL, WAIT_S, ClientStage
 from interop.clients.prompts import escalated, patch
 from interop.interop_table import scenario_of
 from interop.peers import installed
@@ -341,13 +342,25 @@ def test_acp_two_clients(open_editor: OpenEditor, stage: ClientStage) -> None:
         with pytest.raises(AcpRefused, match="in use by another Codex client"):
             second.load_session(session.id)
         first.close()
-    same = second.load_session(session.id)
+    same = load_when_free(second, session.id)
     assert same.said("user") == "from the first"
     assert same.prompt("from the second") == "end_turn"
     if stage.server == "ours":
         assert session.prompt("again from the first") == "end_turn"
         [asked] = [request for request in stage.model.requests() if request.last_user_text == "again from the first"]
         assert "from the second" in asked.input_texts("user")
+
+
+def load_when_free(editor: AcpEditor, session_id: str) -> AcpSession:
+    """The server of an agent that was killed may need a moment to die."""
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        try:
+            return editor.load_session(session_id)
+        except AcpRefused:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.05)
 
 
 @scenario("server restart in mid-session")
