@@ -400,8 +400,6 @@ from treadle.protocol.app.reviews import (
     McpToolCallGuardianApprovalReviewAction,
     NetworkAccessGuardianApprovalReviewAction,
     RequestPermissionsGuardianApprovalReviewAction,
-    ThreadApproveGuardianDeniedActionParams,
-    ThreadApproveGuardianDeniedActionResponse,
     WriteStdinGuardianApprovalReviewAction,
 )
 from treadle.protocol.app.search import FuzzyFileSearchParams, FuzzyFileSearchResponse, FuzzyFileSearchResult
@@ -477,6 +475,8 @@ from treadle.protocol.app.thread_history import (
 )
 from treadle.protocol.app.thread_methods import (
     SortDirection,
+    ThreadApproveGuardianDeniedActionParams,
+    ThreadApproveGuardianDeniedActionResponse,
     ThreadArchiveParams,
     ThreadArchiveResponse,
     ThreadCompactStartParams,

@@ -84,10 +84,6 @@ if TYPE_CHECKING:
         McpServerToolCallResponse,
     )
     from treadle.protocol.app.models import ModelListResponse, ModelProviderCapabilitiesReadResponse
-    from treadle.protocol.app.reviews import (
-        ThreadApproveGuardianDeniedActionParams,
-        ThreadApproveGuardianDeniedActionResponse,
-    )
     from treadle.protocol.app.search import FuzzyFileSearchParams, FuzzyFileSearchResponse
     from treadle.protocol.app.sections import (
         ThreadSectionCreateParams,
@@ -123,6 +119,8 @@ if TYPE_CHECKING:
         ThreadTurnsListResponse,
     )
     from treadle.protocol.app.thread_methods import (
+        ThreadApproveGuardianDeniedActionParams,
+        ThreadApproveGuardianDeniedActionResponse,
         ThreadArchiveResponse,
         ThreadCompactStartResponse,
         ThreadDeleteParams,

@@ -80,7 +80,7 @@ RECORDS: dict[str, Method] = {
     "thread/compact/start": Method("thread_methods.ThreadCompactStart", "turn_methods.compact"),
     "thread/shellCommand": Method("thread_methods.ThreadShellCommand", "turn_methods.shell_command"),
     "thread/approveGuardianDeniedAction": Method(
-        "reviews.ThreadApproveGuardianDeniedAction", "turn_methods.approve_denied_action"
+        "thread_methods.ThreadApproveGuardianDeniedAction", "turn_methods.approve_denied_action"
     ),
     "thread/goal/set": Method("goals.ThreadGoalSet", "turn_methods.set_goal"),
     "thread/goal/get": Method("goals.ThreadGoalGet", "turn_methods.get_goal"),
