@@ -441,9 +441,10 @@ filters = 1
 circuit_break_action = "strict"
 """
     (warning,) = load(tmp_path, text).warnings
-    names = "`auto_review.circuit_break_action`, `model_providers.mine.aws`, `notify`, `permissions`, `projects`, `shell_environment_policy.filters`"
+    names = "`auto_review.circuit_break_action`, `model_providers.mine.aws`, `notify`, `permissions`, `projects`"
     assert str(warning) == (
-        f"{tmp_path / 'config.toml'}: of the keys that Codex reads, these have no effect here: {names}, `web_search`"
+        f"{tmp_path / 'config.toml'}: of the keys that Codex reads, these have no effect here: {names}, "
+        "`shell_environment_policy.filters`, `web_search`"
     )
 
 
