@@ -440,8 +440,6 @@ from treadle.protocol.app.reviews import (
     McpToolCallGuardianApprovalReviewAction,
     NetworkAccessGuardianApprovalReviewAction,
     RequestPermissionsGuardianApprovalReviewAction,
-    ThreadApproveGuardianDeniedActionParams,
-    ThreadApproveGuardianDeniedActionResponse,
     WriteStdinGuardianApprovalReviewAction,
 )
 from treadle.protocol.app.search import (
@@ -544,6 +542,8 @@ from treadle.protocol.app.thread_history import (
 )
 from treadle.protocol.app.thread_methods import (
     SortDirection,
+    ThreadApproveGuardianDeniedActionParams,
+    ThreadApproveGuardianDeniedActionResponse,
     ThreadArchiveParams,
     ThreadArchiveResponse,
     ThreadCompactStartParams,

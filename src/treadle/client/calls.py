@@ -117,10 +117,6 @@ if TYPE_CHECKING:
         ThreadQueueUpdateParams,
         ThreadQueueUpdateResponse,
     )
-    from treadle.protocol.app.reviews import (
-        ThreadApproveGuardianDeniedActionParams,
-        ThreadApproveGuardianDeniedActionResponse,
-    )
     from treadle.protocol.app.search import (
         FuzzyFileSearchParams,
         FuzzyFileSearchResponse,
@@ -180,6 +176,8 @@ if TYPE_CHECKING:
         ThreadTurnsListResponse,
     )
     from treadle.protocol.app.thread_methods import (
+        ThreadApproveGuardianDeniedActionParams,
+        ThreadApproveGuardianDeniedActionResponse,
         ThreadArchiveResponse,
         ThreadCompactStartResponse,
         ThreadDeleteParams,

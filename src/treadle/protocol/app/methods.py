@@ -91,7 +91,7 @@ RECORDS: dict[str, Method] = {
     "thread/compact/start": Method("thread_methods.ThreadCompactStart", "turn_methods.compact"),
     "thread/shellCommand": Method("thread_methods.ThreadShellCommand", "turn_methods.shell_command"),
     "thread/approveGuardianDeniedAction": Method(
-        "reviews.ThreadApproveGuardianDeniedAction", "turn_methods.approve_denied_action"
+        "thread_methods.ThreadApproveGuardianDeniedAction", "turn_methods.approve_denied_action"
     ),
     "thread/backgroundTerminals/list": Method(
         "terminals.ThreadBackgroundTerminalsList", "terminal_methods.list_terminals", experimental=True

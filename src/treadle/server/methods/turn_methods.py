@@ -12,8 +12,11 @@ from treadle.protocol.app.goals import (
     ThreadGoalSetParams,
     ThreadGoalSetResponse,
 )
-from treadle.protocol.app.reviews import ThreadApproveGuardianDeniedActionParams
-from treadle.protocol.app.thread_methods import ThreadCompactStartParams, ThreadShellCommandParams
+from treadle.protocol.app.thread_methods import (
+    ThreadApproveGuardianDeniedActionParams,
+    ThreadCompactStartParams,
+    ThreadShellCommandParams,
+)
 from treadle.protocol.app.turns import (
     ReviewStartParams,
     ReviewStartResponse,
