@@ -14,6 +14,7 @@ from msgspec import Raw
 
 from treadle.agent.state import Settings
 from treadle.agent.thread import Thread
+from treadle.agent.thread_goal import is_pursued
 from treadle.agent.tools.toolbox import specifications
 from treadle.agent.turn import Turn, developer_message
 from treadle.config import (
@@ -88,7 +89,7 @@ def _make_cached(thread: Thread, basis: _Basis) -> CachedContext:
     ]
     shell = default_shell().rpartition("/")[2]
     after = [environment_text(settings.cwd, shell=shell, date=date)]
-    if goal is not None and goal.status == "active":
+    if goal is not None and is_pursued(thread):
         after.append(goal_text(goal.objective, token_budget=goal.token_budget, tokens_used=goal.tokens_used))
     return CachedContext(basis, _messages(before), _messages(after), specifications(thread))
 
