@@ -117,6 +117,7 @@ ABOUT: Final[dict[str, str]] = {
     "configRequirements/read": "What an administrator demands of the settings.",
     "experimentalFeature/enablement/set": "Switch experimental features on or off.",
     "experimentalFeature/list": "The experimental features.",
+    "feedback/save": "Write what there is to say of a thread to a file; nothing is sent.",
     "fs/copy": "Copy a file or a folder.",
     "fs/createDirectory": "Make a folder.",
     "fs/getMetadata": "What kind of file there is, and how large.",

@@ -181,6 +181,7 @@ from treadle.protocol.app.features import (
     PermissionProfileListResponse,
     PermissionProfileSummary,
 )
+from treadle.protocol.app.feedback import FeedbackSaveParams, FeedbackSaveResponse
 from treadle.protocol.app.files import (
     FsChangedNotification,
     FsCopyParams,
@@ -773,6 +774,8 @@ __all__ = [
     "ExperimentalFeatureListResponse",
     "ExperimentalFeatureStage",
     "ExternalSandboxSandboxPolicy",
+    "FeedbackSaveParams",
+    "FeedbackSaveResponse",
     "FileChange",
     "FileChangeApprovalDecision",
     "FileChangeOutputDeltaNotification",

@@ -117,7 +117,7 @@ def members_of(struct: type[Struct]) -> set[str]:
 
 VENDOR = (
     *("account/gatewayOAuth", "account/rateLimit", "account/usage", "account/workspaceMessages", "account/sendAdd"),
-    *("app/", "externalAgentConfig/", "feedback/", "marketplace/", "plugin/", "windows"),
+    *("app/", "externalAgentConfig/", "feedback/upload", "marketplace/", "plugin/", "windows"),
     *("thread/approveGuardianDeniedAction", "thread/attachment"),
 )
 

@@ -145,6 +145,7 @@ RECORDS: dict[str, Method] = {
     "skills/config/write": Method("skills.SkillsConfigWrite", "skill_methods.write_config"),
     "hooks/list": Method("hooks.HooksList", "skill_methods.list_hooks"),
     "mcpServerStatus/list": Method("mcp.ListMcpServerStatus", "skill_methods.list_mcp_servers"),
+    "feedback/save": Method("feedback.FeedbackSave", "feedback_methods.save"),
     # Known, for clients of other servers; ours does not have them.
     "config/mcpServer/reload": Method("mcp.McpServerRefresh"),
     "mcpServer/oauth/login": Method("mcp.McpServerOauthLogin"),
