@@ -94,8 +94,8 @@ async def test_nothing_that_is_there_is_written_over(harness: AppServerHarness, 
             error = await refusal(client, "feedback/save", {"classification": "x", "savePath": path})
             assert error.code == INVALID_REQUEST
         for file in ("pipe", "missing", "."):
-            params = {"classification": "x", "savePath": str(tmp_path / "new"), "extraLogFiles": [str(tmp_path / file)]}
-            assert "no regular file" in (await refusal(client, "feedback/save", params)).message
+            named: Json = {"extraLogFiles": [str(tmp_path / file)], "savePath": str(tmp_path / "new")}
+            assert "no regular" in (await refusal(client, "feedback/save", {"classification": "x", **named})).message
     assert (tmp_path / "there").read_text() == "mine"
     assert not (tmp_path / "elsewhere").exists()
     assert not (tmp_path / "new").exists()
