@@ -185,6 +185,7 @@ from treadle.protocol.app.features import (
     PermissionProfileListResponse,
     PermissionProfileSummary,
 )
+from treadle.protocol.app.feedback import FeedbackSaveParams, FeedbackSaveResponse
 from treadle.protocol.app.files import (
     FsChangedNotification,
     FsCopyParams,
@@ -824,6 +825,8 @@ __all__ = [
     "ExternalAgentConfigDetectParams",
     "ExternalAgentConfigDetectResponse",
     "ExternalSandboxSandboxPolicy",
+    "FeedbackSaveParams",
+    "FeedbackSaveResponse",
     "FileChange",
     "FileChangeApprovalDecision",
     "FileChangeOutputDeltaNotification",

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         PermissionProfileListParams,
         PermissionProfileListResponse,
     )
+    from treadle.protocol.app.feedback import FeedbackSaveParams, FeedbackSaveResponse
     from treadle.protocol.app.files import (
         FsCopyParams,
         FsCopyResponse,
@@ -361,6 +362,13 @@ class AsyncCalls(ABC):
         answer: ExternalAgentConfigDetectResponse = await self._call(
             "externalAgentConfig/detect", params or {}, timeout
         )
+        return answer
+
+    async def feedback_save(
+        self, params: FeedbackSaveParams | JsonObject, *, timeout: float | None = None
+    ) -> FeedbackSaveResponse:
+        """Write what there is to say of a thread to a file; nothing is sent. (`feedback/save`)"""
+        answer: FeedbackSaveResponse = await self._call("feedback/save", params, timeout)
         return answer
 
     async def fs_copy(self, params: FsCopyParams | JsonObject, *, timeout: float | None = None) -> FsCopyResponse:

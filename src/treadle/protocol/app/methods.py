@@ -172,6 +172,7 @@ RECORDS: dict[str, Method] = {
     "plugin/installed": Method("plugins.PluginInstalled", "absent_features.list_installed_plugins"),
     "externalAgentConfig/detect": Method("plugins.ExternalAgentConfigDetect", "absent_features.detect_other_agents"),
     "threadSection/list": Method("sections.ThreadSectionList", "absent_features.list_sections"),
+    "feedback/save": Method("feedback.FeedbackSave", "feedback_methods.save"),
     # Known, for clients of other servers; ours does not have them.
     "config/mcpServer/reload": Method("mcp.McpServerRefresh"),
     "mcpServer/oauth/login": Method("mcp.McpServerOauthLogin"),
