@@ -32,9 +32,7 @@ def _checks(module: ModuleType) -> list[Callable[..., Awaitable[None]]]:
 _MODULES: Final = (contents, removals, page_checks, search_checks, queue_checks, claims)
 _STORES: Final = {"store", "other"}
 _CHECKS: Final[dict[str, Callable[..., Awaitable[None]]]] = {
-    check.__name__: check
-    for module in _MODULES
-    for check in _checks(module)
+    check.__name__: check for module in _MODULES for check in _checks(module)
 }
 STORE_CHECKS: Final[tuple[str, ...]] = tuple(_CHECKS)
 """The names of the checks; each says what must hold."""
