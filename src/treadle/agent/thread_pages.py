@@ -90,7 +90,7 @@ def make_cursor(thread_id: str, kind: str, after: int, *, with_it: bool = False)
     return msgspec.json.encode(_Cursor(thread_id, kind, after, with_it)).decode()
 
 
-def read_cursor(text: str | None, thread_id: str, kind: str, *, descending: bool) -> int | None:
+def read_cursor(text: str | None, thread_id: str, kind: str, *, descending: bool = False) -> int | None:
     """The number after which a page in this direction begins."""
     if text is None:
         return None
