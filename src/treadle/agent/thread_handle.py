@@ -26,6 +26,7 @@ from treadle.agent.thread_pages import turns_with_items
 from treadle.agent.thread_settings import setting_changes
 from treadle.agent.thread_view import ThreadView, cursors_of, recent_turns, usage_news, view_of, warning_news
 from treadle.agent.turn import Turn, developer_message
+from treadle.agent.turn_items import OpenItems
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.goals import ThreadGoalClearResponse, ThreadGoalSetParams, ThreadGoalSetResponse
 from treadle.protocol.app.items import KnownItem
@@ -407,12 +408,12 @@ class ThreadHandle:
         return None if self._thread.turn is None else self._thread.turn.snapshot()
 
     @property
-    def running_items(self) -> frozenset[str]:
+    def running_items(self) -> OpenItems:
         """Those of commands that run now, also of turns that are over."""
         return self._thread.running_items
 
     def open_items(self) -> tuple[KnownItem, ...]:
-        return () if self._thread.turn is None else tuple(self._thread.turn.items.open())
+        return self._thread.open_items()
 
     async def published(self) -> None:
         """Until everything so far is kept and published. Raises `StoreError`."""
