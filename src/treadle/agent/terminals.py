@@ -45,6 +45,7 @@ class Terminal(Struct, frozen=True, eq=False):
 class Terminals:
     def __init__(self) -> None:
         self._known: dict[CommandSession, Terminal] = {}
+        self._ending: set[CommandSession] = set()
 
     def add(self, terminal: Terminal) -> None:
         if not terminal.session.closed:
@@ -54,11 +55,15 @@ class Terminals:
         """It has ended with all its children, and that is kept. To remember it would keep its output and its turn in
         memory."""
         self._known.pop(session, None)
+        self._ending.discard(session)
 
     def _running(self) -> list[Terminal]:
         """Those that can be seen, in the order of their numbers."""
         running = [terminal for terminal in self._known.values() if terminal.session.running]
         return sorted(running, key=lambda terminal: terminal.session.id)
+
+    def _listed(self) -> list[Terminal]:
+        return [terminal for terminal in self._running() if terminal.session not in self._ending]
 
     def open_items(self) -> OpenItems:
         """Those whose end is not kept yet."""
@@ -71,19 +76,21 @@ class Terminals:
 
     def page(self, params: ThreadBackgroundTerminalsListParams) -> ThreadBackgroundTerminalsListResponse:
         after = -1 if params.cursor is None else _number(params.cursor, "cursor")
-        rest = [terminal for terminal in self._running() if terminal.session.id > after]
+        rest = [terminal for terminal in self._listed() if terminal.session.id > after]
         limit = len(rest) if params.limit is None else max(params.limit, 1)
         data = tuple(terminal.on_wire() for terminal in rest[:limit])
         return ThreadBackgroundTerminalsListResponse(
             data=data, next_cursor=data[-1].process_id if len(rest) > limit else None
         )
 
-    async def terminate(self, process_id: str) -> bool:
-        """End one with its descendants. Whether there was one."""
+    def take(self, process_id: str) -> Terminal | None:
+        """One that is to be ended, if there is one: it is listed no more."""
         number = _number(process_id, "background terminal process id")
-        found = [terminal for terminal in self._running() if terminal.session.id == number]
-        await _end(found)
-        return bool(found)
+        for terminal in self._listed():
+            if terminal.session.id == number:
+                self._ending.add(terminal.session)
+                return terminal
+        return None
 
     async def clean(self) -> None:
         """End all with their descendants."""

@@ -208,12 +208,14 @@ class ThreadHandle:
         await self._thread.terminals.clean()
         await self._told()
 
-    async def terminate_terminal(
+    def terminate_terminal(
         self, params: ThreadBackgroundTerminalsTerminateParams
     ) -> ThreadBackgroundTerminalsTerminateResponse:
-        terminated = await self._thread.terminals.terminate(params.process_id)
-        await self._told()
-        return ThreadBackgroundTerminalsTerminateResponse(terminated=terminated)
+        """Its end is told after the answer: clients take one that comes first for an end of its own."""
+        taken = self._thread.terminals.take(params.process_id)
+        if taken is not None:
+            self._thread.services.spawn(taken.session.terminate(), f"end of terminal {params.process_id} of {self.id}")
+        return ThreadBackgroundTerminalsTerminateResponse(terminated=taken is not None)
 
     async def _told(self) -> None:
         if self._thread.journal.busy and not self.is_broken:
