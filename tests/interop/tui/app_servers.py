@@ -6,21 +6,22 @@ Owns its process, its home and the secret of its listener.
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from interop.programs import ROOT, START_SECONDS, STOP_SECONDS
+from interop.tui.told_model import ToldModel
 
 Kind: TypeAlias = Literal["ours", "codex"]
 SECRET: Final = "a-secret-of-the-listener-in-a-test"
 POLL_SECONDS: Final = 0.02
+PATIENCE_SECONDS: Final = 1.0
 
+COMPACT_PROMPT: Final = "Sum it up."  # of both, to tell their requests by
 SETTINGS: Final = """\
 model = "gpt-5.5"
 model_provider = "mock"
@@ -28,6 +29,7 @@ approval_policy = "on-request"
 sandbox_mode = "workspace-write"
 check_for_update_on_startup = false
 disable_paste_burst = true
+compact_prompt = "{compact_prompt}"
 
 [model_providers.mock]
 name = "mock"
@@ -52,11 +54,15 @@ animations = false
 class AppServer:
     """Running from `start()` until `stop()`; threads stay in its home between the two."""
 
-    def __init__(self, kind: Kind, codex: Path, home: Path, base_url: str) -> None:
+    def __init__(self, kind: Kind, codex: Path, home: Path, model: ToldModel) -> None:
+        self.kind = kind
+        self.model = model
         self.home = home
-        self.settings = SETTINGS.format(base_url=base_url)
+        self.settings = SETTINGS.format(base_url=model.base_url, compact_prompt=COMPACT_PROMPT)
         (home / ".codex").mkdir()
         (home / ".codex" / "config.toml").write_text(self.settings)
+        self._temporary = home / "tmp"
+        self._temporary.mkdir()
         token = home / "token"
         token.write_text(SECRET)
         self._port = _free_port()
@@ -79,6 +85,8 @@ class AppServer:
             "CODEX_HOME": str(self.home / ".codex"),
             "PATH": os.environ["PATH"],
             "PYTHONPATH": str(ROOT / "src"),
+            # The real one links its sandbox into its home, but not if the home is in the folder for temporary files.
+            "TMPDIR": str(self._temporary),
         }
         with (self.home / "log").open("ab") as log:
             self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, cwd=self.home)
@@ -87,16 +95,20 @@ class AppServer:
             assert self._process.poll() is None and time.monotonic() < end, self.log
             time.sleep(POLL_SECONDS)
 
-    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+    def stop(self) -> None:
+        """Both wait for running turns at the first signal, and end them at the second."""
         process, self._process = self._process, None
         if process is None:
             return
-        process.send_signal(how)
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        for patience in (PATIENCE_SECONDS, STOP_SECONDS):
+            process.terminate()
+            try:
+                process.wait(patience)
+            except subprocess.TimeoutExpired:
+                continue
+            return
+        process.kill()
+        process.wait()
 
     @property
     def log(self) -> str:

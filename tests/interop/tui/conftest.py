@@ -15,10 +15,11 @@ from interop.tui.app_servers import SECRET, AppServer, Kind
 from interop.tui.told_model import ToldModel
 from interop.tui.tui import Tui
 
+CLIENT: Final = "codex TUI"
 TERMINAL: Final = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "PATH": os.environ["PATH"]}
 
-# Under the composer, when there is a thread to speak to; what is typed before may be lost.
-READY: Final = "GPT-5.5 default · "
+# What is shown when there is a thread to speak to; what is typed before may be lost.
+READY: Final = "To get started, describe a task"
 
 
 class OpenTui(Protocol):
@@ -35,21 +36,21 @@ def codex_npm() -> Path:
     return program
 
 
-@pytest.fixture(scope="module")
-def model() -> Iterator[ToldModel]:
-    with ToldModel() as model:
-        yield model
-
-
 @pytest.fixture(scope="module", params=["ours", "codex"])
 def server(
-    request: pytest.FixtureRequest, codex_npm: Path, model: ToldModel, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, codex_npm: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[AppServer]:
     kind: Kind = request.param
-    server = AppServer(kind, codex_npm, tmp_path_factory.mktemp(kind), model.base_url)
-    server.start()
-    yield server
-    server.stop()
+    with ToldModel() as model:
+        server = AppServer(kind, codex_npm, tmp_path_factory.mktemp(kind), model)
+        server.start()
+        yield server
+        server.stop()
+
+
+@pytest.fixture
+def model(server: AppServer) -> ToldModel:
+    return server.model
 
 
 @pytest.fixture

@@ -39,6 +39,10 @@ class ToldModel(MockModel):
         """The requests of turns that these words have started; the one for a title is none of them."""
         return [request for request in self.requests() if words in _last_words(request) and not _is_title(request)]
 
+    def titles(self, words: str) -> list[RecordedRequest]:
+        """The requests for a title of what began with these words."""
+        return [request for request in self.requests() if words in _last_words(request) and _is_title(request)]
+
     def gated(self, text: str, gate: threading.Event, *, shown: str) -> Reply:
         """A message that stops after the beginning `shown` until the gate opens."""
         assert text.startswith(shown), f"{text!r} does not begin with {shown!r}"

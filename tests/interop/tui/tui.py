@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import signal
 import struct
 import subprocess
@@ -31,6 +32,7 @@ KEYS: Final = {
     "down": "\x1b[B",
     "tab": "\t",
     "backspace": "\x7f",
+    "f2": "\x1bOQ",
     "ctrl-c": "\x03",
     "ctrl-d": "\x04",
 }
@@ -61,7 +63,7 @@ class Tui:
         self.close()
 
     def close(self) -> None:
-        """Hang up, as when a window is closed."""
+        """Hang up, as when a window is closed. May be called again."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGHUP)
         try:
@@ -70,7 +72,9 @@ class Tui:
             self.process.kill()
             self.process.wait()
         self._reader.join(STOP_SECONDS)
-        os.close(self._terminal)
+        if self._terminal >= 0:
+            os.close(self._terminal)
+        self._terminal = -1
 
     def type(self, text: str) -> None:
         """Write into the composer, and wait until it is there."""
@@ -84,6 +88,17 @@ class Tui:
     def say(self, text: str) -> None:
         """A message or a slash command, sent."""
         self.type(text)
+        self.press("enter")
+
+    def choose(self, entry: str) -> None:
+        """Go down a list to an entry, and take it."""
+        self.wait_for(entry)
+        seen: list[str] = []
+        while entry not in (selected := _selected(self.text)):
+            assert selected not in seen, f"{entry!r} cannot be reached; the list has {seen}"
+            seen.append(selected)
+            self.press("down")
+            self._wait(lambda text: _selected(text) != seen[-1], "another entry", DEADLINE)
         self.press("enter")
 
     @property
@@ -137,3 +152,10 @@ class Tui:
         with self._changed:
             self._ended = True
             self._changed.notify_all()
+
+
+def _selected(text: str) -> str:
+    """The entry of the list that the cursor is on."""
+    entries = re.findall(r"› \d+\. .*", text)
+    assert entries, f"there is no list on the screen:\n{text}"
+    return str(entries[-1])
