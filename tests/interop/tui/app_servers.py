@@ -89,10 +89,13 @@ class AppServer:
             "TMPDIR": str(self._temporary),
         }
         with (self.home / "log").open("ab") as log:
-            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, cwd=self.home)
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, cwd=self.home
+            )
         end = time.monotonic() + START_SECONDS
         while not self._listens():
-            assert self._process.poll() is None and time.monotonic() < end, self.log
+            assert self._process.poll() is None, f"the app-server ended; it said:\n{self.log}"
+            assert time.monotonic() < end, f"the app-server does not listen; it said:\n{self.log}"
             time.sleep(POLL_SECONDS)
 
     def stop(self) -> None:

@@ -25,7 +25,7 @@ READY: Final = "To get started, describe a task"
 class OpenTui(Protocol):
     """The fixture `tui`: it is shown when this returns."""
 
-    def __call__(self, *arguments: str, ready: str = READY) -> Tui: ...
+    def __call__(self, *arguments: str, ready: str = READY, secret: str = SECRET) -> Tui: ...
 
 
 @pytest.fixture(scope="session")
@@ -68,12 +68,13 @@ def tui(codex_npm: Path, server: AppServer, folder: Path, tmp_path: Path) -> Ite
     (home / ".codex").mkdir(parents=True)
     (home / ".codex" / "config.toml").write_text(server.settings)
     server.trust(folder)
-    env = {"HOME": str(home), "CODEX_HOME": str(home / ".codex"), "SECRET": SECRET, **TERMINAL}
+    env = {"HOME": str(home), "CODEX_HOME": str(home / ".codex"), **TERMINAL}
     remote = ["-C", str(folder), "--remote", server.url, "--remote-auth-token-env", "SECRET"]
     with ExitStack() as opened:
 
-        def open_tui(*arguments: str, ready: str = READY) -> Tui:
-            tui = opened.enter_context(Tui([str(codex_npm), *arguments, *remote], folder, env))
+        def open_tui(*arguments: str, ready: str = READY, secret: str = SECRET) -> Tui:
+            command = [str(codex_npm), *arguments, *remote]
+            tui = opened.enter_context(Tui(command, folder, {**env, "SECRET": secret}))
             tui.wait_for(ready)
             return tui
 

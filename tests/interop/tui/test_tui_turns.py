@@ -25,6 +25,11 @@ def test_start_up(tui: OpenTui) -> None:
     screen.wait_for("No warnings")
 
 
+def test_nobody_is_let_in_without_the_secret(tui: OpenTui) -> None:
+    screen = tui(secret="another", ready="401 Unauthorized")
+    assert screen.wait_for_end() != 0
+
+
 @pytest.mark.scenario(client=CLIENT, name="message")
 def test_message(tui: OpenTui, model: ToldModel) -> None:
     model.when("Who is there?", "Nobody but the mock.")

@@ -90,8 +90,8 @@ class Tui:
         self.type(text)
         self.press("enter")
 
-    def choose(self, entry: str) -> None:
-        """Go down a list to an entry, and take it."""
+    def choose(self, entry: str, *, key: str = "enter") -> None:
+        """Go down a list to an entry, and take it with a key."""
         self.wait_for(entry)
         seen: list[str] = []
         while entry not in (selected := _selected(self.text)):
@@ -99,7 +99,7 @@ class Tui:
             seen.append(selected)
             self.press("down")
             self._wait(lambda text: _selected(text) != seen[-1], "another entry", DEADLINE)
-        self.press("enter")
+        self.press(key)
 
     @property
     def text(self) -> str:
