@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import pyte
+from pyte.screens import Char
 
 COLUMNS: Final = 120
 ROWS: Final = 50
@@ -59,10 +61,14 @@ class Screen:
     @property
     def text(self) -> str:
         """What is on the screen now."""
-        return "\n".join(line.rstrip() for line in self._screen.display).strip("\n")
+        return _drawn(self._screen.buffer[row] for row in range(ROWS)).strip("\n")
 
     @property
     def history(self) -> str:
         """The same with what has been scrolled off before it."""
-        gone = ["".join(line[column].data for column in range(COLUMNS)) for line in self._screen.history.top]
-        return "\n".join(line.rstrip() for line in gone) + "\n" + self.text
+        return _drawn(self._screen.history.top) + "\n" + self.text
+
+
+def _drawn(lines: Iterable[Mapping[int, Char]]) -> str:
+    """Not `Screen.display` of pyte, which fails where half of a wide character has been drawn over."""
+    return "\n".join("".join(line[column].data for column in range(COLUMNS)).rstrip() for line in lines)
