@@ -13,7 +13,7 @@ from typing import Final
 import pyte
 from pyte.screens import Char
 
-COLUMNS: Final = 120
+COLUMNS: Final = 200  # paths of folders for tests are long, and what does not fit is left out
 ROWS: Final = 50
 
 # What a program asks before it draws, and what a plain terminal says to it. `{row}` and `{column}` are the cursor's.
