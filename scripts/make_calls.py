@@ -106,6 +106,7 @@ SPECIAL: Final[dict[str, Special]] = {
 BY_HAND: Final = ("initialize", "turn/start")
 
 ABOUT: Final[dict[str, str]] = {
+    "collaborationMode/list": "The modes that a thread can work in.",
     "command/exec": "Run a command outside of any thread, and wait for its end.",
     "command/exec/resize": "Tell such a command the size of its terminal.",
     "command/exec/terminate": "End such a command.",
@@ -149,6 +150,7 @@ ABOUT: Final[dict[str, str]] = {
     "thread/section/move": "Put a thread into a section.",
     "thread/settings/update": "Change how the next turns of a thread run.",
     "thread/shellCommand": "Run a command of the user's in a thread.",
+    "thread/approveGuardianDeniedAction": "Allow once what the automatic reviewer of a thread denied.",
     "thread/turns/list": "The turns of a thread, page by page.",
     "thread/unsubscribe": "Hear no more of a thread.",
     "threadSection/create": "Make a section for threads.",

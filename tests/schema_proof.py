@@ -46,6 +46,7 @@ OUR_RESULTS: Final[Mapping[str, Mapping[str, str]]] = {
     "thread/messages/search": {"data": "hits"},
     "thread/rollback": {"thread": "Thread"},  # of an older server
     "thread/settings/update": {},  # experimental
+    "collaborationMode/list": {"data": "modes"},  # experimental
     "account/logout": {},
     "fuzzyFileSearch": {"files": "files"},  # of version 1
 }
@@ -243,6 +244,7 @@ def _get(result: object, key: str) -> object:
 _EACH: Final[Mapping[str, Callable[[Any], list[str]]]] = {
     "notifications": lambda each: problems(each),
     "items": lambda each: _defined("ThreadItem", each, "item "),
+    "modes": lambda each: _defined("CollaborationModeMask", each, "mode "),
     "hits": lambda each: _exactly(each, {"threadId", "itemId", "snippet"}),
     "files": lambda each: [] if isinstance(each, dict) and isinstance(each.get("path"), str) else ["no file"],
 }

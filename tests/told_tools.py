@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from msgspec import Raw
 
 from treadle.agent.tools.built_in import BUILT_IN
-from treadle.config import ModelFacts
+from treadle.agent.tools.tool_choice import offered
+from treadle.config import ModelFacts, built_in_config
 
 
-def tool_specs(*, freeform_patch: bool = False, images: bool = True) -> tuple[Raw, ...]:
+def tool_specs(*, freeform_patch: bool = False, images: bool = True, mode: str = "default") -> tuple[Raw, ...]:
     model = ModelFacts(
         context_window=1000,
         usable_window=1000,
@@ -18,4 +21,5 @@ def tool_specs(*, freeform_patch: bool = False, images: bool = True) -> tuple[Ra
         freeform_patch=freeform_patch,
         supports_images=images,
     )
-    return tuple(tool.spec for tool in BUILT_IN if tool.suits(model))
+    tools = offered(BUILT_IN, mode, built_in_config(Path("/")))
+    return tuple(tool.spec for tool in tools if tool.suits(model))

@@ -176,9 +176,10 @@ async def test_a_cursor_of_somebody_else_is_refused(local: InProcess, method: st
     assert "cursor" in error.message
 
 
-async def test_there_are_no_flags_hooks_or_mcp_servers(client: AsyncAppClient, workspace: Path) -> None:
+async def test_there_are_no_hooks_or_mcp_servers_and_no_flag_is_set_at_run_time(
+    client: AsyncAppClient, workspace: Path
+) -> None:
     empty: dict[str, Any] = {"data": [], "nextCursor": None}
-    assert await client.request("experimentalFeature/list", {}) == empty
     assert await client.request("mcpServerStatus/list", {}) == empty
     set_ = await client.request("experimentalFeature/enablement/set", {"enablement": {"anything": True}})
     assert set_ == {"enablement": {}}

@@ -20,10 +20,6 @@ NOT_ALLOWED: Final = (
     "approval policy is {policy}; this needs the user's approval, which cannot be asked for. "
     "Find a way that works inside the sandbox, or say what the user has to allow."
 )
-NOT_REVIEWED: Final = (
-    "declined: this thread wants an automatic reviewer (approvalsReviewer = {reviewer}), which is not available here. "
-    "Find a way that needs no approval, or say what the user has to allow."
-)
 
 
 class Risk(Struct, frozen=True):
@@ -57,19 +53,9 @@ def refusal_notice(settings: Settings, what: str) -> str:
     )
 
 
-def unreviewed(settings: Settings) -> str | None:
-    """What the model is told when not the user is to decide, but a reviewer that we don't have; None: the user is."""
-    if settings.approvals_reviewer == "user":
-        return None
-    return NOT_REVIEWED.format(reviewer=settings.approvals_reviewer)
-
-
-def unreviewed_notice(settings: Settings, what: str) -> str:
-    """The same for people."""
-    return (
-        f"{what} was declined: approvalsReviewer is `{settings.approvals_reviewer}`, and no automatic reviewer is "
-        'available. Set approvalsReviewer to "user" to be asked.'
-    )
+def is_reviewed(settings: Settings) -> bool:
+    """Whether an automatic reviewer is asked before the user. Who trusts no command wants to see them all."""
+    return settings.approvals_reviewer != "user" and settings.approval_policy != "untrusted"
 
 
 def _named(settings: Settings) -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, structs
@@ -30,7 +32,7 @@ CHANGED: Final = (
     "nothing was done: the approval policy, the sandbox or the directory of the thread changed meanwhile. "
     "Call it again if it is still needed."
 )
-# Ended commands that the model can still ask about; a thread has no more of them at a time.
+# Ended commands that the model can still ask about; a thread has no more of them at a time. Denied actions, too.
 _REMEMBERED: Final = 64
 _RANK: Final = {"none": 0, "read": 1, "write": 2}
 
@@ -60,6 +62,9 @@ class Authority:
         self.files: set[Location] = set()
         self._running: dict[CommandSession, _Started] = {}
         self._ended: OrderedDict[int, None] = OrderedDict()
+        self._denied: OrderedDict[str, tuple[str, str]] = OrderedDict()  # item and action, by the id of the review
+        self._overruled: set[str] = set()
+        self._reviews: set[asyncio.Timeout] = set()
 
     def started(self, session: CommandSession, epoch: int, settings: Settings, rules: Policy | None) -> None:
         """A command of the model runs, as the settings of that epoch allowed it. `rules` are those of `rules_of`."""
@@ -79,6 +84,46 @@ class Authority:
         self.epoch += 1
         self.commands.clear()
         self.files.clear()
+        self._denied.clear()
+        self._overruled.clear()
+        for clock in self._reviews:
+            if not clock.expired():
+                clock.reschedule(0.0)
+
+    # --- the automatic reviewer ---
+
+    @contextmanager
+    def ending(self, clock: asyncio.Timeout) -> Iterator[None]:
+        """A review under way: its time is over when the settings change."""
+        self._reviews.add(clock)
+        try:
+            yield
+        finally:
+            self._reviews.discard(clock)
+
+    def denied(self, review_id: str, item_id: str, action: str) -> None:
+        """An automatic reviewer has said no; the user may still say yes."""
+        self._denied[review_id] = item_id, action
+        if len(self._denied) > _REMEMBERED:
+            self._denied.popitem(last=False)
+
+    def overrule(self, review_id: str) -> str | None:
+        """The user allows what was denied, once. The item of the denied action; None when no such denial is known."""
+        denied = self._denied.pop(review_id, None)
+        if denied is None:
+            return None
+        item_id, action = denied
+        self._overruled.add(action)
+        return item_id
+
+    def use_overruling(self, action: str) -> bool:
+        """Whether the user has allowed this very action, which it is for the last time then."""
+        if action not in self._overruled:
+            return False
+        self._overruled.remove(action)
+        return True
+
+    # --- running commands ---
 
     def over(self, settings: Settings) -> list[CommandSession]:
         """The commands of earlier epochs that these settings would not allow, each told once, to be ended.

@@ -31,14 +31,16 @@ _random = SystemRandom()
 
 
 class ClientRequest:
-    """One request to the clients of a thread. `params` are set before it is sent."""
+    """One request to the clients of a thread. `params` are set before it is sent. `person` is for clients that pass it
+    on to a person, and not for those that say yes by themselves."""
 
-    __slots__ = ("answer", "id", "method", "params")
+    __slots__ = ("answer", "id", "method", "params", "person")
 
-    def __init__(self, method: str) -> None:
+    def __init__(self, method: str, *, person: bool = False) -> None:
         self.id: int = _random.getrandbits(_ID_BITS)
         self.method: str = method
         self.params: Struct | None = None
+        self.person: bool = person
         self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
     def resolve(self, answer: Answer) -> None:
@@ -71,9 +73,9 @@ class ClientRequests:
     def sent(self) -> list[ClientRequest]:
         return [request for request in self._open.values() if request.params is not None]
 
-    def open(self, method: str) -> ClientRequest:
+    def open(self, method: str, *, person: bool = False) -> ClientRequest:
         """Put a request on the table. It is sent by `send`, when everything before it has been published."""
-        request = ClientRequest(method)
+        request = ClientRequest(method, person=person)
         self._open[request.id] = request
         self._update_flags()
         return request

@@ -19,6 +19,7 @@ from treadle.agent.turn import Turn, developer_message
 from treadle.config import (
     BASE_INSTRUCTIONS,
     Config,
+    ConfigError,
     InstructionFile,
     environment_text,
     find_instructions,
@@ -64,14 +65,14 @@ class CachedContext(NamedTuple):
 async def build_context(turn: Turn) -> Context:
     config = turn.thread.services.config_for(turn.thread.settings)
     files = await _instructions_of(turn, config)
-    cached = _cached(turn.thread, config)
+    cached = _cached(turn.thread, config, await _base(turn.thread.settings, config))
     project = [developer_message(instructions_text(file.path, file.text)) for file in files]
     return Context([*cached.before, *project, *cached.after], cached.tools)
 
 
-def _cached(thread: Thread, config: Config) -> CachedContext:
+def _cached(thread: Thread, config: Config, base: str) -> CachedContext:
     settings = thread.settings
-    basis = _Basis(_base(settings, config), settings, config, thread.state.goal, time.strftime("%Y-%m-%d"))
+    basis = _Basis(base, settings, config, thread.state.goal, time.strftime("%Y-%m-%d"))
     known = thread.cached_context
     if known is None or not known.basis.is_same(basis):
         known = thread.cached_context = _make_cached(thread, basis)
@@ -84,6 +85,7 @@ def _make_cached(thread: Thread, basis: _Basis) -> CachedContext:
         base,
         settings.developer_instructions or config.developer_instructions or "",
         permissions_text(settings.approval_policy, settings.sandbox, settings.cwd),
+        _mode_text(settings),
     ]
     shell = default_shell().rpartition("/")[2]
     after = [environment_text(settings.cwd, shell=shell, date=date)]
@@ -92,17 +94,26 @@ def _make_cached(thread: Thread, basis: _Basis) -> CachedContext:
     return CachedContext(basis, _messages(before), _messages(after), specifications(thread))
 
 
+def _mode_text(settings: Settings) -> str:
+    told = settings.instructions_of_mode
+    return f"<collaboration_mode>\n{told}\n</collaboration_mode>" if told else ""
+
+
 def _messages(texts: list[str]) -> list[Raw]:
     return [developer_message(text) for text in texts if text]
 
 
-def _base(settings: Settings, config: Config) -> str:
+async def _base(settings: Settings, config: Config) -> str:
     if settings.base_instructions is not None:
         return settings.base_instructions
-    # A file is read for every turn: it may have changed.
-    has_file = config.model_instructions_file is not None
-    configured = config.base_instructions() if has_file else config.instructions
-    return BASE_INSTRUCTIONS if configured is None else configured
+    if config.model_instructions_file is None:
+        return BASE_INSTRUCTIONS if config.instructions is None else config.instructions
+    try:
+        # For every turn: it may have changed.
+        return await read_in_thread(config.base_instructions) or ""
+    except TimeoutError:
+        problem = f"the file system of `{config.model_instructions_file}` (model_instructions_file) does not answer"
+        raise ConfigError(f"{problem}; correct the path") from None
 
 
 def look_ahead(thread: Thread) -> None:

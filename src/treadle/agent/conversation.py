@@ -63,11 +63,19 @@ async def _ask(turn: Turn, context: Context, toolbox: Toolbox) -> Sampling:
         return model_request(turn, context)
 
     try:
-        return await sample(turn, request, lambda: Sampling(turn, toolbox.start))
+        return await sample(turn, request, lambda: _reader(turn)(turn, toolbox.start))
     except ModelError as error:
         if error.kind == "context_too_long":
             _note_full_context(turn)
         raise
+
+
+def _reader(turn: Turn) -> type[Sampling]:
+    if turn.thread.settings.mode != "plan":
+        return Sampling
+    from treadle.agent.plan_sampling import PlanSampling  # loaded with the first turn that plans
+
+    return PlanSampling
 
 
 def _note_full_context(turn: Turn) -> None:

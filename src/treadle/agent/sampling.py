@@ -122,7 +122,7 @@ class Sampling:
         return None if self._silent else self._turn.items.find(item_id)
 
     def _item_started(self, item: OutputItem) -> None:
-        shown = _shown(item)
+        shown = self._shown(item)
         if shown is not None and not self._silent:
             self._open.add(item.id)
             self._turn.items.start(shown)
@@ -135,7 +135,7 @@ class Sampling:
             return
         origin = self._origin if isinstance(item, ReasoningItem | OtherItem) else None
         writes = self._thread.remember([item.raw], self._turn.number, origin)
-        shown = _shown(item)
+        shown = self._shown(item)
         if shown is not None and item.id in self._open:
             self._open.discard(item.id)
             self._turn.items.complete(shown, *writes)
@@ -146,6 +146,17 @@ class Sampling:
             self._turn.calls[item.call_id] = kind
             if self._on_call is not None:
                 self._on_call(item)
+
+    def _shown(self, item: OutputItem) -> KnownItem | None:
+        """The item that people see; calls are shown by what they do."""
+        match item:
+            case MessageItem():
+                return AgentMessageThreadItem(id=item.id, text=item.text, phase=item.phase)
+            case ReasoningItem():
+                return ReasoningThreadItem(id=item.id, summary=item.summary, content=item.content)
+            case OtherItem(type="web_search_call"):
+                return web_search_item(item)
+        return None
 
     def _summary_part(self, event: ReasoningSummaryPart) -> None:
         opened = self._find(event.item_id)
@@ -189,18 +200,6 @@ def _part(parts: list[list[str]], index: int) -> list[str]:
     while len(parts) <= index:
         parts.append([])
     return parts[index]
-
-
-def _shown(item: OutputItem) -> KnownItem | None:
-    """The item that people see; calls are shown by what they do."""
-    match item:
-        case MessageItem():
-            return AgentMessageThreadItem(id=item.id, text=item.text, phase=item.phase)
-        case ReasoningItem():
-            return ReasoningThreadItem(id=item.id, summary=item.summary, content=item.content)
-        case OtherItem(type="web_search_call"):
-            return web_search_item(item)
-    return None
 
 
 async def sample(

@@ -62,5 +62,9 @@ class Subscribers(Protocol):
 
     def ask(self, request: ClientRequest) -> None: ...
 
+    @property
+    def can_ask(self) -> bool:
+        """Whether one of them passes a question on to a person."""
+
     async def wait_for_room(self) -> None:
         """Return when the slowest of those that must not lose anything has room."""

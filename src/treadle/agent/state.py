@@ -9,11 +9,12 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
 
 from treadle.llm import TokenUsage
-from treadle.protocol.app.base import decode, encode
+from treadle.protocol.app.base import Closed, decode, encode
 from treadle.protocol.app.dynamic_tools import DynamicToolSpec
 from treadle.protocol.app.settings import (
     AskForApproval,
     CollaborationMode,
+    ModeKind,
     SandboxPolicy,
     ThreadSettings,
 )
@@ -25,7 +26,11 @@ T = TypeVar("T")
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """How a thread runs. A change stays for later turns. `config` are the overrides that the thread was given."""
+    """How a thread runs. A change stays for later turns. `config` are the overrides that the thread was given.
+
+    `mode_instructions` are those of whoever set the mode, instead of our own for it. Without an environment there are
+    no commands, and no files to read or change.
+    """
 
     model: str
     model_provider: str
@@ -41,10 +46,26 @@ class Settings(Struct, frozen=True, kw_only=True):
     developer_instructions: str | None = None
     config: Mapping[str, Any] | None = None
     dynamic_tools: tuple[DynamicToolSpec, ...] = ()
+    mode: Closed[ModeKind] = "default"
+    mode_instructions: str | None = None
+    has_environment: bool = True
 
     @property
     def collaboration_mode(self) -> CollaborationMode:
-        return CollaborationMode(mode="default", settings=ModeSettings(model=self.model, reasoning_effort=self.effort))
+        told = self.instructions_of_mode
+        return CollaborationMode(
+            mode=self.mode,
+            settings=ModeSettings(model=self.model, reasoning_effort=self.effort, developer_instructions=told),
+        )
+
+    @property
+    def instructions_of_mode(self) -> str | None:
+        """What the model is told because of the mode."""
+        if self.mode_instructions is not None or self.mode != "plan":
+            return self.mode_instructions
+        from treadle.config.plan_mode import PLAN_MODE  # loaded with the first thread that plans
+
+        return PLAN_MODE
 
     def on_wire(self) -> ThreadSettings:
         return ThreadSettings(
@@ -76,11 +97,15 @@ class Usage(Struct, frozen=True, kw_only=True):
     thread_cost_usd: float | None = None
 
     def add(self, response: TokenUsage, turn_id: str, cost: float | None) -> Usage:
+        spent = self.spend(turn_id, cost)
+        return structs.replace(spent, total=_added(self.total, response), last=response)
+
+    def spend(self, turn_id: str, cost: float | None) -> Usage:
+        """Something was paid for that is not part of the conversation."""
         before_thread = 0.0 if self == Usage() else self.thread_cost_usd
         before_turn = self.cost_usd if self.turn_id == turn_id else 0.0
-        return Usage(
-            total=_added(self.total, response),
-            last=response,
+        return structs.replace(
+            self,
             turn_id=turn_id,
             cost_usd=_sum(before_turn, cost),
             thread_cost_usd=_sum(before_thread, cost),

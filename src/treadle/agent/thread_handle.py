@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any, Final
 
 from treadle.agent import starting, thread_goal, thread_refusals
 from treadle.agent.client_requests import Answer
@@ -24,7 +25,7 @@ from treadle.agent.thread_editing import check_injected, cut_turns, inject, publ
 from treadle.agent.thread_pages import turns_with_items
 from treadle.agent.thread_settings import setting_changes
 from treadle.agent.thread_view import ThreadView, cursors_of, recent_turns, usage_news, view_of
-from treadle.agent.turn import Turn
+from treadle.agent.turn import Turn, developer_message
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.goals import ThreadGoalClearResponse, ThreadGoalSetParams, ThreadGoalSetResponse
 from treadle.protocol.app.items import KnownItem
@@ -54,6 +55,11 @@ from treadle.protocol.app.turns import (
     TurnSteerResponse,
 )
 from treadle.store.contract import DeleteThread, Store, ThreadRecord
+
+OVERRULED: Final = (
+    "The user has allowed the action of the call `{item_id}`, which the automatic reviewer had denied. You may make "
+    "exactly that call once more, and nothing else that was denied."
+)
 
 
 class ThreadHandle:
@@ -147,8 +153,21 @@ class ThreadHandle:
     async def run_shell_command(self, params: ThreadShellCommandParams) -> None:
         if not params.command.strip():
             raise RpcError(INVALID_REQUEST, "command must not be empty")
+        if not self._thread.settings.has_environment:
+            raise thread_refusals.no_environment(self.id)
         work = partial(starting.start_shell_command, self._thread, params.command, params.timeout_ms)
         await self._answer_first(work, f"shell command of {self.id}")
+
+    async def approve_denied_action(self, event: Any) -> None:
+        """The user allows what the automatic reviewer denied, once; the model is told so. `event` names the review."""
+        review_id = event.get("id") if isinstance(event, dict) else None
+        if not isinstance(review_id, str):
+            raise RpcError(INVALID_REQUEST, "event must be an object with the `id` of a review")
+        async with self._writing() as thread:
+            item_id = thread.authority.overrule(review_id)
+            if item_id is None:
+                raise thread_refusals.not_denied(review_id)
+            await inject(thread, [developer_message(OVERRULED.format(item_id=item_id))])
 
     def _active_turn(self, what: str) -> Turn:
         turn = self._thread.turn

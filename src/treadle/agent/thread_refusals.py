@@ -26,8 +26,21 @@ def archived(thread_id: str) -> RpcError:
     return RpcError(INVALID_REQUEST, text)
 
 
+def no_environment(thread_id: str) -> RpcError:
+    text = f"thread {thread_id} has no environment to run commands in; start a turn with `environments` to give it one"
+    return RpcError(INVALID_REQUEST, text)
+
+
 def turn_not_found(turn_id: str) -> RpcError:
     return RpcError(INVALID_REQUEST, f"turn not found: {turn_id}")
+
+
+def not_denied(review_id: str) -> RpcError:
+    text = (
+        f"no denied review {review_id} is known: it was allowed already, or the settings of the thread have changed "
+        "since, or the server was restarted. Let the agent try again."
+    )
+    return RpcError(INVALID_REQUEST, text)
 
 
 def cursor_ahead(after_seq: int, last_seq: int) -> RpcError:

@@ -6,7 +6,7 @@ It owns what a request means for the settings that a thread runs with. It change
 from __future__ import annotations
 
 import os.path
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from msgspec import UnsetType, structs
@@ -18,11 +18,13 @@ from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.llm.known_providers import OFFLINE
 from treadle.protocol.app.base import Closed
 from treadle.protocol.app.settings import (
+    CollaborationMode,
     DangerFullAccessSandboxPolicy,
     ReadOnlySandboxPolicy,
     SandboxMode,
     SandboxPolicy,
     ThreadSettingsUpdateParams,
+    TurnEnvironmentParams,
     WorkspaceWriteSandboxPolicy,
 )
 from treadle.protocol.app.thread_methods import ThreadForkParams, ThreadResumeParams, ThreadStartParams
@@ -43,6 +45,8 @@ _SETTINGS = {
 }
 
 
+LOCAL = "local"  # the id of the only environment that a server without remote ones has
+
 PROFILES: Mapping[str, Closed[SandboxMode]] = {
     ":read-only": "read-only",
     ":workspace": "workspace-write",
@@ -62,11 +66,41 @@ def setting_changes(params: TurnStartParams | ThreadSettingsUpdateParams, cwd: s
     }
     if isinstance(params, TurnStartParams) and params.permissions is not None:
         changes["sandbox"] = _POLICIES[sandbox_mode(params.permissions)]
+    if "approvals_reviewer" in changes:
+        changes["approvals_reviewer"] = _reviewer(changes["approvals_reviewer"])
+    if params.collaboration_mode is not None:
+        changes |= _mode_changes(params.collaboration_mode)
+    if isinstance(params, TurnStartParams) and params.environments is not None:
+        changes |= _environment_changes(params.environments)
     if "cwd" in changes:
         changes["cwd"] = _directory(changes["cwd"], cwd)
     if not isinstance(params.service_tier, UnsetType):
         changes["service_tier"] = params.service_tier
     return changes
+
+
+def _reviewer(name: str) -> str:
+    """By the name that it has now."""
+    return "auto_review" if name == "guardian_subagent" else name
+
+
+def _mode_changes(given: CollaborationMode) -> dict[str, Any]:
+    """A mode brings a model and an effort of its own, whatever else the request says of them."""
+    return {
+        "mode": given.mode,
+        "mode_instructions": given.settings.developer_instructions,
+        "model": given.settings.model,
+        "effort": given.settings.reasoning_effort,
+    }
+
+
+def _environment_changes(given: Sequence[TurnEnvironmentParams]) -> dict[str, Any]:
+    """Commands run on this machine, in the directory that is given for it, or nowhere."""
+    for environment in given:
+        if environment.environment_id != LOCAL:
+            wanted = environment.environment_id
+            raise RpcError(INVALID_REQUEST, f"unknown turn environment id `{wanted}`; the only one here is `{LOCAL}`")
+    return {"has_environment": True, "cwd": given[0].cwd} if given else {"has_environment": False}
 
 
 def sandbox_mode(profile: str) -> Closed[SandboxMode]:
@@ -86,12 +120,13 @@ def new_settings(params: ThreadStartParams, config: Config, cwd: str) -> Setting
     config = _with_overrides(config, params)
     choice = config.model_choice(params.model, params.model_provider)
     _check_provider(config, choice.provider)
+    environment = {} if params.environments is None else _environment_changes(params.environments)
     return Settings(
         model=choice.model,
         model_provider=choice.provider,
-        cwd=_directory(params.cwd, cwd),
+        cwd=_directory(environment.get("cwd", params.cwd), cwd),
         approval_policy=params.approval_policy or config.approval_policy,
-        approvals_reviewer=params.approvals_reviewer or config.approvals_reviewer,
+        approvals_reviewer=_reviewer(params.approvals_reviewer or config.approvals_reviewer),
         sandbox=_sandbox(params, config),
         effort=config.model_reasoning_effort,
         summary=config.model_reasoning_summary,
@@ -101,6 +136,7 @@ def new_settings(params: ThreadStartParams, config: Config, cwd: str) -> Setting
         developer_instructions=params.developer_instructions,
         config=params.config,
         dynamic_tools=params.dynamic_tools or (),
+        has_environment=environment.get("has_environment", True),
     )
 
 
@@ -150,6 +186,8 @@ def overridden_settings(
         _check_provider(config, params.model_provider)
         # The model that the thread had is one of the other provider.
         changes["model"] = config.model_choice(params.model, params.model_provider).model or settings.model
+    if "approvals_reviewer" in changes:
+        changes["approvals_reviewer"] = _reviewer(changes["approvals_reviewer"])
     if params.cwd is not None:
         changes["cwd"] = _directory(params.cwd, cwd)
     if params.sandbox is not None or params.permissions is not None:

@@ -65,6 +65,7 @@ class Turn:
         self.calls: dict[str, str] = {}  # call ids without an output yet, with the type of the call
         self.called = False  # whether the model has used a tool
         self.answered = False  # whether the model has said anything
+        self.reviews: list[str] = []  # what the automatic reviewer has decided last, `approved` or `denied`
         self.not_before: float = 0.0  # loop time before which the turn does not end: a workaround for a client
         self.on_goal: Callable[[Turn], None] = lambda turn: None  # called at the end, when the thread has a goal
         self._diff: TurnDiff | None = None

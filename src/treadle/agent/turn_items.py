@@ -15,7 +15,13 @@ from treadle.agent.ids import now_ms
 from treadle.agent.pending_input import text_of
 from treadle.protocol.app.base import encode
 from treadle.protocol.app.item_notifications import ItemCompletedNotification, ItemStartedNotification
-from treadle.protocol.app.items import AgentMessageThreadItem, KnownItem, ReasoningThreadItem, UserMessageThreadItem
+from treadle.protocol.app.items import (
+    AgentMessageThreadItem,
+    KnownItem,
+    PlanThreadItem,
+    ReasoningThreadItem,
+    UserMessageThreadItem,
+)
 from treadle.store.contract import DropItem, ItemRecord, Write
 
 if TYPE_CHECKING:
@@ -62,7 +68,7 @@ class OpenItem:
 
 def search_text(item: KnownItem) -> str | None:
     """What full-text search finds an item by."""
-    if isinstance(item, AgentMessageThreadItem):
+    if isinstance(item, AgentMessageThreadItem | PlanThreadItem):
         return item.text or None
     if isinstance(item, UserMessageThreadItem):
         return text_of(item.content) or None

@@ -19,6 +19,7 @@ from treadle.store.contract import TurnRecord
 if TYPE_CHECKING:
     from treadle.agent.thread import Thread
     from treadle.llm import TokenUsage
+    from treadle.llm.catalogue import Price
 
 Kind: TypeAlias = Literal["regular", "compact", "shell"]
 Status: TypeAlias = Literal["inProgress", "completed", "interrupted", "failed"]
@@ -112,6 +113,12 @@ class TurnReport:
         cost = None if price is None else price.cost(usage)
         thread.state = structs.replace(thread.state, usage=thread.state.usage.add(usage, self._turn_id, cost))
         self._emit_usage()
+
+    def review_cost(self, usage: TokenUsage | None, price: Price | None) -> None:
+        """An automatic review costs something, but its tokens are not those of the conversation."""
+        thread = self._thread
+        cost = None if usage is None or price is None else price.cost(usage)
+        thread.state = structs.replace(thread.state, usage=thread.state.usage.spend(self._turn_id, cost))
 
     def context_size(self, tokens: int) -> None:
         """After a compaction: nothing was used for it, but the context has another size, which is estimated."""

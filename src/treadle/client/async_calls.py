@@ -84,6 +84,10 @@ if TYPE_CHECKING:
         McpServerToolCallResponse,
     )
     from treadle.protocol.app.models import ModelListResponse, ModelProviderCapabilitiesReadResponse
+    from treadle.protocol.app.reviews import (
+        ThreadApproveGuardianDeniedActionParams,
+        ThreadApproveGuardianDeniedActionResponse,
+    )
     from treadle.protocol.app.search import FuzzyFileSearchParams, FuzzyFileSearchResponse
     from treadle.protocol.app.sections import (
         ThreadSectionCreateParams,
@@ -97,7 +101,12 @@ if TYPE_CHECKING:
         ThreadSectionUpdateParams,
         ThreadSectionUpdateResponse,
     )
-    from treadle.protocol.app.settings import ThreadSettingsUpdateParams, ThreadSettingsUpdateResponse
+    from treadle.protocol.app.settings import (
+        CollaborationModeListParams,
+        CollaborationModeListResponse,
+        ThreadSettingsUpdateParams,
+        ThreadSettingsUpdateResponse,
+    )
     from treadle.protocol.app.skills import (
         SkillsConfigWriteParams,
         SkillsConfigWriteResponse,
@@ -189,6 +198,13 @@ class AsyncCalls(ABC):
     ) -> GetAccountResponse:
         """Who is logged in. (`account/read`)"""
         answer: GetAccountResponse = await self._call("account/read", params or {}, timeout)
+        return answer
+
+    async def collaboration_mode_list(
+        self, params: CollaborationModeListParams | JsonObject | None = None, *, timeout: float | None = None
+    ) -> CollaborationModeListResponse:
+        """The modes that a thread can work in. (`collaborationMode/list`)"""
+        answer: CollaborationModeListResponse = await self._call("collaborationMode/list", params or {}, timeout)
         return answer
 
     async def command_exec(
@@ -412,6 +428,15 @@ class AsyncCalls(ABC):
     ) -> SkillsListResponse:
         """The skills, by folder. (`skills/list`)"""
         answer: SkillsListResponse = await self._call("skills/list", params or {}, timeout)
+        return answer
+
+    async def thread_approve_guardian_denied_action(
+        self, params: ThreadApproveGuardianDeniedActionParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadApproveGuardianDeniedActionResponse:
+        """Allow once what the automatic reviewer of a thread denied. (`thread/approveGuardianDeniedAction`)"""
+        answer: ThreadApproveGuardianDeniedActionResponse = await self._call(
+            "thread/approveGuardianDeniedAction", params, timeout
+        )
         return answer
 
     async def thread_archive(self, thread_id: str, *, timeout: float | None = None) -> ThreadArchiveResponse:

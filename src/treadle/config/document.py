@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Struct
 
 from treadle.config.problems import ConfigError
 
-if TYPE_CHECKING:
-    pass
-
 FILE_NAME: Final = "config.toml"
 MAX_BYTES: Final = 4 * 1024 * 1024  # a thousand times a long one; more is not a configuration
+
+# Whoever rewrites a file has it for milliseconds: a lock that is held longer belongs to a process that hangs.
+LOCK_S: Final = 10.0
+_LOCK_AGAIN_S: Final = 0.01
 
 _BOM: Final = b"\xef\xbb\xbf"
 
@@ -127,11 +129,24 @@ def rewrite_document(home: Path, edit: Callable[[Document], str], name: str = FI
 @contextmanager
 def _locked(home: Path) -> Iterator[None]:
     """Guards read-edit-write against other processes. The lock is on the directory, so no file is left behind."""
-    import fcntl  # only when writing
-
     descriptor = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _wait_for_lock(descriptor, home)
         yield
     finally:
         os.close(descriptor)
+
+
+def _wait_for_lock(descriptor: int, home: Path) -> None:
+    import fcntl  # only when writing
+
+    end = time.monotonic() + LOCK_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                held = f"another process has held the lock of its folder for {LOCK_S:.0f} s"
+                raise ConfigError(f"it cannot be written: {held}; `fuser {home}` names it", path=str(home)) from None
+        time.sleep(_LOCK_AGAIN_S)

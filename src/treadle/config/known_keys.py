@@ -14,7 +14,6 @@ IGNORED: Final = frozenset(
         "agents",
         "allow_login_shell",
         "apps",
-        "auto_review",
         "background_terminal_max_timeout",
         "browser_use",
         "cli_auth_credentials_store",
@@ -32,7 +31,6 @@ IGNORED: Final = frozenset(
         "experimental_thread_store_endpoint",
         "experimental_use_freeform_apply_patch",
         "experimental_use_unified_exec_tool",
-        "features",
         "forced_chatgpt_workspace_id",
         "forced_login_method",
         "ghost_snapshot",
@@ -65,7 +63,6 @@ IGNORED: Final = frozenset(
         "sqlite_home",
         "thread_unload_delay_secs",
         "tool_suggest",
-        "tools",
         "web_search",
     ]
 )
@@ -108,7 +105,17 @@ SILENT: Final = frozenset(
     ]
 )
 
-IGNORED_IN_SHELL_ENVIRONMENT: Final = frozenset({"experimental_use_profile", "filters"})
+IGNORED_IN_TABLE: Final = {
+    "auto_review": frozenset(
+        [
+            "circuit_break_action",
+            "conversation_history_max_output_tokens",
+            "experimental_conversation_history_prompt",
+            "experimental_policy_template",
+        ]
+    ),
+    "shell_environment_policy": frozenset({"experimental_use_profile", "filters"}),
+}
 
 # They say how a provider is reached or paid for.
 IGNORED_IN_PROVIDER: Final = frozenset(

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, get_args,
 import msgspec
 from msgspec import Meta, Struct
 
-from treadle.config.known_keys import IGNORED, IGNORED_IN_SHELL_ENVIRONMENT, SILENT
+from treadle.config.known_keys import IGNORED, IGNORED_IN_TABLE, SILENT
 from treadle.config.overrides import KeyPath
 from treadle.config.problems import kind_of
 from treadle.protocol.app.base import Closed
@@ -70,6 +70,30 @@ class ShellEnvironment(Struct, frozen=True, kw_only=True):
         return [("inherit", self.inherit), ("set", sorted(self.set))]
 
 
+class AutoReview(Struct, frozen=True, kw_only=True):
+    """`[auto_review]`: who reviews approvals automatically, how long it may take, and by which further rules."""
+
+    model: _Text | None = None
+    timeout_ms: _Count = 90_000
+    policy: str | None = None
+    extra_policy: str | None = None
+
+
+class Features(Struct, frozen=True, kw_only=True):
+    """`[features]`: those of Codex's flags that change something here. The others are told to have no effect."""
+
+    shell_tool: bool = True
+    view_image: bool = True
+    goals: bool = True
+    default_mode_request_user_input: bool = False
+
+
+class ToolSwitch(Struct, frozen=True, kw_only=True):
+    """`[tools.<name>]`. What else Codex has in it is of tools that we do not have."""
+
+    enabled: bool = True
+
+
 class Settings(Struct, frozen=True, kw_only=True):
     """Every key of `config.toml` that has an effect, except the tables of providers, models and profiles."""
 
@@ -77,6 +101,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     model_provider: _Text = "offline"
     approval_policy: AskForApproval = "on-request"
     approvals_reviewer: Closed[ApprovalsReviewer] = "user"
+    auto_review: AutoReview = AutoReview()
     sandbox_mode: Closed[SandboxMode] = "read-only"
     sandbox_workspace_write: WorkspaceWrite = WorkspaceWrite()
     model_reasoning_effort: _Text | None = None
@@ -93,6 +118,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     tool_output_token_limit: _Count | None = None
     personality: Closed[Personality] | None = None
     service_tier: _Text | None = None
+    features: Features = Features()
+    tools: dict[str, ToolSwitch | bool] = {}
     hide_agent_reasoning: bool = False
     show_raw_agent_reasoning: bool = False
     openai_base_url: _Text | None = None
@@ -100,6 +127,8 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 _ELSEWHERE: Final = frozenset({"model_providers", "models", "profiles"})
+# What an ignored key may say: it asks for nothing that is not so. We offer no model a web search.
+_NOTHING: Final[tuple[object, ...]] = ({}, [], "disabled")
 # The policy that Codex had before `on-request`, and that it reads no more.
 _RETIRED: Final = {("approval_policy", "on-failure"): "on-request"}
 
@@ -108,6 +137,7 @@ _ALLOWED: Final[dict[Any, str]] = {
     bool: "true or false",
     tuple[str, ...]: "a list of texts",
     dict[str, str]: "a table of texts",
+    dict[str, ToolSwitch | bool]: "a table of tools, each with `enabled = true` or `enabled = false`",
     _Text: "a text that is not empty",
     _Count: "a whole number from 1",
     _Size: "a whole number from 0",
@@ -144,7 +174,7 @@ def _asks_for_nothing(key: str, value: Any) -> bool:
     """Nothing is in it, or only that folders are trusted: every one is here, and clients write it without being asked."""
     if key == "projects" and isinstance(value, Mapping):
         return all(project == {"trust_level": "trusted"} for project in value.values())
-    return value in ({}, [])
+    return value in _NOTHING
 
 
 @contextmanager
@@ -175,7 +205,7 @@ def _read_struct(wanted: type[T], path: KeyPath, table: Any, reading: ParsedValu
         if key in types:
             with _collected(reading):
                 known[key] = _convert((*path, key), value, types[key])
-        elif wanted is ShellEnvironment and key in IGNORED_IN_SHELL_ENVIRONMENT:
+        elif wanted is Features or key in IGNORED_IN_TABLE.get(path[0], ()):
             reading.ignored.append((*path, key))
         else:
             reading.unknown.append((*path, key))

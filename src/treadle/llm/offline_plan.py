@@ -1,4 +1,7 @@
-"""The plan of the offline model: which calls come next, or what to say at the end."""
+"""The plan of the offline model: which calls come next, or what to say at the end.
+
+An answer in a given form is made by `schema_value`.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 
 from treadle.llm.offline_view import Done, View
+from treadle.llm.schema_value import schema_value
 
 LOOK: Final = "ls -1"
 NOTE: Final = "treadle-offline-{}.md"
@@ -42,7 +46,9 @@ Step: TypeAlias = tuple[Call, ...] | str
 
 
 def decide(view: View) -> Step:
-    """The next calls; a text when there are none left."""
+    """The next calls; a text when there are none left. Who asks for a form wants the answer, not the tour."""
+    if view.schema is not None:
+        return json.dumps(schema_value(view.schema, _topic(view.user_text)), ensure_ascii=False)
     calls = tuple(call for call in _script(view) if not _made(call, view.done))
     if not calls:
         return _answer(view)
@@ -122,8 +128,6 @@ def _body(output: str) -> str:
 
 
 def _answer(view: View) -> str:
-    if view.schema is not None:
-        return json.dumps(example(view.schema), ensure_ascii=False)
     parts = [_ABOUT]
     if view.done:
         parts.append("To show that everything else works, I made these calls and saw:\n")
@@ -150,44 +154,12 @@ def _title(one: Done) -> str:
     return f"`exec_command`: `{_shorten(str(command))}`"
 
 
+def _topic(text: str) -> str:
+    """What it is about, in a line: what comes last is said by the user, what comes first tells the model how."""
+    paragraphs = [paragraph for paragraph in re.split(r"\n\s*\n", text) if paragraph.strip()]
+    return _shorten(paragraphs[-1]) if paragraphs else ""
+
+
 def _shorten(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= SHOWN_CHARS else line[: SHOWN_CHARS - 1] + "…"
-
-
-# --- answers in a given form -----------------------------------------------------------------------------------------
-
-_MAX_DEPTH: Final = 16
-
-
-def example(schema: object, depth: int = 0) -> object:
-    """A small value of the form that a JSON Schema asks for; `null` for what is not understood."""
-    if not isinstance(schema, dict) or depth > _MAX_DEPTH:
-        return None
-    if "const" in schema:
-        return schema["const"]
-    for choices in ("enum", "anyOf", "oneOf"):
-        if isinstance(schema.get(choices), list) and schema[choices]:
-            first = schema[choices][0]
-            return first if choices == "enum" else example(first, depth + 1)
-    kind = schema.get("type")
-    return _of_type(kind[0] if isinstance(kind, list) and kind else kind, schema, depth)
-
-
-def _of_type(kind: object, schema: dict[str, object], depth: int) -> object:
-    match kind:
-        case "object":
-            members = schema.get("properties")
-            known = members if isinstance(members, dict) else {}
-            return {name: example(member, depth + 1) for name, member in known.items()}
-        case "array":
-            least = schema.get("minItems")
-            count = min(least, _MAX_DEPTH) if isinstance(least, int) else 0
-            return [example(schema.get("items"), depth + 1) for _ in range(count)]
-        case "string":
-            return "offline model"
-        case "integer" | "number":
-            return schema.get("minimum", 0)
-        case "boolean":
-            return False
-    return None

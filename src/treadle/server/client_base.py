@@ -120,6 +120,9 @@ class Client(ABC):
     @abstractmethod
     def send_failure(self, request_id: Any, error: RpcError) -> None: ...
 
+    def may_answer(self, request: ClientRequest) -> bool:
+        return not (request.person and self.workarounds.says_yes)
+
     @property
     def congested(self) -> bool:
         return False

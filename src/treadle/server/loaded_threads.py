@@ -64,7 +64,12 @@ class ThreadSubscribers:
 
     def ask(self, request: ClientRequest) -> None:
         for client in tuple(self.clients):
-            client.send_request(request)
+            if client.may_answer(request):
+                client.send_request(request)
+
+    @property
+    def can_ask(self) -> bool:
+        return any(not client.closed and not client.workarounds.says_yes for client in self.clients)
 
     async def wait_for_room(self) -> None:
         while any(client.congested and client.must_not_lose for client in self.clients):

@@ -17,6 +17,7 @@ _WORD: Final = re.compile(r"Invalid (?:enum )?value (.+?)( - at .*)?")
 _EXPERIMENTAL_MEMBERS: Final = (
     ("dynamic_tools", "dynamicTools"),
     ("collaboration_mode", "collaborationMode"),
+    ("environments", "environments"),
     ("permissions", "permissions"),
 )
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}|[0-9a-fA-F]{32}")

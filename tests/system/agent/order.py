@@ -100,7 +100,10 @@ def check_items(own: Sequence[Json]) -> None:
         method, params = message["method"], message["params"]
         if not method.startswith("item/"):
             continue
-        key = (params["turnId"], params["itemId"] if "itemId" in params else params["item"]["id"])
+        key = (
+            params["turnId"],
+            params["item"]["id"] if "item" in params else params.get("itemId") or params["targetItemId"],
+        )
         if method == "item/started":
             assert key not in done
             started[key] = params["item"]  # again, when a response broke off and came anew

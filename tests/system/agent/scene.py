@@ -22,6 +22,7 @@ REPLY = "<reply>"  # the method under which a reply stands in `messages`
 DELTAS = frozenset(
     {
         "item/agentMessage/delta",
+        "item/plan/delta",
         "item/reasoning/summaryPartAdded",
         "item/reasoning/summaryTextDelta",
         "item/reasoning/textDelta",

@@ -190,30 +190,6 @@ async def test_never_refuses_what_leaves_the_sandbox(tmp_path: Path, policy: Any
         assert "approval policy is" in _output(stage)
 
 
-async def test_without_a_reviewer_everything_it_would_decide_is_declined(tmp_path: Path) -> None:
-    async with scene(tmp_path) as stage:
-        text = patch(f"*** Add File: {tmp_path}/outside.txt", "+x")
-        thread, turn = await _begin(
-            stage,
-            "on-request",
-            _touch(**ESCALATED),
-            ToolCall("apply_patch", {"input": text}, None),
-            approvalsReviewer="auto_review",
-            sandboxPolicy=CONFINED,
-        )
-        assert (await stage.end(turn))["status"] == "completed"
-        assert stage.client.told(COMMAND, PATCH) == []
-        assert not _made(stage)
-        assert not (tmp_path / "outside.txt").exists()
-        warnings = [told["params"]["message"] for told in stage.client.told("warning")]
-        assert [("touch made" in text, "patch" in text) for text in warnings] == [(True, False), (False, True)]
-        for output in stage.model.requests()[-1].tool_outputs.values():
-            assert "approvalsReviewer = auto_review" in output
-        assert stage.completed("commandExecution")[0]["status"] == "declined"
-        assert stage.completed("fileChange")[0]["status"] == "declined"
-        await check_thread(stage, thread)
-
-
 # --- patches ---------------------------------------------------------------------------------------------------------
 
 ADD = ToolCall("apply_patch", {"input": patch("*** Add File: made", "+x")}, None)

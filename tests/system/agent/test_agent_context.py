@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from system.agent.scene import gate, roles, scene, shell
+from treadle.agent import context
+from treadle.config import Config
+from treadle.execution import bounded_reads
 from treadle.testing import RecordedRequest
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_wire]
@@ -67,6 +72,21 @@ async def test_files_that_change_between_turns_are_read_anew(tmp_path: Path) -> 
         assert "be terse" in first
         assert "old rules" in first
         assert third == first.replace("be terse", "be kind").replace("old rules", "new rules")
+
+
+async def test_instructions_on_a_disk_that_hangs_fail_the_turn_and_not_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, hangs = tmp_path / "base.md", threading.Event()
+    base.write_text("be terse")
+    monkeypatch.setattr(context, "read_in_thread", partial(bounded_reads.read_in_thread, seconds=0.2))
+    async with scene(tmp_path, settings={"model_instructions_file": str(base)}) as stage:
+        thread = await stage.start()
+        monkeypatch.setattr(Config, "base_instructions", lambda config: hangs.wait() and "late")
+        turn = await stage.run(thread)
+        hangs.set()
+        assert turn["status"] == "failed"
+        assert "does not answer" in turn["error"]["message"]
 
 
 async def test_the_context_is_that_of_the_turn_and_not_part_of_the_history(tmp_path: Path) -> None:

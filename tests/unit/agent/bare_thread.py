@@ -75,6 +75,7 @@ class Ears:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.asks: list[ClientRequest] = []
+        self.can_ask = True
 
     def publish(self, event: Event) -> None:
         self.events.append(event)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from treadle.agent.approval_policy import Risk, decide, refusal, unreviewed
+from treadle.agent.approval_policy import Risk, decide, is_reviewed, refusal
 from treadle.agent.tools.approval import read_decision
 from treadle.errors import RpcError
 from treadle.protocol.app.approvals import (
@@ -92,5 +92,17 @@ def test_the_model_is_told_why() -> None:
     assert "approval policy is never" in refusal(settings())
     granular = convert({"granular": GRANULAR}, AskForApproval)
     assert "approval policy is granular" in refusal(settings(approval_policy=granular))
-    assert unreviewed(settings()) is None
-    assert "auto_review" in (unreviewed(settings(approvals_reviewer="auto_review")) or "")
+
+
+@pytest.mark.parametrize(
+    ("policy", "reviewer", "reviewed"),
+    [
+        ("on-request", "user", False),
+        ("on-request", "auto_review", True),
+        ({"granular": GRANULAR}, "auto_review", True),
+        ("untrusted", "auto_review", False),  # whoever trusts no command wants to see them all
+    ],
+)
+def test_when_a_reviewer_is_asked_before_the_user(policy: Any, reviewer: str, reviewed: bool) -> None:
+    given = settings(approval_policy=convert(policy, AskForApproval), approvals_reviewer=reviewer)
+    assert is_reviewed(given) is reviewed

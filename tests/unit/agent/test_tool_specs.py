@@ -13,12 +13,14 @@ from msgspec import Raw, Struct, structs
 
 from told_tools import tool_specs
 from treadle.agent.thread import Thread
+from treadle.agent.tools.built_in import BUILT_IN
 from treadle.agent.tools.command_tool import ExecCommandArguments, WriteStdinArguments
 from treadle.agent.tools.goal_tools import CreateGoalArguments, GetGoalArguments, UpdateGoalArguments
 from treadle.agent.tools.image_tool import ViewImageArguments
 from treadle.agent.tools.patch_tool import PATCH_GRAMMAR, ApplyPatchArguments, ApplyPatchFreeform
 from treadle.agent.tools.plan_tool import UpdatePlanArguments
 from treadle.agent.tools.toolbox import specifications
+from treadle.agent.tools.user_input_tool import RequestUserInputArguments
 from treadle.protocol.app.dynamic_tools import (
     DynamicToolSpec,
     FunctionDynamicToolNamespaceTool,
@@ -61,6 +63,8 @@ def _names(specs: tuple[Raw, ...]) -> list[str]:
 def test_which_tools_there_are() -> None:
     assert _names(tool_specs()) == list(READ_BY)
     assert _names(tool_specs(images=False)) == [name for name in READ_BY if name != "view_image"]
+    planning = {("request_user_input" if name == "update_plan" else name): read for name, read in READ_BY.items()}
+    assert _names(tool_specs(mode="plan")) == list(planning)
 
 
 @pytest.mark.parametrize(("freeform_patch", "images"), ALL_OF_THEM)
@@ -69,9 +73,11 @@ def test_what_is_told_changes_only_on_purpose(freeform_patch: bool, images: bool
     assert sha256(told).hexdigest()[:12] == ALL_OF_THEM[freeform_patch, images]
 
 
-@pytest.mark.parametrize("spec", [*map(_plain, tool_specs())], ids=list(READ_BY))
+@pytest.mark.parametrize(
+    "spec", [_plain(tool.spec) for tool in BUILT_IN if not tool.free_text], ids=lambda it: it["name"]
+)
 def test_specs_name_exactly_what_is_read(spec: dict[str, Any]) -> None:
-    wanted = READ_BY[spec["name"]]
+    wanted = {**READ_BY, "request_user_input": RequestUserInputArguments}[spec["name"]]
     assert (spec["type"], spec["strict"]) == ("function", False)
     jsonschema.Draft202012Validator.check_schema(spec["parameters"])
     assert set(spec["parameters"]["properties"]) == set(wanted.__struct_fields__)

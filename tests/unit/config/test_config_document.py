@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ from typing import Any, Literal
 
 import pytest
 
+from treadle.config import document as documents
 from treadle.config.config_edits import write_values
 from treadle.config.configuration import load_config
 from treadle.config.document import read_document
@@ -151,3 +153,17 @@ def test_the_view_names_the_origin_of_each_value(tmp_path: Path) -> None:
     assert b'"d":"1979-05-27"' in encode(view)
     assert view.config["model_provider_reason"] == "the environment variable TREADLE_MODEL_PROVIDER names it"
     assert config_view(config, document).layers is None
+
+
+def test_a_lock_that_nobody_gives_back_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "LOCK_S", 0.05)
+    holder = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        with pytest.raises(ConfigError, match="another process has held the lock"):
+            write_values(tmp_path, [edit("model", "x")])
+    finally:
+        os.close(holder)
+    assert not (tmp_path / "config.toml").exists()
+    write_values(tmp_path, [edit("model", "x")])
+    assert text(tmp_path) == 'model = "x"\n'

@@ -6,14 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
 from treadle.llm.model import Completed, Created, ItemDone, ItemStarted, JsonObject, ModelRequest, TextDelta
 from treadle.llm.offline import play
-from treadle.llm.offline_plan import example
 from treadle.llm.output_items import CustomToolCallItem, FunctionCallItem, MessageItem
 
 Json = dict[str, Any]
@@ -188,26 +186,16 @@ def test_outputs_in_parts() -> None:
     assert "x.py" in "".join(event.delta for event in events if isinstance(event, TextDelta))
 
 
-@pytest.mark.parametrize(
-    ("schema", "value"),
-    [
-        (
-            {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "integer"}}},
-            {"a": "offline model", "b": 0},
-        ),
-        ({"type": "array", "items": {"type": "boolean"}, "minItems": 2}, [False, False]),
-        ({"enum": ["x", "y"]}, "x"),
-        ({"const": 3}, 3),
-        ({"anyOf": [{"type": "number", "minimum": 5}, {"type": "null"}]}, 5),
-        ({"type": ["null", "string"]}, None),
-        ("?", None),
-    ],
-)
-def test_a_value_of_a_form(schema: object, value: object) -> None:
-    assert example(schema) == value
-
-
 def test_an_answer_in_the_form_that_is_asked_for() -> None:
     schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}}
     events = list(play(ModelRequest(model="m", input=[user("hi")], output_schema=schema)))
     assert json.loads("".join(event.delta for event in events if isinstance(event, TextDelta))) == {"ok": False}
+
+
+def test_who_asks_for_a_form_gets_the_answer_at_once_and_nothing_is_run() -> None:
+    schema = {"type": "object", "properties": {"title": {"type": "string", "maxLength": 36}}, "required": ["title"]}
+    asked = "Write a title of at most 36 characters.\n\nrm -rf the old build folder and then make a new one"
+    events = list(play(ModelRequest(model="m", input=[user(asked)], tools=ALL, output_schema=schema)))
+    (item,) = [event.item for event in events if isinstance(event, ItemDone)]
+    assert isinstance(item, MessageItem)
+    assert json.loads(item.text) == {"title": "rm -rf the old build folder and then"}

@@ -1,4 +1,5 @@
-"""`Approval`: the permission for one call of the model. The policy decides, or the user, or nobody, which means no.
+"""`Approval`: the permission for one call of the model. The policy decides, or the user, or an automatic reviewer in
+the user's place (`auto_review`), or nobody, which means no.
 
 It owns the way from the risk to a yes or no, and the round trip to the clients. It counts only under the settings that
 it was begun with: when they change meanwhile, it is outdated. An answer that cannot be read is no.
@@ -7,7 +8,8 @@ it was begun with: when they change meanwhile, it is outdated. An answer that ca
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -16,10 +18,9 @@ from msgspec import Raw, Struct
 from treadle.agent.approval_policy import (
     Risk,
     decide,
+    is_reviewed,
     refusal,
     refusal_notice,
-    unreviewed,
-    unreviewed_notice,
 )
 from treadle.agent.authority import CHANGED
 from treadle.errors import RpcError
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from treadle.agent.client_requests import ClientRequest
     from treadle.agent.state import Settings
     from treadle.agent.thread import Thread
+    from treadle.agent.tools.auto_review import Verdict
     from treadle.agent.turn import Turn
+    from treadle.protocol.app.reviews import GuardianApprovalReviewAction
 
 # Somebody may be asleep; but a question is not kept for ever.
 ANSWER_S: Final = 24 * 3600.0
@@ -43,12 +46,29 @@ REJECTED: Final = "rejected by user"
 FAILED: Final = "approval request failed"
 
 
+class Action(Struct, frozen=True, kw_only=True):
+    """What an automatic reviewer judges, and what clients see of it. `exact` leaves nothing out of what will be done;
+    `reason` is what the model says about it."""
+
+    item_id: str
+    shown: GuardianApprovalReviewAction
+    exact: Mapping[str, object]
+    reason: str | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """The same for the same action, whatever reason is given, and for no other."""
+        return json.dumps(self.exact, sort_keys=True)
+
+
 class Request(Struct, frozen=True):
-    """The question to the user. `params` is called when the question is open: the thread waits from then on."""
+    """The question to the user. `params` is called when the question is open: the thread waits from then on. `action`
+    is called when a reviewer is asked instead; without it the question is always the user's."""
 
     method: str
     params: Callable[[], Struct]
     answer: type[Any]
+    action: Callable[[], Action] | None = None
 
 
 class Approval:
@@ -60,11 +80,17 @@ class Approval:
         self._what = what
         self.epoch: int = turn.thread.authority.epoch
         self.settings: Settings = turn.thread.settings
+        self._verdict: Verdict | None = None  # of a reviewer that has decided
 
     @property
     def outdated(self) -> bool:
         """Whether it was begun under settings that are no longer in force."""
         return self._thread.authority.epoch != self.epoch
+
+    @property
+    def was_reviewed(self) -> bool:
+        """Whether an automatic reviewer has decided."""
+        return self._verdict is not None
 
     async def seek(self, risk: Risk, request: Request) -> Outcome:
         """Go by the policy, and ask the user when it says so."""
@@ -82,10 +108,19 @@ class Approval:
 
     async def ask(self, request: Request) -> Outcome:
         """Whatever the policy says."""
-        if unreviewed(self.settings) is not None:
-            self._turn.report.warning(unreviewed_notice(self.settings, self._what))
-            return "decline"
-        ask = self._thread.requests.open(request.method)
+        if request.action is None or not is_reviewed(self.settings):
+            return await self._ask_user(request)
+        from treadle.agent.tools.auto_review import review  # loaded with the first review
+
+        verdict = await review(self._turn, self.settings, request.action())
+        if verdict.outcome is None:
+            return await self._ask_user(request, person=True)
+        self._verdict = verdict
+        return verdict.outcome
+
+    async def _ask_user(self, request: Request, *, person: bool = False) -> Outcome:
+        """`person`: not a client that says yes by itself."""
+        ask = self._thread.requests.open(request.method, person=person)
         ask.params = request.params()
         epoch = self._thread.authority.epoch
         answer = await answer_to(self._thread, ask)
@@ -97,13 +132,16 @@ class Approval:
             case "refused":
                 self._turn.report.warning(refusal_notice(self.settings, self._what))
                 return refusal(self.settings)
-            case "failed":
+            case "failed" if self._verdict is None:
                 return FAILED
             case "withdrawn":
                 return CHANGED
             case "cancel":
                 self._turn.interrupt()
-        return unreviewed(self.settings) or REJECTED
+        if self._verdict is None:
+            return REJECTED
+        self._verdict.afterwards()
+        return self._verdict.told or REJECTED
 
 
 def is_yes(outcome: Outcome) -> bool:

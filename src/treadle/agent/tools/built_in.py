@@ -10,6 +10,7 @@ from treadle.agent.tools.image_tool import ViewImage
 from treadle.agent.tools.patch_tool import ApplyPatch, ApplyPatchFreeform
 from treadle.agent.tools.plan_tool import UpdatePlan
 from treadle.agent.tools.tool import Tool
+from treadle.agent.tools.user_input_tool import RequestUserInput
 
 BUILT_IN: Final[tuple[Tool, ...]] = (
     ExecCommand(),
@@ -17,6 +18,7 @@ BUILT_IN: Final[tuple[Tool, ...]] = (
     ApplyPatchFreeform(),
     ApplyPatch(),
     UpdatePlan(),
+    RequestUserInput(),
     ViewImage(),
     GetGoal(),
     CreateGoal(),

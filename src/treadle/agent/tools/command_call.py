@@ -16,7 +16,7 @@ from msgspec import UNSET, structs
 from treadle.agent.approval_policy import Risk
 from treadle.agent.authority import CHANGED, ENDED, Grant, rules_of, thread_sandbox
 from treadle.agent.event import DeltaStream
-from treadle.agent.tools.approval import Approval, Outcome, Request, is_yes
+from treadle.agent.tools.approval import Action, Approval, Outcome, Request, is_yes
 from treadle.agent.tools.command_tool import ExecCommandArguments, WriteStdinArguments
 from treadle.agent.turn import Turn
 from treadle.agent.turn_items import OpenItem
@@ -85,7 +85,7 @@ class CommandCall:
         if self._is_granted(unconfined=beyond):
             return await self._execute(wanted)
         risk = Risk(untrusted=not is_known_safe(self._argv), beyond=beyond)
-        outcome = await self._approval.seek(risk, self._request(self._arguments.justification))
+        outcome = await self._approval.seek(risk, self._request(self._arguments.justification, beyond=beyond))
         if outcome == "refused":
             return self._approval.denied(outcome)  # without an item: nothing was begun
         return await self._after(outcome, wanted)
@@ -119,7 +119,7 @@ class CommandCall:
 
     # --- asking ---
 
-    def _request(self, reason: str | None) -> Request:
+    def _request(self, reason: str | None, *, beyond: bool) -> Request:
         def params() -> CommandExecutionRequestApprovalParams:
             return CommandExecutionRequestApprovalParams(
                 thread_id=self._thread.id,
@@ -135,10 +135,30 @@ class CommandCall:
             )
 
         method = "item/commandExecution/requestApproval"
-        return Request(method, params, CommandExecutionRequestApprovalResponse)
+        return Request(method, params, CommandExecutionRequestApprovalResponse, lambda: self._action(reason, beyond))
+
+    def _action(self, reason: str | None, beyond: bool) -> Action:
+        from treadle.protocol.app.reviews import CommandGuardianApprovalReviewAction  # loaded with the first review
+
+        self._open()
+        grant = self._grant(unconfined=beyond)
+        return Action(
+            item_id=self._item.id,
+            shown=CommandGuardianApprovalReviewAction(command=self._item.command, cwd=self._cwd, source="unifiedExec"),
+            exact={
+                "tool": "exec_command",
+                "command": grant.argv,
+                "cwd": grant.cwd,
+                "terminal": grant.tty,
+                "runs": "without a sandbox" if beyond else "in the sandbox of the thread",
+            },
+            reason=reason,
+        )
 
     async def _ask_unconfined(self, reason: str) -> Outcome:
-        return "accept" if self._is_granted(unconfined=True) else await self._approval.ask(self._request(reason))
+        if self._is_granted(unconfined=True):
+            return "accept"
+        return await self._approval.ask(self._request(reason, beyond=True))
 
     # --- running ---
 
@@ -196,7 +216,8 @@ class CommandCall:
         self._thread.sessions.forget(session)
         outcome = await self._ask_unconfined(RETRY_REASON)
         if outcome in ("decline", "failed", "withdrawn"):
-            return self._report(session, True)  # as it ended, which is what the model has to work with
+            ended = self._report(session, True)  # which is what the model has to work with
+            return f"{ended}\n\n{self._approval.denied(outcome)}" if self._approval.was_reviewed else ended
         return await self._after(outcome, None)
 
     def _report(self, session: CommandSession, ended: bool) -> str:

@@ -43,6 +43,7 @@ class ExecCommand(Tool):
     """Not exclusive: what a command changes is known to nobody before, and models run many of them side by side."""
 
     name = "exec_command"
+    needs_environment = True
     spec: Raw = function_spec(
         name,
         "Runs a shell command. Returns its output and exit code, or a session ID when it still runs after the wait: "
@@ -88,6 +89,7 @@ class ExecCommand(Tool):
 
 class WriteStdin(Tool):
     name = "write_stdin"
+    needs_environment = True
     spec: Raw = function_spec(
         name,
         "Sends characters to a command that runs in a session, and returns what it wrote since you last looked.",

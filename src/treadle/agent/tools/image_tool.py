@@ -19,6 +19,7 @@ class ViewImageArguments(Struct, frozen=True, kw_only=True):
 
 class ViewImage(Tool):
     name = "view_image"
+    needs_environment = True
     spec: Raw = function_spec(
         name,
         "Shows you an image file (PNG, JPEG, GIF or WebP) of the machine that commands run on.",

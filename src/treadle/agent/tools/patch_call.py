@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from msgspec import structs
+from msgspec import structs, to_builtins
 
 from treadle.agent.approval_policy import Risk
 from treadle.agent.authority import file_policy
-from treadle.agent.tools.approval import Approval, Outcome, Request, is_yes
+from treadle.agent.tools.approval import Action, Approval, Outcome, Request, is_yes
 from treadle.agent.turn import Turn
 from treadle.errors import NOT_FOUND, ExecError
 from treadle.execution.files.pinned_files import Location, PinnedFiles
@@ -103,7 +103,27 @@ class _PatchCall:
                 reason="; ".join([*reasons, *self._detours()]) or None,
             )
 
-        return Request("item/fileChange/requestApproval", params, FileChangeRequestApprovalResponse)
+        method = "item/fileChange/requestApproval"
+        return Request(method, params, FileChangeRequestApprovalResponse, lambda: self._action(beyond))
+
+    def _action(self, beyond: bool) -> Action:
+        from treadle.protocol.app.reviews import ApplyPatchGuardianApprovalReviewAction  # loaded with the first review
+
+        cwd = self._approval.settings.cwd
+        names = [(change.path, change.move_path) for change in self._changes]
+        files = tuple(dict.fromkeys(name for pair in names for name in pair if name is not None))
+        return Action(
+            item_id=self._item.id,
+            shown=ApplyPatchGuardianApprovalReviewAction(cwd=cwd, files=files),
+            exact={
+                "tool": "apply_patch",
+                "cwd": cwd,
+                "changes": to_builtins(self._item.changes),
+                "writes": [location.path for location in self._written],
+                "removes": [location.path for location in self._removed],
+                "reach": "outside of the sandbox" if beyond else "inside of the sandbox",
+            },
+        )
 
     def _detours(self) -> Iterator[str]:
         """The names that are not where they seem to be."""

@@ -70,6 +70,7 @@ class ApplyPatch(Tool):
     """Exclusive: commands beside it would see files half changed."""
 
     name = "apply_patch"
+    needs_environment = True
     spec: Raw = function_spec(
         name,
         _DESCRIPTION + _EXAMPLE,
@@ -89,6 +90,7 @@ class ApplyPatchFreeform(Tool):
     """For models that know patches as free text."""
 
     name = "apply_patch"
+    needs_environment = True
     spec: Raw = free_text_spec(
         name, f"{_DESCRIPTION} The input is the patch itself: no JSON around it.", lark=PATCH_GRAMMAR
     )

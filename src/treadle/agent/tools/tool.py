@@ -50,6 +50,8 @@ class Tool(Protocol):
     """Whether the model writes its input as free text (a custom tool) instead of JSON arguments."""
     exclusive: bool = False
     """Whether it changes what other calls look at: then it waits for those before it, and those after it wait."""
+    needs_environment: bool = False
+    """Whether it runs, reads or changes something where commands run. A thread may have no such place."""
 
     def suits(self, model: ModelFacts) -> bool:
         """Whether this model is told of it. It may call it all the same: the history of a thread is of many models."""

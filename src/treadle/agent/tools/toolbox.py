@@ -17,7 +17,9 @@ from treadle.agent.thread import Thread
 from treadle.agent.tools import built_in
 from treadle.agent.tools.client_tools import client_tools
 from treadle.agent.tools.tool import Output, Tool, ToolCall
+from treadle.agent.tools.tool_choice import left, offered, refusal
 from treadle.agent.turn import Turn
+from treadle.config import Config
 from treadle.errors import ExecError
 from treadle.llm import CustomToolCallItem
 from treadle.store.contract import StoreError
@@ -28,8 +30,9 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 def specifications(thread: Thread) -> tuple[Raw, ...]:
     """What the model of a thread is told of its tools."""
-    model = thread.model_facts
-    return tuple(tool.spec for tool in chain(built_in.BUILT_IN, client_tools(thread)) if tool.suits(model))
+    model, settings = thread.model_facts, thread.settings
+    ours = offered(built_in.BUILT_IN, settings.mode, thread.services.config_for(settings))
+    return tuple(tool.spec for tool in chain(ours, client_tools(thread)) if tool.suits(model))
 
 
 class Toolbox:
@@ -63,14 +66,17 @@ class Toolbox:
 
     def _find(self, call: ToolCall) -> Tool | None:
         """The client's tools come first: a client that takes one of our names means its own."""
-        tools = chain(client_tools(self._turn.thread), built_in.BUILT_IN)
+        tools = chain(client_tools(self._turn.thread), left(built_in.BUILT_IN, self._config()))
         return next((tool for tool in tools if tool.answers(call)), None)
+
+    def _config(self) -> Config:
+        return self._turn.thread.services.config_for(self._turn.thread.settings)
 
     async def _run(self, tool: Tool | None, call: ToolCall, before: list[asyncio.Task[None]]) -> None:
         if before:
             await asyncio.wait(before)
         try:
-            output = _unsupported(call) if tool is None else await tool.run(call)
+            output = _unsupported(call) if tool is None else await self._use(tool, call)
         except ToolInputError as error:
             output = error.message
         except ExecError as error:
@@ -81,6 +87,10 @@ class Toolbox:
             logger.exception("call %s of %s failed", call.id, call.name)
             output = f"internal error in the tool: {type(error).__name__}: {error}"
         self._answer(call, output)
+
+    async def _use(self, tool: Tool, call: ToolCall) -> Output:
+        refused = refusal(tool, self._turn.thread.settings, self._config())
+        return await tool.run(call) if refused is None else refused
 
     def _answer(self, call: ToolCall, output: Output) -> None:
         kind = "custom_tool_call_output" if call.free_text else "function_call_output"

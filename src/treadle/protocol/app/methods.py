@@ -79,6 +79,9 @@ RECORDS: dict[str, Method] = {
     "thread/inject_items": Method("thread_history.ThreadInjectItems", "thread_changes.inject_items"),
     "thread/compact/start": Method("thread_methods.ThreadCompactStart", "turn_methods.compact"),
     "thread/shellCommand": Method("thread_methods.ThreadShellCommand", "turn_methods.shell_command"),
+    "thread/approveGuardianDeniedAction": Method(
+        "reviews.ThreadApproveGuardianDeniedAction", "turn_methods.approve_denied_action"
+    ),
     "thread/goal/set": Method("goals.ThreadGoalSet", "turn_methods.set_goal"),
     "thread/goal/get": Method("goals.ThreadGoalGet", "turn_methods.get_goal"),
     "thread/goal/clear": Method("goals.ThreadGoalClear", "turn_methods.clear_goal"),
@@ -88,6 +91,9 @@ RECORDS: dict[str, Method] = {
     "model/list": Method("models.ModelList", "model_methods.list_models"),
     "modelProvider/capabilities/read": Method(
         "models.ModelProviderCapabilitiesRead", "model_methods.read_capabilities"
+    ),
+    "collaborationMode/list": Method(
+        "settings.CollaborationModeList", "model_methods.list_collaboration_modes", experimental=True
     ),
     "account/read": Method("accounts.GetAccount", "account_methods.read"),
     "account/login/start": Method("accounts.LoginAccount", "account_methods.start_login"),

@@ -125,6 +125,31 @@ class CollaborationMode(Wire, frozen=True, kw_only=True):
     settings: Settings
 
 
+class CollaborationModeMask(Wire, frozen=True, kw_only=True):
+    """A mode that clients can offer. What is null is left to the thread."""
+
+    name: str
+    mode: Open[ModeKind] | None = None
+    model: str | None = None
+    reasoning_effort: str | None = field(name="reasoning_effort", default=None)
+
+
+class CollaborationModeListParams(Params, frozen=True, kw_only=True):
+    """Experimental in Codex."""
+
+
+class CollaborationModeListResponse(Wire, frozen=True, kw_only=True):
+    data: tuple[CollaborationModeMask, ...]
+
+
+class TurnEnvironmentParams(Params, frozen=True, kw_only=True):
+    """A place where commands run, and the directory there."""
+
+    cwd: str
+    environment_id: str
+    runtime_workspace_roots: tuple[str, ...] | None = None
+
+
 class ActivePermissionProfile(Wire, frozen=True, kw_only=True):
     id: str
     extends: str | None = None

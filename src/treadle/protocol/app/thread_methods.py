@@ -17,6 +17,7 @@ from treadle.protocol.app.settings import (
     ReasoningEffort,
     SandboxMode,
     SandboxPolicy,
+    TurnEnvironmentParams,
 )
 from treadle.protocol.app.threads import Thread
 
@@ -78,6 +79,8 @@ class ThreadStartParams(Params, frozen=True, kw_only=True):
     session_start_source: Closed[ThreadStartSource] | None = None
     thread_source: str | None = None
     dynamic_tools: tuple[DynamicToolSpec, ...] | None = None
+    environments: tuple[TurnEnvironmentParams, ...] | None = None
+    """Where commands run. Experimental in Codex. An empty list: nowhere, so that there are none."""
     permissions: str | None = None
     """The id of a permission profile, instead of `sandbox`. Experimental in Codex, as in the others that have it."""
 

@@ -17,6 +17,7 @@ from treadle.protocol.app.settings import (
     Personality,
     ReasoningSummary,
     SandboxPolicy,
+    TurnEnvironmentParams,
     WantedEffort,
 )
 from treadle.protocol.app.turn_errors import TurnError
@@ -85,6 +86,8 @@ class TurnStartParams(Params, frozen=True, kw_only=True):
     turn_trigger: str | None = None
     collaboration_mode: CollaborationMode | None = None
     """Experimental in Codex."""
+    environments: tuple[TurnEnvironmentParams, ...] | None = None
+    """Experimental in Codex. An empty list: from now on the thread has none."""
     permissions: str | None = None
 
 

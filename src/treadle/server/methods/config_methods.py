@@ -14,6 +14,7 @@ from msgspec import UNSET, structs
 
 from treadle.config import ConfigError, ConfigWriteError, Written, config_view, read_document, write_values
 from treadle.config.overrides import lookup, split_key
+from treadle.config.values import Features
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.config import (
     ConfigBatchWriteParams,
@@ -159,14 +160,25 @@ def list_permission_profiles(call: Call[PermissionProfileListParams]) -> Permiss
 
 
 def list_features(call: Call[ExperimentalFeatureListParams]) -> ExperimentalFeatureListResponse:
-    """We have no flags: what is built in is on."""
-    flags: tuple[ExperimentalFeature, ...] = ()
+    """The flags that change something here, as they are for new threads or for the one that is named."""
+    server, thread_id = call.server, call.params.thread_id
+    thread = None if thread_id is None else server.threads.find(thread_id)
+    features = (server.shown_config if thread is None else server.config_for(thread.settings)).features
+    flags = [
+        ExperimentalFeature(
+            name=name,
+            stage="stable" if default else "underDevelopment",
+            default_enabled=default,
+            enabled=getattr(features, name),
+        )
+        for name, default in structs.asdict(Features()).items()
+    ]
     data, following = page(flags, call.params, "feature flags")
     return ExperimentalFeatureListResponse(data=data, next_cursor=following)
 
 
 def set_features(call: Call[ExperimentalFeatureEnablementSetParams]) -> ExperimentalFeatureEnablementSetResponse:
-    """The answer names the flags that were set; unknown ones, and here that is all, are left out of it."""
+    """The answer names the flags that were set; here they are set in config.toml or for a thread, so none is."""
     return ExperimentalFeatureEnablementSetResponse(enablement={})
 
 

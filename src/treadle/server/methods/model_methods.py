@@ -1,4 +1,4 @@
-"""`model/list` and what a provider can do."""
+"""`model/list`, what a provider can do, and the modes that a model can work in."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from treadle.protocol.app.models import (
     ModelListResponse,
     ModelProviderCapabilitiesReadParams,
     ModelProviderCapabilitiesReadResponse,
+)
+from treadle.protocol.app.settings import (
+    CollaborationModeListParams,
+    CollaborationModeListResponse,
+    CollaborationModeMask,
 )
 from treadle.server.client_base import Call
 
@@ -28,3 +33,8 @@ async def list_models(call: Call[ModelListParams]) -> ModelListResponse:
 
 def read_capabilities(call: Call[ModelProviderCapabilitiesReadParams]) -> ModelProviderCapabilitiesReadResponse:
     return ModelProviderCapabilitiesReadResponse(image_generation=False, web_search=False)
+
+
+def list_collaboration_modes(call: Call[CollaborationModeListParams]) -> CollaborationModeListResponse:
+    plan = CollaborationModeMask(name="Plan", mode="plan", reasoning_effort="medium")
+    return CollaborationModeListResponse(data=(plan, CollaborationModeMask(name="Default", mode="default")))

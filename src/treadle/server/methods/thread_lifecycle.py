@@ -89,7 +89,7 @@ def _join(client: Client, thread: ThreadHandle, view: ThreadView) -> None:
     client.server.threads.subscribe(client, thread)
     for event in view.news:
         client.notify(event)
-    for request in view.requests:
+    for request in filter(client.may_answer, view.requests):
         client.send_request(request)
 
 

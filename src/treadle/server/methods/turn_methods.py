@@ -12,6 +12,7 @@ from treadle.protocol.app.goals import (
     ThreadGoalSetParams,
     ThreadGoalSetResponse,
 )
+from treadle.protocol.app.reviews import ThreadApproveGuardianDeniedActionParams
 from treadle.protocol.app.thread_methods import ThreadCompactStartParams, ThreadShellCommandParams
 from treadle.protocol.app.turns import (
     TurnInterruptParams,
@@ -51,6 +52,11 @@ async def shell_command(call: Call[ThreadShellCommandParams]) -> Empty:
     thread = call.server.threads.find(call.params.thread_id)
     call.server.threads.check_open()
     await thread.run_shell_command(call.params)
+    return Empty()
+
+
+async def approve_denied_action(call: Call[ThreadApproveGuardianDeniedActionParams]) -> Empty:
+    await call.server.threads.find(call.params.thread_id).approve_denied_action(call.params.event)
     return Empty()
 
 

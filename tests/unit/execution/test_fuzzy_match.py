@@ -1,11 +1,10 @@
-"""What the methods are made of and can be tested with plain values: scores, front matter."""
+"""How well a path fits some letters."""
 
 from __future__ import annotations
 
 import pytest
 
 from treadle.execution.file_search.fuzzy import match, split_query
-from treadle.server.skill_files import front_matter
 
 
 @pytest.mark.parametrize(
@@ -42,29 +41,3 @@ def test_letters_that_grow_in_lower_case_keep_their_place() -> None:
     found = match(["x"], "\u0130x")
     assert found is not None
     assert found.indices == (1,)
-
-
-@pytest.mark.parametrize(
-    ("text", "description"),
-    [
-        ("description: plain # note", "plain"),
-        ('description: "with \\"quotes\\": and colon"', 'with "quotes": and colon'),
-        ("description: 'it''s'", "it's"),
-        ("description: >\n  two\n  lines", "two lines"),
-        ("description: |\n  two\n  lines", "two\nlines"),
-        ("description: goes\n  on here", "goes on here"),
-    ],
-)
-def test_front_matter_is_read_as_people_write_it(text: str, description: str) -> None:
-    assert front_matter(f"---\nname: x\n{text}\n---\nbody: no\n") == {"name": "x", "description": description}
-
-
-def test_front_matter_has_members_of_members() -> None:
-    text = "---\nmetadata:\n  short-description: short\n  list:\n    - a: b\n---\n"
-    assert front_matter(text)["metadata.short-description"] == "short"
-
-
-@pytest.mark.parametrize("text", ["", "name: x", "---\nname: x\n", "--- \nname: x\n--"])
-def test_front_matter_has_two_lines_around_it(text: str) -> None:
-    with pytest.raises(ValueError, match="frontmatter"):
-        front_matter(text)
