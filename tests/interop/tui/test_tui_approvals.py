@@ -6,19 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from interop.scripted_model import outside_the_sandbox
 from interop.tui.app_servers import AppServer
 from interop.tui.conftest import CLIENT, OpenTui
 from interop.tui.told_model import ToldModel
-from treadle.testing.replies import ToolCall
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
 
 QUESTION = "Would you like to run the following command?"
-
-
-def outside_the_sandbox(command: str) -> ToolCall:
-    arguments = {"cmd": command, "sandbox_permissions": "require_escalated", "justification": "May I do this?"}
-    return ToolCall("exec_command", arguments)
 
 
 @pytest.mark.scenario(client=CLIENT, name="approval: accept")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from interop.scripted_model import exec_command
+from interop.scripted_model import apply_patch, exec_command
 from interop.tui.app_servers import COMPACT_PROMPT
 from interop.tui.conftest import CLIENT, OpenTui
 from interop.tui.told_model import ToldModel
@@ -32,7 +32,8 @@ def test_review(tui: OpenTui, model: ToldModel, folder: Path) -> None:
         "overall_explanation": "It fails at once.",
         "overall_confidence_score": 0.9,
     }
-    model.when("Review the current code changes", json.dumps(verdict))
+    model.when("Review the current code changes", json.dumps(verdict))  # how the real one begins,
+    model.when("Review the changes of the working tree", json.dumps(verdict))  # and ours
     screen = tui()
     screen.say("/review")
     screen.wait_for("Select a review preset")
@@ -86,17 +87,28 @@ def test_model_switch(tui: OpenTui, model: ToldModel) -> None:
 
 @pytest.mark.scenario(client=CLIENT, name="permissions")
 def test_permissions(tui: OpenTui, model: ToldModel, folder: Path) -> None:
-    model.when("Write into the folder.", exec_command("echo written >written.txt"), "I tried.")
+    protected = folder / ".git" / "free.txt"
+    protected.parent.mkdir()
+    model.when("Do as you please.", exec_command("echo free >.git/free.txt"), "I was not asked.")
+    model.when("Write with care.", apply_patch("*** Begin Patch\n*** Add File: care.txt\n+care\n*** End Patch"))
     screen = tui()
     screen.say("/permissions")
     screen.wait_for("Update Model Permissions", "1. Ask for approval (current)")
-    screen.choose("Read Only")
-    screen.wait_for("• Permission selection requested: Read Only")
-    screen.say("Write into the folder.")
-    screen.wait_for("• I tried.", "Worked for")
-    assert not (folder / "written.txt").exists()
+    screen.choose("Full Access")
+    screen.wait_for("Enable full access?")
+    screen.choose("Yes, continue anyway")
+    screen.say("Do as you please.")
+    screen.wait_for("• I was not asked.", "Worked for")
+    assert protected.read_text() == "free\n"
     screen.say("/permissions")
-    screen.wait_for("4. Read Only (current)")
+    screen.wait_for("3. Full Access (current)")
+    screen.choose("Read Only")
+    screen.wait_until_gone("Update Model Permissions")
+    screen.say("Write with care.")
+    screen.wait_for("Would you like to make the following edits?")
+    screen.press("escape")
+    screen.wait_for("■ Conversation interrupted")
+    assert not (folder / "care.txt").exists()
 
 
 @pytest.mark.scenario(client=CLIENT, name="plan mode")
