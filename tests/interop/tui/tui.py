@@ -155,7 +155,7 @@ class Tui:
 
 
 def _selected(text: str) -> str:
-    """The entry of the list that the cursor is on."""
+    """The entry that the cursor is on; the entries, when lists lie above each other."""
     entries = re.findall(r"› \d+\. .*", text)
     assert entries, f"there is no list on the screen:\n{text}"
-    return str(entries[-1])
+    return "\n".join(entries)
