@@ -1,192 +1,150 @@
-"""Automatic reviews on both servers, by the same words of the model: the client is told the same, and the same is done.
+"""The same reviews on both servers: clients see the same items with the same titles and reports, and the thread goes on
+knowing of them.
 
-Each server has a folder and a model of its own. The one difference is on purpose: where there is no clear answer, the
-real server declines, and ours asks the user. (How long a review may take cannot be set in this version of codex.)
+What the reviewer is asked is our own wording. The order of what announces the turn, and a raw item that the real server
+begins and never ends, are among the differences of the replay. Reviews in another thread exist on ours alone: the real
+server has given them up, and asks for a thread of its own first.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import pytest
 
-from interop.peers import installed
-from interop.programs import ROOT
-from kit.transports import Pipes
+from kit.app_program import stdio_server
 from kit.wire_client import Json, WireClient
-from treadle.testing import MockModel, RecordedRequest
-from treadle.testing.replies import Reply, ToolCall, item_events, sse_reply, stream
+from treadle.testing import AppServerHarness
 
 pytestmark = pytest.mark.interop
 
-PROGRAMS: dict[str, Callable[[], list[str]]] = {
-    "real": lambda: [str(installed("codex")), "app-server"],
-    "ours": lambda: [sys.executable, "-m", "treadle", "app-server"],
-}
-CONFIG = """\
-model = "gpt-5.5"
-model_provider = "mock"
-approval_policy = "on-request"
-approvals_reviewer = "auto_review"
-sandbox_mode = "read-only"
-check_for_update_on_startup = false
-
-[model_providers.mock]
-name = "mock"
-base_url = "{base_url}"
-wire_api = "responses"
-requires_openai_auth = false
-supports_websockets = false
-request_max_retries = 0
-stream_max_retries = 0
-
-[analytics]
-enabled = false
-"""
-STARTED, COMPLETED = "item/autoApprovalReview/started", "item/autoApprovalReview/completed"
-QUESTION = "item/commandExecution/requestApproval"
-ALLOW = json.dumps({"risk_level": "low", "user_authorization": "high", "rationale": "asked for", "outcome": "allow"})
-DENY = json.dumps({"risk_level": "high", "user_authorization": "low", "rationale": "too risky", "outcome": "deny"})
-TOUCH = ToolCall(
-    "exec_command", {"cmd": "touch made", "sandbox_permissions": "require_escalated", "justification": "j"}
-)
-ADD = ToolCall("apply_patch", "*** Begin Patch\n*** Add File: made\n+x\n*** End Patch\n", custom=True)
+Story: TypeAlias = list[Any]
 
 
-class Seen(NamedTuple):
-    """`told` are the messages about the action and its review, with what both servers choose themselves left out."""
-
-    told: list[tuple[str, Any]]
-    status: str
-    made: bool
-    reviews: int
-    outputs: list[str]
-
-    def statuses(self) -> list[str]:
-        return [params["review"]["status"] for method, params in self.told if method == COMPLETED]
+def _finding(number: int) -> Json:
+    place = {"absolute_file_path": f"/x/{number}.py", "line_range": {"start": number, "end": number + 1}}
+    return {
+        "title": f"[P{number}] Mend it",
+        "body": f"It is broken.\nIn {number} places.",
+        "confidence_score": 0.5,
+        "priority": number,
+        "code_location": place,
+    }
 
 
-class Play:
-    """The model: it makes the same call `calls` times, and reviews it with `answer`."""
+def _answer(findings: int, explanation: str = "Hm.") -> str:
+    return json.dumps(
+        {
+            "findings": [_finding(number) for number in range(1, findings + 1)],
+            "overall_correctness": "patch is correct",
+            "overall_explanation": explanation,
+            "overall_confidence_score": 0.5,
+        }
+    )
 
-    def __init__(self, call: ToolCall, answer: str, calls: int) -> None:
-        self._call, self._answer = call, answer
-        self._left = calls
-        self._made = 0
-        self.reviews = 0
-        self.outputs: dict[str, str] = {}
 
-    def __call__(self, request: RecordedRequest) -> Reply | str:
-        if request.output_schema is not None:
-            self.reviews += 1
-            return self._answer
-        self.outputs.update(request.tool_outputs)
-        if not self._left:
-            return "done"
-        self._left -= 1
-        self._made += 1
-        item = self._call.item(f"call_{self._made}")
-        return sse_reply(stream("resp", list(item_events(item, 0)), [item], None))
+REVIEWS: list[tuple[Json, str]] = [
+    ({"type": "uncommittedChanges"}, _answer(2)),
+    ({"type": "uncommittedChanges"}, _answer(1, "")),
+    ({"type": "baseBranch", "branch": " main "}, _answer(1)),
+    ({"type": "baseBranch", "branch": "unknown"}, _answer(0)),
+    ({"type": "commit", "sha": "HEAD", "title": "Second"}, f"```json\n{_answer(1)}\n```"),
+    ({"type": "commit", "sha": "0123456789abcdef", "title": " "}, f"See: {_answer(0)} Bye."),
+    ({"type": "custom", "instructions": " look at a.txt "}, "no JSON at all"),
+]
+REFUSED: list[Json] = [
+    {"type": "baseBranch", "branch": " "},
+    {"type": "commit", "sha": ""},
+    {"type": "custom", "instructions": "\n"},
+    {"type": "weather"},
+]
 
 
 @contextmanager
-def server(program: str, root: Path, base_url: str) -> Iterator[WireClient]:
-    home, work = root / "home", root / "work"
-    home.mkdir(parents=True)
-    work.mkdir()
-    (home / "config.toml").write_text(CONFIG.format(base_url=base_url))
-    env = {"HOME": str(home), "CODEX_HOME": str(home), "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src")}
-    with (root / "stderr").open("wb") as errors:
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": errors}
-        process = subprocess.Popen(PROGRAMS[program](), cwd=work, env=env, **pipes)  # type: ignore[call-overload]
-    try:
-        yield WireClient(Pipes(process.stdin, process.stdout))
-    finally:
-        process.stdin.close()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()
+def _server(folder: Path, command: list[str]) -> Iterator[tuple[WireClient, AppServerHarness]]:
+    """One that works in a repository with two commits and a file that is not in it."""
+    with AppServerHarness(folder, settings={"approval_policy": "never"}) as harness:
+        _commits(harness.workspace)
+        env = {"HOME": str(folder)}
+        with stdio_server(harness, env=env, command=command) as program:
+            client = WireClient(program.client.transport)
+            client.call("initialize", {"clientInfo": {"name": "reviews", "version": "1"}})
+            client.send({"method": "initialized"})
+            yield client, harness
 
 
-def played(
-    program: str,
-    tmp_path: Path,
-    call: ToolCall,
-    answer: str,
-    *,
-    calls: int = 1,
-) -> Seen:
-    root = tmp_path / program
-    play = Play(call, answer, calls)
-    with MockModel(on_empty=play) as model, server(program, root, model.base_url) as client:
-        client.call("initialize", {"clientInfo": {"name": "test", "version": "1"}})
-        client.send({"method": "initialized"})
-        thread = client.call("thread/start", {"cwd": str(root / "work")})["thread"]["id"]
-        client.call("turn/start", {"threadId": thread, "input": [{"type": "text", "text": "go"}]})
-        while "turn/completed" not in (message := client.receive()).get("method", ""):
-            if "id" in message and "method" in message:
-                client.send({"id": message["id"], "result": {"decision": "decline"}})
-        made = (root / "work" / "made").exists()
-        status: str = message["params"]["turn"]["status"]
-        return Seen(list(told(client.told, root)), status, made, play.reviews, list(play.outputs.values()))
+def _commits(workspace: Path) -> None:
+    who = ("-c", "user.name=a", "-c", "user.email=a@b")
+    for number, command in enumerate((["init", "-q", "-b", "main"], ["checkout", "-q", "-b", "work"])):
+        subprocess.run(["git", *command], cwd=workspace, check=True)
+        (workspace / "a.txt").write_text(f"{number}\n")
+        subprocess.run(["git", "add", "."], cwd=workspace, check=True)
+        subprocess.run(["git", *who, "commit", "-q", "-m", f"commit {number}"], cwd=workspace, check=True)
+    (workspace / "new.txt").write_text("new\n")
 
 
-def told(messages: Sequence[Json], root: Path) -> Iterator[tuple[str, Any]]:
-    for message in messages:
-        method, params = message["method"], json.loads(json.dumps(message["params"]).replace(str(root), "ROOT"))
-        if method in (STARTED, COMPLETED):
-            own = ("reviewId", "threadId", "turnId", "startedAtMs", "completedAtMs")
-            yield method, {name: value for name, value in params.items() if name not in own}
-        elif method == "guardianWarning":
-            yield method, params["message"]
-        elif method in ("item/started", "item/completed") and params["item"]["type"] in (
-            "commandExecution",
-            "fileChange",
-        ):
-            yield method, params["item"]["status"]
-        elif method == QUESTION:
-            yield method, None
+def _reviewed(client: WireClient, harness: AppServerHarness, target: Json, said: str, delivery: str) -> Story:
+    """What a client sees of a review, and what the model is told of it in the next turn."""
+    thread = client.call("thread/start", {"cwd": str(harness.workspace)})["thread"]["id"]
+    harness.model.enqueue_assistant_message(said)
+    begun = client.call("review/start", {"threadId": thread, "target": target, "delivery": delivery})
+    turn, place = begun["turn"], begun["reviewThreadId"]
+    assert (place == thread) == (delivery == "inline")
+    ended = client.wait_for("turn/completed", lambda params: params["turn"]["id"] == turn["id"])["params"]["turn"]
+    harness.model.enqueue_assistant_message("later")
+    client.call("turn/start", {"threadId": place, "input": [{"type": "text", "text": "And now?"}]})
+    client.wait_for("turn/completed", lambda params: params["threadId"] == place and params["turn"]["id"] != turn["id"])
+    asked = harness.model.requests()[-1]
+    return [
+        [turn["status"], turn["itemsView"], [item["content"] for item in turn["items"]]],
+        [_shown(item["params"]["item"]) for item in client.of("item/completed") if _belongs(item, turn["id"])],
+        [ended["status"], ended["itemsView"], [_shown(item) for item in ended["items"]], ended["error"]],
+        asked.input_texts("assistant"),
+        [text for text in asked.input_texts("user") if "<action>review</action>" in text] != [],
+    ]
 
 
-@pytest.mark.parametrize(("answer", "made"), [(ALLOW, True), (DENY, False)], ids=["allow", "deny"])
-def test_a_command_is_judged_alike(tmp_path: Path, answer: str, made: bool) -> None:
-    real, ours = (played(program, tmp_path, TOUCH, answer) for program in PROGRAMS)
-    assert ours.told == real.told
-    assert (real.made, real.status, real.reviews) == (made, "completed", 1)
-    assert (ours.made, ours.status, ours.reviews) == (made, "completed", 1)
-    if not made:
-        assert "too risky" in ours.outputs[0]
-        assert "too risky" in real.outputs[0]
+def _belongs(message: Json, turn_id: str) -> bool:
+    return str(message["params"]["turnId"]) == turn_id
 
 
-def test_a_patch_is_denied_alike(tmp_path: Path) -> None:
-    real, ours = (played(program, tmp_path, ADD, DENY) for program in PROGRAMS)
-    assert ours.told == real.told
-    assert not real.made
-    assert not ours.made
+def _shown(item: Json) -> list[Any]:
+    return [item["type"], item.get("review"), item.get("text")]
 
 
-def test_without_a_clear_answer_nothing_is_done(tmp_path: Path) -> None:
-    real, ours = (played(program, tmp_path, TOUCH, "Sure, go on!") for program in PROGRAMS)
-    assert (real.made, real.reviews, real.statuses()) == (False, 3, ["denied"])
-    assert (ours.made, ours.reviews, ours.statuses()) == (False, 3, ["aborted"])
-    assert [(method, what) for method, what in ours.told if method == QUESTION] == [(QUESTION, None)]
-    assert ours.told[-1] == real.told[-1] == ("item/completed", "declined")
+def _stories(client: WireClient, harness: AppServerHarness, delivery: str) -> list[Story]:
+    return [_reviewed(client, harness, target, said, delivery) for target, said in REVIEWS]
 
 
-def test_the_third_denial_ends_the_turn(tmp_path: Path) -> None:
-    real, ours = (played(program, tmp_path, TOUCH, DENY, calls=5) for program in PROGRAMS)
-    assert real.status == ours.status == "interrupted"
-    assert real.reviews == ours.reviews == 3
-    assert [method for method, _ in ours.told] == [method for method, _ in real.told]
-    assert ours.told[:-1] == real.told[:-1]  # the last one says why, in our words
+def _refusals(client: WireClient, harness: AppServerHarness) -> list[Story]:
+    thread = client.call("thread/start", {"cwd": str(harness.workspace)})["thread"]["id"]
+    errors = [client.error("review/start", {"threadId": thread, "target": target}) for target in REFUSED]
+    return [[error["code"], error["message"]] for error in errors[:-1]] + [[errors[-1]["code"]]]
+
+
+def _on_both(tmp_path: Path, codex: Path, tell: Callable[[WireClient, AppServerHarness], Story]) -> tuple[Story, Story]:
+    with _server(tmp_path / "ours", []) as (client, harness):
+        ours = tell(client, harness)
+    with _server(tmp_path / "theirs", [str(codex), "app-server"]) as (client, harness):
+        return ours, tell(client, harness)
+
+
+def test_reviews_are_the_same(tmp_path: Path, codex_bin: Path) -> None:
+    ours, theirs = _on_both(tmp_path, codex_bin, lambda client, harness: _stories(client, harness, "inline"))
+    for target, one, other in zip(REVIEWS, ours, theirs, strict=True):
+        assert one == other, target
+
+
+def test_the_same_is_refused(tmp_path: Path, codex_bin: Path) -> None:
+    ours, theirs = _on_both(tmp_path, codex_bin, _refusals)
+    assert ours == theirs
+
+
+def test_a_review_in_another_thread_is_like_one_in_this(tmp_path: Path) -> None:
+    with _server(tmp_path, []) as (client, harness):
+        assert _stories(client, harness, "detached") == _stories(client, harness, "inline")

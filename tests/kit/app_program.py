@@ -77,9 +77,11 @@ def stdio_server(
     env: Mapping[str, str] | None = None,
     log: str = "server",
     wrapper: Sequence[str] = (),
+    command: Sequence[str] = (),
 ) -> Iterator[Program]:
-    """For one client, which has not shaken hands yet. `wrapper` is a command that runs the server."""
-    with _started(harness, [*wrapper, *harness.command()], env, log) as program:
+    """For one client, which has not shaken hands yet. `wrapper` is a command that runs the server, `command` another
+    server."""
+    with _started(harness, [*wrapper, *(command or harness.command())], env, log) as program:
         assert program.process.stdin is not None
         assert program.process.stdout is not None
         program.client = AppClient(Pipes(program.process.stdin, program.process.stdout))

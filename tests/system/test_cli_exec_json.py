@@ -173,6 +173,19 @@ def test_a_resumed_run_goes_by_what_holds_now(stage: Stage) -> None:
     assert stage.model.requests()[-1].reasoning_effort == "high"
 
 
+def test_a_run_goes_by_the_permission_profile_of_the_settings(stage: Stage) -> None:
+    for _ in range(2):
+        stage.model.enqueue_function_call("exec_command", {"cmd": "touch written"})
+        stage.model.enqueue_assistant_message("ok")
+    profile = ("-c", f'permissions.p.filesystem={{":root" = "read", "{stage.workspace}" = "write"}}')
+    chosen = (*profile, "-c", "default_permissions=p")
+    thread = stage.events(*JSON, *chosen, "-", stdin="go")[0]["thread_id"]
+    written = stage.workspace / "written"
+    written.unlink()
+    stage.events(*JSON, *chosen, "resume", thread, "-", stdin="go")
+    assert written.exists()
+
+
 def test_the_most_recent_thread_of_the_directory(stage: Stage, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -24,6 +24,7 @@ from treadle import (
 )
 from treadle.types import (
     AgentMessageDeltaNotification,
+    ChatgptAuthTokensLoginAccountParams,
     CommandFinished,
     Done,
     Event,
@@ -41,6 +42,14 @@ class Answer:
 
 class Row(TypedDict):
     name: str
+
+
+def tagged() -> None:
+    given = ChatgptAuthTokensLoginAccountParams(type="chatgptAuthTokens", access_token="a", chatgpt_account_id="b")
+    assert_type(given, ChatgptAuthTokensLoginAccountParams)
+    assert_type(given.type, str)
+    ChatgptAuthTokensLoginAccountParams(access_token="a", chatgpt_account_id="b")
+    ChatgptAuthTokensLoginAccountParams(kind="x", access_token="a")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
 def blocking(thread: Thread) -> None:
@@ -117,6 +126,7 @@ async def paths(codex: Codex, thread: Thread) -> None:
     folder = Path("/")
     config = CodexConfig(codex_bin=folder / "codex", cwd=folder, config_overrides=["a=b"])
     codex.thread_start(cwd=folder, personality="friendly")
+    codex.thread_start(permissions=":workspace").run("x", permissions=":read-only")
     codex.thread_list(cwd=[folder, "/tmp"])
     thread.run([LocalImageInput(folder / "image.png")], cwd=folder)
     async with AsyncCodex(config) as other, await Environment.connect([folder / "program"]) as env:

@@ -1,7 +1,7 @@
 """What the model is told before the conversation: who it is, what it may do, where it is, what the project says.
 
-All of it goes as developer messages, so that the user's role carries only what the user said. It is that of the
-settings as they are when a turn begins, and is not part of the history.
+All of it goes as developer messages, so that the user's role carries only what the user said, as a goal is. It is that
+of the settings as they are when a turn begins, and is not part of the history.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ import asyncio
 import time
 from typing import NamedTuple
 
+import msgspec
 from msgspec import Raw
 
+from treadle.agent.aside import Aside
 from treadle.agent.state import Settings
+from treadle.agent.summary import user_message
 from treadle.agent.thread import Thread
 from treadle.agent.tools.toolbox import specifications
 from treadle.agent.turn import Turn, developer_message
@@ -70,6 +73,24 @@ async def build_context(turn: Turn) -> Context:
     return Context([*cached.before, *project, *cached.after], cached.tools)
 
 
+async def aside_context(turn: Turn, aside: Aside, base: str) -> Context:
+    """The same for an aside, which has other instructions than the thread."""
+    thread, settings = turn.thread, turn.settings
+    config = thread.services.config_for(settings)
+    files = await _instructions_of(turn, config)
+    texts = [
+        base,
+        permissions_text(settings.approval_policy, settings.sandbox, settings.cwd),
+        *(instructions_text(file.path, file.text) for file in files),
+        _environment(settings, time.strftime("%Y-%m-%d")),
+    ]
+    return Context(_messages(texts), specifications(thread, aside))
+
+
+def _environment(settings: Settings, date: str) -> str:
+    return environment_text(settings.cwd, shell=default_shell().rpartition("/")[2], date=date)
+
+
 def _cached(thread: Thread, config: Config, base: str) -> CachedContext:
     settings = thread.settings
     basis = _Basis(base, settings, config, thread.state.goal, time.strftime("%Y-%m-%d"))
@@ -87,11 +108,11 @@ def _make_cached(thread: Thread, basis: _Basis) -> CachedContext:
         permissions_text(settings.approval_policy, settings.sandbox, settings.cwd),
         _mode_text(settings),
     ]
-    shell = default_shell().rpartition("/")[2]
-    after = [environment_text(settings.cwd, shell=shell, date=date)]
+    after = _messages([_environment(settings, date)])
     if goal is not None and goal.status == "active":
-        after.append(goal_text(goal.objective, token_budget=goal.token_budget, tokens_used=goal.tokens_used))
-    return CachedContext(basis, _messages(before), _messages(after), specifications(thread))
+        text = goal_text(goal.objective, token_budget=goal.token_budget, tokens_used=goal.tokens_used)
+        after.append(Raw(msgspec.json.encode(user_message(text))))
+    return CachedContext(basis, _messages(before), after, specifications(thread))
 
 
 def _mode_text(settings: Settings) -> str:

@@ -26,20 +26,24 @@ class Loop:
         await turn.thread.load_history()
         if not turn.thread.context_is_full:
             await turn.input.take()  # else after the compaction, which is about what was before
-        context = await build_context(turn)
-        try:
-            async with asyncio.TaskGroup() as group:
-                await _loop(turn, context, Toolbox(turn, group))
-        except BaseExceptionGroup as failures:
-            raise failures.exceptions[0] from None
+        await converse(turn, await build_context(turn))
 
 
 LOOP: Final[Runtime] = Loop()
 
 
-async def _loop(turn: Turn, context: Context, toolbox: Toolbox) -> None:
+async def converse(turn: Turn, context: Context) -> str:
+    """Until the model is done; what it said last."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            return await _loop(turn, context, Toolbox(turn, group))
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+
+
+async def _loop(turn: Turn, context: Context, toolbox: Toolbox) -> str:
     while True:
-        if turn.thread.context_is_full:
+        if turn.thread.context_is_full and turn.aside is None:
             await compact(turn, context)
         await turn.input.take()
         sampling = await _ask(turn, context, toolbox)
@@ -47,14 +51,14 @@ async def _loop(turn: Turn, context: Context, toolbox: Toolbox) -> None:
         go_on = toolbox.called or sampling.paused
         await toolbox.drain()
         turn.report.usage()
-        if sampling.usage is None:  # the provider does not count, so we estimate
+        if sampling.usage is None and turn.aside is None:  # the provider does not count, so we estimate
             turn.report.context_size(turn.thread.history_tokens)
         if go_on:
             continue
         if not turn.input:
             await turn.wait_side_tasks()
         if turn.try_finish():
-            return
+            return sampling.text
 
 
 async def _ask(turn: Turn, context: Context, toolbox: Toolbox) -> Sampling:
@@ -65,13 +69,13 @@ async def _ask(turn: Turn, context: Context, toolbox: Toolbox) -> Sampling:
     try:
         return await sample(turn, request, lambda: _reader(turn)(turn, toolbox.start))
     except ModelError as error:
-        if error.kind == "context_too_long":
+        if error.kind == "context_too_long" and turn.aside is None:
             _note_full_context(turn)
         raise
 
 
 def _reader(turn: Turn) -> type[Sampling]:
-    if turn.thread.settings.mode != "plan":
+    if turn.settings.mode != "plan":
         return Sampling
     from treadle.agent.plan_sampling import PlanSampling  # loaded with the first turn that plans
 
@@ -85,16 +89,16 @@ def _note_full_context(turn: Turn) -> None:
 
 def model_request(turn: Turn, context: Context) -> ModelRequest:
     thread = turn.thread
-    settings = thread.settings
-    assert thread.history is not None
+    settings = turn.settings
+    facts = thread.model_facts if turn.aside is None else turn.aside.model_facts(thread)
     return ModelRequest(
         model=settings.model,
-        input=[*context.messages, *thread.history.items_for(thread.origin)],
+        input=[*context.messages, *turn.history.items_for(thread.origin)],
         tools=context.tools,
         reasoning_effort=settings.effort,
         reasoning_summary=settings.summary or "auto",
         output_schema=turn.output_schema,
-        max_output_tokens=thread.model_facts.output_limit,
+        max_output_tokens=facts.output_limit,
         prompt_cache_key=thread.id,
         headers=request_headers(turn),
         fair_key=thread.id,

@@ -8,8 +8,8 @@ text that says so, because the rest of what the user said is worth sending.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct
 
@@ -29,6 +29,7 @@ from treadle.protocol.app.turns import TurnToolOutput
 if TYPE_CHECKING:
     from treadle.agent.thread import Thread
     from treadle.agent.turn_items import TurnItems
+    from treadle.store.contract import Write
 
 # Messages that may wait for the running response; each may be a mebibyte.
 MAX_PENDING: Final = 64
@@ -47,12 +48,15 @@ class Input(Struct, frozen=True):
         return not self.parts and self.tool_output is None
 
 
-class PendingInput:
-    """Of one turn, whose number it is."""
+Remember: TypeAlias = Callable[[Sequence[Any]], "list[Write]"]
 
-    def __init__(self, thread: Thread, number: int, items: TurnItems) -> None:
+
+class PendingInput:
+    """Of one turn. `remember` adds to what its model has seen."""
+
+    def __init__(self, thread: Thread, remember: Remember, items: TurnItems) -> None:
         self._thread = thread
-        self._number = number
+        self._remember = remember
         self._items = items
         self._waiting: deque[Input] = deque()
 
@@ -87,7 +91,7 @@ class PendingInput:
 
     def _take_message(self, given: Input, items: list[dict[str, object]]) -> None:
         thread = self._thread
-        writes = thread.remember(items, self._number)
+        writes = self._remember(items)
         if not thread.record.listed:
             preview = thread.record.preview or text_of(given.parts)[:MAX_PREVIEW]
             writes.append(thread.save(preview=preview, listed=True))
@@ -101,7 +105,7 @@ class PendingInput:
         output = {"type": "function_call_output", "name": told.name, "output": told.output}
         if told.namespace is not None:
             output["namespace"] = told.namespace
-        self._items.show(item, *self._thread.remember([output], self._number))
+        self._items.show(item, *self._remember([output]))
 
 
 # --- what was said, as it is checked and as the model gets it -------------------------------------------------------

@@ -73,7 +73,7 @@ class Sampling:
     async def run(self, request: ModelRequest) -> None:
         """Read the response to its end. Raises `ModelError`; items that were begun are given up then."""
         count = 0
-        model = self._thread.services.model_for(self._thread.settings)
+        model = self._thread.services.model_for(self._turn.settings)
         self._origin = self._thread.origin
         try:
             async with model.stream(request) as events:
@@ -134,7 +134,7 @@ class Sampling:
         if self._silent:
             return
         origin = self._origin if isinstance(item, ReasoningItem | OtherItem) else None
-        writes = self._thread.remember([item.raw], self._turn.number, origin)
+        writes = self._turn.remember([item.raw], origin)
         shown = self._shown(item)
         if shown is not None and item.id in self._open:
             self._open.discard(item.id)
@@ -148,9 +148,12 @@ class Sampling:
                 self._on_call(item)
 
     def _shown(self, item: OutputItem) -> KnownItem | None:
-        """The item that people see; calls are shown by what they do."""
+        """The item that people see; calls are shown by what they do. What is said in an aside is for the work alone,
+        which shows what it makes of it."""
         match item:
             case MessageItem():
+                if self._turn.aside is not None:
+                    return None
                 return AgentMessageThreadItem(id=item.id, text=item.text, phase=item.phase)
             case ReasoningItem():
                 return ReasoningThreadItem(id=item.id, summary=item.summary, content=item.content)

@@ -1,4 +1,4 @@
-"""How turns begin: because a client asks for one, to compact, to run a command of the user, or for a goal.
+"""How turns begin: because a client asks for one, to compact, to review, to run a command of the user, or for a goal.
 
 All of it happens under the thread's lock. A turn that is active is joined by new input; one that is ending is waited
 for.
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from treadle.agent import thread_goal
+from treadle.agent import thread_goal, thread_refusals
+from treadle.agent.aside import Aside
 from treadle.agent.compaction import compact_turn
 from treadle.agent.context import look_ahead
 from treadle.agent.pending_input import Input
@@ -19,6 +20,9 @@ from treadle.agent.turn import Turn, Work
 from treadle.agent.turn_state import Kind
 from treadle.execution.sandbox.pinned_roots import Pin
 from treadle.store.contract import StoreError
+
+if TYPE_CHECKING:
+    from treadle.agent.review import Review
 
 # A goal whose turns do nothing but talk is stopped after this many of them.
 MAX_IDLE_GOAL_TURNS: Final = 5
@@ -34,6 +38,7 @@ async def start_turn(
 ) -> Turn:
     """The turn that will answer: a new one, or the active one, which gets the input as well."""
     pins = await thread.look_at_roots(changes)
+    _check_review(thread)
     await _until_free(thread)
     if thread.turn is not None:
         await thread.acquire()
@@ -59,12 +64,23 @@ async def start_compaction(thread: Thread) -> None:
     turn.start()
 
 
+async def start_review(thread: Thread, review: Review) -> Turn:
+    """A turn that runs is interrupted for it."""
+    from treadle.agent.review import ReviewWork, reviewer  # loaded with the first of them
+
+    if thread.turn is not None:
+        await thread.turn.abort()
+    turn = await _make(thread, ReviewWork(review), "review", aside=reviewer())
+    turn.start()
+    return turn
+
+
 async def start_shell_command(thread: Thread, command: str, timeout_ms: int | None) -> None:
     """In a turn of its own, or beside what the active turn does."""
     from treadle.agent.shell_command import run_shell_command, shell_work  # loaded with the first of them
 
     turn = thread.turn
-    if turn is not None and turn.active and turn.kind == "regular":
+    if turn is not None and turn.active and turn.kind in ("regular", "review"):
         turn.spawn(run_shell_command(turn, command, timeout_ms))
         return
     if turn is not None:
@@ -76,6 +92,15 @@ async def start_shell_command(thread: Thread, command: str, timeout_ms: int | No
 async def start_goal_turn(thread: Thread) -> None:
     turn = await _make_regular(thread)
     turn.start()
+
+
+def _check_review(thread: Thread) -> None:
+    """A reviewer takes as long as it takes: nobody should wait for it without knowing."""
+    turn = thread.turn
+    if turn is not None and turn.active and turn.kind == "review":
+        raise thread_refusals.not_steerable(
+            turn.kind, "start a turn during a review: wait for its end, or interrupt it"
+        )
 
 
 async def _until_free(thread: Thread) -> None:
@@ -106,11 +131,12 @@ async def _make(
     kind: Kind,
     changes: Mapping[str, Any] = MappingProxyType({}),
     pins: Mapping[str, Pin] = MappingProxyType({}),
+    aside: Aside | None = None,
 ) -> Turn:
     await thread.acquire()
     try:
         thread.change_settings(changes, pins)
-        turn = Turn(thread, work, kind=kind)
+        turn = Turn(thread, work, kind=kind, aside=aside)
     except BaseException:
         thread.release()
         raise

@@ -8,14 +8,15 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
 
+from treadle.execution.sandbox.profile_sandbox import Confinement, as_policy
 from treadle.llm import TokenUsage
 from treadle.protocol.app.base import Closed, decode, encode
 from treadle.protocol.app.dynamic_tools import DynamicToolSpec
 from treadle.protocol.app.settings import (
+    ActivePermissionProfile,
     AskForApproval,
     CollaborationMode,
     ModeKind,
-    SandboxPolicy,
     ThreadSettings,
 )
 from treadle.protocol.app.settings import Settings as ModeSettings
@@ -28,6 +29,7 @@ T = TypeVar("T")
 class Settings(Struct, frozen=True, kw_only=True):
     """How a thread runs. A change stays for later turns. `config` are the overrides that the thread was given.
 
+    `sandbox` is what holds; `profile` says which permission profile it came from, None when it was given otherwise.
     `mode_instructions` are those of whoever set the mode, instead of our own for it. Without an environment there are
     no commands, and no files to read or change.
     """
@@ -36,7 +38,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     model_provider: str
     cwd: str
     approval_policy: AskForApproval
-    sandbox: SandboxPolicy
+    sandbox: Confinement
+    profile: ActivePermissionProfile | None = None
     approvals_reviewer: str = "user"
     effort: str | None = None
     summary: str | None = None
@@ -75,7 +78,8 @@ class Settings(Struct, frozen=True, kw_only=True):
             cwd=self.cwd,
             model=self.model,
             model_provider=self.model_provider,
-            sandbox_policy=self.sandbox,
+            sandbox_policy=as_policy(self.sandbox),
+            active_permission_profile=self.profile,
             effort=self.effort,
             personality=self.personality,
             service_tier=self.service_tier,

@@ -25,6 +25,7 @@ from treadle.agent.services import Services, Subscribers
 from treadle.agent.state import Settings, State, read_state
 from treadle.config import model_facts
 from treadle.execution.sandbox.pinned_roots import Pin, Pins, pin
+from treadle.execution.sandbox.sandbox_modes import check_enforceable
 from treadle.protocol.app.notifications import WarningNotification
 from treadle.protocol.app.thread_notifications import (
     ThreadSettingsUpdatedNotification,
@@ -79,6 +80,7 @@ class Thread:
         self._holds = 0
         self._lingering: asyncio.TimerHandle | None = None
         self.pins: Pins = Pins()
+        self.warning: str | None = None  # what everyone who joins should know of its settings
         self._take(loaded)
         self.journal: Journal = Journal(
             self.id, store, subscribers.publish, seq=loaded.counters.seq, fence=loaded.fence
@@ -95,6 +97,9 @@ class Thread:
     @property
     def settings(self) -> Settings:
         return self.state.settings
+
+    def config(self) -> Config:
+        return self.services.config_for(self.settings)
 
     @property
     def sessions(self) -> CommandSessions:
@@ -243,6 +248,8 @@ class Thread:
         if settings == before:
             return
         self.state = structs.replace(self.state, settings=settings)
+        if "sandbox" in changes:
+            self.warning = None
         self.pin(pins)
         params = ThreadSettingsUpdatedNotification(thread_id=self.id, thread_settings=settings.on_wire())
         self.journal.emit("thread/settings/updated", params, self.save())
@@ -269,10 +276,12 @@ class Thread:
             self.journal.emit("warning", WarningNotification(message=message, thread_id=self.id))
 
     async def look_at_roots(self, changes: Mapping[str, Any]) -> dict[str, Pin]:
-        """Where the directories lead that these changes bring."""
+        """Where the directories lead that these changes bring. Raises `ExecError` for a permission profile whose limits
+        cannot be held there."""
         if "cwd" not in changes and "sandbox" not in changes:
             return {}
         settings = structs.replace(self.settings, **changes)
+        await check_enforceable(settings.sandbox, settings.cwd, self.services.home)
         return await asyncio.to_thread(pin, settings.sandbox, settings.cwd)
 
     def pin(self, fresh: Mapping[str, Pin]) -> None:

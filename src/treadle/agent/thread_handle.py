@@ -24,7 +24,7 @@ from treadle.agent.thread import Thread
 from treadle.agent.thread_editing import check_injected, cut_turns, inject, publish_reverted
 from treadle.agent.thread_pages import turns_with_items
 from treadle.agent.thread_settings import setting_changes
-from treadle.agent.thread_view import ThreadView, cursors_of, recent_turns, usage_news, view_of
+from treadle.agent.thread_view import ThreadView, cursors_of, recent_turns, usage_news, view_of, warning_news
 from treadle.agent.turn import Turn, developer_message
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.goals import ThreadGoalClearResponse, ThreadGoalSetParams, ThreadGoalSetResponse
@@ -46,14 +46,16 @@ from treadle.protocol.app.thread_notifications import (
 )
 from treadle.protocol.app.threads import NotLoadedThreadStatus, ThreadGoal, ThreadStatus
 from treadle.protocol.app.threads import Thread as WireThread
-from treadle.protocol.app.turns import Turn as WireTurn
 from treadle.protocol.app.turns import (
+    ReviewStartParams,
+    ReviewStartResponse,
     TurnInterruptParams,
     TurnStartParams,
     TurnStartResponse,
     TurnSteerParams,
     TurnSteerResponse,
 )
+from treadle.protocol.app.turns import Turn as WireTurn
 from treadle.store.contract import DeleteThread, Store, ThreadRecord
 
 OVERRULED: Final = (
@@ -116,7 +118,7 @@ class ThreadHandle:
             turn = await starting.start_turn(
                 thread,
                 Input(params.input, params.client_user_message_id, params.tool_output),
-                setting_changes(params, thread.settings.cwd),
+                setting_changes(params, thread.settings.cwd, thread.config),
                 output_schema=params.output_schema,
                 not_before=not_before,
             )
@@ -135,8 +137,7 @@ class ThreadHandle:
                 text = f"expected active turn id `{params.expected_turn_id}` but found `{turn.id}`"
                 raise RpcError(INVALID_REQUEST, text)
             if turn.kind != "regular":
-                data = {"codexErrorInfo": {"activeTurnNotSteerable": {"turnKind": turn.kind}}}
-                raise RpcError(INVALID_REQUEST, f"cannot steer a {turn.kind} turn", data)
+                raise thread_refusals.not_steerable(turn.kind, f"steer a {turn.kind} turn")
             turn.steer(Input(params.input, params.client_user_message_id))
             return TurnSteerResponse(turn_id=turn.id)
 
@@ -149,6 +150,17 @@ class ThreadHandle:
 
     async def compact(self) -> None:
         await self._answer_first(partial(starting.start_compaction, self._thread), f"compaction of {self.id}")
+
+    async def start_review(self, params: ReviewStartParams) -> ReviewStartResponse:
+        from treadle.agent.review import review_of, shown_turn  # loaded with the first of them
+
+        review = review_of(params.target)
+        async with self._exclusively() as thread:
+            turn = await starting.start_review(thread, review)
+            result = ReviewStartResponse(review_thread_id=self.id, turn=shown_turn(turn, review))
+            place = thread.journal.place()
+        await thread.journal.reach(place)
+        return result
 
     async def run_shell_command(self, params: ThreadShellCommandParams) -> None:
         if not params.command.strip():
@@ -215,7 +227,7 @@ class ThreadHandle:
 
     async def change_settings(self, params: ThreadSettingsUpdateParams) -> None:
         async with self._writing() as thread:
-            changes = setting_changes(params, thread.settings.cwd)
+            changes = setting_changes(params, thread.settings.cwd, thread.config)
             pins = await thread.look_at_roots(changes)
             thread.journal.write(thread.save())
             place = thread.journal.place()
@@ -342,7 +354,7 @@ class ThreadHandle:
 
     def news(self) -> tuple[Event, ...]:
         """What a client that joins should know. For it alone, so these events have no number of their own."""
-        return usage_news(self._thread)
+        return (*usage_news(self._thread), *warning_news(self._thread))
 
     # --- requests to clients ---
 

@@ -15,13 +15,15 @@ from treadle.agent.state import Settings, State, Usage, read_state, read_usage
 from treadle.agent.stored_thread import StoredThread
 from treadle.agent.thread import Thread
 from treadle.agent.thread_handle import ThreadHandle
-from treadle.agent.thread_settings import new_settings, overridden_settings
+from treadle.agent.thread_settings import new_settings, overridden_settings, renewed_settings, without_profile
 from treadle.config import Config, InstructionFile
-from treadle.errors import INVALID_REQUEST, RpcError
+from treadle.errors import INVALID_REQUEST, ExecError, RpcError
 from treadle.execution.bounded_reads import read_in_thread
 from treadle.execution.git_info import read_git_info
 from treadle.execution.sandbox.pinned_roots import Pins, pin
-from treadle.protocol.app.settings import AskForApproval, SandboxPolicy
+from treadle.execution.sandbox.profile_sandbox import as_policy
+from treadle.execution.sandbox.sandbox_modes import check_enforceable
+from treadle.protocol.app.settings import ActivePermissionProfile, AskForApproval, SandboxPolicy
 from treadle.protocol.app.thread_methods import ThreadForkParams, ThreadResumeParams, ThreadStartParams
 from treadle.protocol.app.threads import GitInfo
 from treadle.store.contract import CopyTurns, Counters, Loaded, Store, ThreadRecord, Write
@@ -40,6 +42,7 @@ class SettingsInUse(TypedDict):
     model: str
     model_provider: str
     sandbox: SandboxPolicy
+    active_permission_profile: ActivePermissionProfile | None
     instruction_sources: tuple[str, ...]
     reasoning_effort: str | None
     service_tier: str | None
@@ -56,7 +59,8 @@ def _in_use(settings: Settings, sources: Sequence[InstructionFile]) -> SettingsI
         "cwd": settings.cwd,
         "model": settings.model,
         "model_provider": settings.model_provider,
-        "sandbox": settings.sandbox,
+        "sandbox": as_policy(settings.sandbox),
+        "active_permission_profile": settings.profile,
         "instruction_sources": tuple(file.path for file in sources),
         "reasoning_effort": settings.effort,
         "service_tier": settings.service_tier,
@@ -68,6 +72,7 @@ async def make_thread(
 ) -> tuple[ThreadHandle, SettingsInUse]:
     """A new thread. It is none before `ThreadHandle.announce`."""
     settings = new_settings(params, services.config, services.cwd)
+    await check_enforceable(settings.sandbox, settings.cwd, services.home)
     store = services.ephemeral_store if params.ephemeral else await services.store()
     git_info, sources, pins = await _look_around(settings, services.config_for(settings))
     state = State(settings=settings, git_info=git_info, thread_source=params.thread_source, roots=pins.on_record())
@@ -98,6 +103,7 @@ async def load_thread(services: Services, params: ThreadResumeParams, subscriber
         loaded = await stored.change(changed)
     thread = Thread(services, store, subscribers, loaded)
     thread.adopt(opened.pins)
+    thread.warning = opened.warning
     return ThreadHandle(thread)
 
 
@@ -107,11 +113,12 @@ class _Opened(NamedTuple):
     record: ThreadRecord
     pins: Pins
     settings_changed: bool
+    warning: str | None
 
 
 async def _opened(services: Services, params: ThreadResumeParams, store: Store, loaded: Loaded) -> _Opened:
     before = read_state(loaded.record.state, store.location)
-    settings = overridden_settings(before.settings, params, services.config, services.cwd)
+    settings, warning = await _reopened_settings(services, before.settings, params)
     pins = await _pins_for(before, settings)
     state = structs.replace(before, settings=settings, roots=pins.on_record())
     record = structs.replace(
@@ -121,7 +128,24 @@ async def _opened(services: Services, params: ThreadResumeParams, store: Store, 
         model=settings.model,
         model_provider=settings.model_provider,
     )
-    return _Opened(record, pins, settings != before.settings)
+    return _Opened(record, pins, settings != before.settings, warning)
+
+
+async def _reopened_settings(
+    services: Services, before: Settings, params: ThreadResumeParams | ThreadForkParams
+) -> tuple[Settings, str | None]:
+    """What a stored thread goes on with, and a warning when its permission profile is not to be had any more."""
+    settings = overridden_settings(before, params, services.config, services.cwd)
+    if params.permissions is not None or params.sandbox is not None:
+        await check_enforceable(settings.sandbox, settings.cwd, services.home)
+        return settings, None
+    settings, warning = renewed_settings(settings, services.config_for(settings))
+    if warning is None:
+        try:
+            await check_enforceable(settings.sandbox, settings.cwd, services.home)
+        except ExecError as error:
+            settings, warning = without_profile(settings, error.message)
+    return settings, warning
 
 
 async def fork_thread(
@@ -135,7 +159,7 @@ async def fork_thread(
     record, store = await _fork_source(services, params.thread_id, source)
     state = read_state(record.state, store.location)
     last_turn, usage = await _fork_end(store, params, state.usage)
-    settings = overridden_settings(state.settings, params, services.config, services.cwd)
+    settings, warning = await _reopened_settings(services, state.settings, params)
     pins = await _pins_for(state, settings)
     state = State(
         settings=settings,
@@ -158,6 +182,7 @@ async def fork_thread(
     assert loaded is not None
     thread = Thread(services, target, subscribers, loaded, ephemeral=target is services.ephemeral_store)
     thread.adopt(pins)
+    thread.warning = warning
     return ThreadHandle(thread)
 
 

@@ -31,6 +31,13 @@ def no_environment(thread_id: str) -> RpcError:
     return RpcError(INVALID_REQUEST, text)
 
 
+def not_steerable(kind: str, what: str) -> RpcError:
+    """`what` cannot be done while a turn of that kind runs."""
+    return RpcError(
+        INVALID_REQUEST, f"cannot {what}", {"codexErrorInfo": {"activeTurnNotSteerable": {"turnKind": kind}}}
+    )
+
+
 def turn_not_found(turn_id: str) -> RpcError:
     return RpcError(INVALID_REQUEST, f"turn not found: {turn_id}")
 

@@ -6,7 +6,7 @@ It owns what a request means for the settings that a thread runs with. It change
 from __future__ import annotations
 
 import os.path
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from msgspec import UnsetType, structs
@@ -14,19 +14,11 @@ from msgspec import UnsetType, structs
 from treadle.agent.runtime import RUNTIMES
 from treadle.agent.state import Settings
 from treadle.config import Config
+from treadle.config.permission_profiles import Permissions, ProfileError
 from treadle.errors import INVALID_REQUEST, RpcError
+from treadle.execution.sandbox.profile_sandbox import ProfileSandbox
 from treadle.llm.known_providers import OFFLINE
-from treadle.protocol.app.base import Closed
-from treadle.protocol.app.settings import (
-    CollaborationMode,
-    DangerFullAccessSandboxPolicy,
-    ReadOnlySandboxPolicy,
-    SandboxMode,
-    SandboxPolicy,
-    ThreadSettingsUpdateParams,
-    TurnEnvironmentParams,
-    WorkspaceWriteSandboxPolicy,
-)
+from treadle.protocol.app.settings import CollaborationMode, ThreadSettingsUpdateParams, TurnEnvironmentParams
 from treadle.protocol.app.thread_methods import ThreadForkParams, ThreadResumeParams, ThreadStartParams
 from treadle.protocol.app.turns import TurnStartParams
 
@@ -40,32 +32,28 @@ _SETTINGS = {
     "effort": "effort",
     "model": "model",
     "personality": "personality",
-    "sandbox_policy": "sandbox",
     "summary": "summary",
 }
 
 
 LOCAL = "local"  # the id of the only environment that a server without remote ones has
 
-PROFILES: Mapping[str, Closed[SandboxMode]] = {
-    ":read-only": "read-only",
-    ":workspace": "workspace-write",
-    ":danger-full-access": "danger-full-access",
-}
-_POLICIES: Mapping[Closed[SandboxMode], SandboxPolicy] = {
-    "read-only": ReadOnlySandboxPolicy(),
-    "workspace-write": WorkspaceWriteSandboxPolicy(),
-    "danger-full-access": DangerFullAccessSandboxPolicy(),
-}
 
+def setting_changes(
+    params: TurnStartParams | ThreadSettingsUpdateParams, cwd: str, config: Callable[[], Config]
+) -> dict[str, Any]:
+    """What a request changes for good. A relative directory is relative to where the thread is.
 
-def setting_changes(params: TurnStartParams | ThreadSettingsUpdateParams, cwd: str) -> dict[str, Any]:
-    """What a request changes for good. A relative directory is relative to where the thread is."""
+    Raises `ProfileError` for a permission profile that cannot be had; `config` is asked only for one.
+    """
     changes = {
         name: getattr(params, member) for member, name in _SETTINGS.items() if getattr(params, member) is not None
     }
-    if isinstance(params, TurnStartParams) and params.permissions is not None:
-        changes["sandbox"] = _POLICIES[sandbox_mode(params.permissions)]
+    if params.permissions is not None:
+        _check_single(params.sandbox_policy, "sandboxPolicy")
+        changes |= structs.asdict(config().profile_permissions(params.permissions))
+    elif params.sandbox_policy is not None:
+        changes |= structs.asdict(Permissions(params.sandbox_policy))
     if "approvals_reviewer" in changes:
         changes["approvals_reviewer"] = _reviewer(changes["approvals_reviewer"])
     if params.collaboration_mode is not None:
@@ -77,6 +65,11 @@ def setting_changes(params: TurnStartParams | ThreadSettingsUpdateParams, cwd: s
     if not isinstance(params.service_tier, UnsetType):
         changes["service_tier"] = params.service_tier
     return changes
+
+
+def _check_single(other: object, name: str) -> None:
+    if other is not None:
+        raise RpcError(INVALID_REQUEST, f"`permissions` cannot be combined with `{name}`")
 
 
 def _reviewer(name: str) -> str:
@@ -103,14 +96,6 @@ def _environment_changes(given: Sequence[TurnEnvironmentParams]) -> dict[str, An
     return {"has_environment": True, "cwd": given[0].cwd} if given else {"has_environment": False}
 
 
-def sandbox_mode(profile: str) -> Closed[SandboxMode]:
-    """What a permission profile of ours stands for."""
-    mode = PROFILES.get(profile)
-    if mode is None:
-        raise RpcError(INVALID_REQUEST, f"permission profile `{profile}` not found; known are {', '.join(PROFILES)}")
-    return mode
-
-
 def _with_overrides(config: Config, params: Opening) -> Config:
     return config.with_thread_overrides(params.config) if params.config else config
 
@@ -121,13 +106,15 @@ def new_settings(params: ThreadStartParams, config: Config, cwd: str) -> Setting
     choice = config.model_choice(params.model, params.model_provider)
     _check_provider(config, choice.provider)
     environment = {} if params.environments is None else _environment_changes(params.environments)
+    permissions = _permissions(params, config) or config.permissions()
     return Settings(
         model=choice.model,
         model_provider=choice.provider,
         cwd=_directory(environment.get("cwd", params.cwd), cwd),
         approval_policy=params.approval_policy or config.approval_policy,
         approvals_reviewer=_reviewer(params.approvals_reviewer or config.approvals_reviewer),
-        sandbox=_sandbox(params, config),
+        sandbox=permissions.sandbox,
+        profile=permissions.profile,
         effort=config.model_reasoning_effort,
         summary=config.model_reasoning_summary,
         personality=params.personality or config.personality,
@@ -149,17 +136,36 @@ def _directory(cwd: str | None, base: str) -> str:
     return os.path.normpath(os.path.join(base, cwd)) if cwd else base
 
 
-def _sandbox(params: Opening, config: Config) -> SandboxPolicy:
-    mode = params.sandbox if params.permissions is None else sandbox_mode(params.permissions)
-    if mode is None or mode == config.sandbox_mode:
-        return config.sandbox_policy()
-    if mode == "read-only":
-        return ReadOnlySandboxPolicy()
-    if mode == "danger-full-access":
-        return DangerFullAccessSandboxPolicy()
-    policy = structs.replace(config, sandbox_mode="workspace-write").sandbox_policy()
-    assert isinstance(policy, WorkspaceWriteSandboxPolicy)
-    return policy
+def _permissions(params: Opening, config: Config) -> Permissions | None:
+    """What the request says of them; None if nothing."""
+    if params.permissions is not None:
+        _check_single(params.sandbox, "sandbox")
+        return config.profile_permissions(params.permissions)
+    return None if params.sandbox is None else Permissions(config.sandbox_policy(params.sandbox))
+
+
+def renewed_settings(settings: Settings, config: Config) -> tuple[Settings, str | None]:
+    """A stored thread's settings with its profile as it is defined now, and a warning if it cannot be had any more.
+
+    Then the thread goes on with what it was allowed to read before: nothing else would surely be no more than it had.
+    """
+    if settings.profile is None or not isinstance(settings.sandbox, ProfileSandbox):
+        return settings, None
+    try:
+        permissions = config.profile_permissions(settings.profile.id)
+    except ProfileError as error:
+        return without_profile(settings, str(error))
+    return structs.replace(settings, **structs.asdict(permissions)), None
+
+
+def without_profile(settings: Settings, reason: str) -> tuple[Settings, str]:
+    assert settings.profile is not None
+    assert isinstance(settings.sandbox, ProfileSandbox)
+    warning = (
+        f"The permission profile `{settings.profile.id}` of this thread cannot be used any more ({reason}). Commands "
+        "can read what it let them read, write nothing and use no network, until you choose another one."
+    )
+    return structs.replace(settings, sandbox=settings.sandbox.without_writing(), profile=None), warning
 
 
 def overridden_settings(
@@ -190,8 +196,9 @@ def overridden_settings(
         changes["approvals_reviewer"] = _reviewer(changes["approvals_reviewer"])
     if params.cwd is not None:
         changes["cwd"] = _directory(params.cwd, cwd)
-    if params.sandbox is not None or params.permissions is not None:
-        changes["sandbox"] = _sandbox(params, config)
+    permissions = _permissions(params, config)
+    if permissions is not None:
+        changes |= structs.asdict(permissions)
     if not isinstance(params.service_tier, UnsetType):
         changes["service_tier"] = params.service_tier
     return structs.replace(settings, **changes)

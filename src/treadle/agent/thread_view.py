@@ -13,6 +13,7 @@ from treadle.agent.state import Settings
 from treadle.agent.thread import Thread
 from treadle.agent.thread_pages import make_cursor, turns_with_items
 from treadle.agent.turn_state import usage_notification
+from treadle.protocol.app.notifications import WarningNotification
 from treadle.protocol.app.thread_notifications import (
     ThreadGoalClearedNotification,
     ThreadGoalUpdatedNotification,
@@ -50,7 +51,11 @@ async def view_of(thread: Thread, *, with_turns: bool, is_fresh: bool) -> Thread
         if running is not None and with_turns:  # it may have ended since
             turns = (*turns, running.snapshot())
         turns_cursor, items_cursor = cursors_of(thread)
-        wire, seq, news = thread.wire(turns), thread.journal.seq, (*usage_news(thread), _goal_news(thread))
+        wire, seq, news = (
+            thread.wire(turns),
+            thread.journal.seq,
+            (*usage_news(thread), _goal_news(thread), *warning_news(thread)),
+        )
         place = None if thread.journal.failure is not None else thread.journal.place()
     if place is not None:  # else nothing more will be kept, and this is all there is
         await thread.journal.reach(place)
@@ -86,6 +91,12 @@ def usage_news(thread: Thread) -> tuple[Event, ...]:
     if usage.turn_id is None:
         return ()
     return (Event("thread/tokenUsage/updated", usage_notification(thread, usage.turn_id), None, now_ms()),)
+
+
+def warning_news(thread: Thread) -> tuple[Event, ...]:
+    if thread.warning is None:
+        return ()
+    return (Event("warning", WarningNotification(message=thread.warning, thread_id=thread.id), None, now_ms()),)
 
 
 def _goal_news(thread: Thread) -> Event:

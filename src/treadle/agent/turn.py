@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import Raw, structs
 
 from treadle.agent import thread_goal
+from treadle.agent.aside import Aside
 from treadle.agent.error_info import error_info
 from treadle.agent.ids import now_ms
-from treadle.agent.model_history import aborted_output
+from treadle.agent.model_history import History, aborted_output
 from treadle.agent.pending_input import Input, PendingInput
+from treadle.agent.state import Settings
 from treadle.agent.thread import Thread
 from treadle.agent.turn_diff import TurnDiff
 from treadle.agent.turn_items import TurnItems
@@ -52,15 +54,16 @@ ABORTED_NOTE: Final = (
 
 
 class Turn:
-    def __init__(self, thread: Thread, work: Work, *, kind: Kind = "regular") -> None:
+    def __init__(self, thread: Thread, work: Work, *, kind: Kind = "regular", aside: Aside | None = None) -> None:
         self.thread = thread
         self.kind: Kind = kind
+        self.aside = aside
         self.state: TurnState = TurnState(thread.next_turn())
         self.id: str = self.state.id
         self.number: int = self.state.number
         self.items: TurnItems = TurnItems(thread, self.state)
-        self.input: PendingInput = PendingInput(thread, self.number, self.items)
-        self.report: TurnReport = TurnReport(thread, self.id)
+        self.input: PendingInput = PendingInput(thread, self.remember, self.items)
+        self.report: TurnReport = TurnReport(thread, self.id, aside)
         self.output_schema: Any = None
         self.calls: dict[str, str] = {}  # call ids without an output yet, with the type of the call
         self.called = False  # whether the model has used a tool
@@ -124,6 +127,25 @@ class Turn:
         return structs.replace(self.state.wire(), items=self.items.all(), items_view="full")
 
     # --- for the work ---
+
+    @property
+    def settings(self) -> Settings:
+        """Those that the model works with."""
+        return self.thread.settings if self.aside is None else self.aside.settings(self.thread)
+
+    @property
+    def history(self) -> History:
+        """What the model has seen."""
+        history = self.thread.history if self.aside is None else self.aside.history
+        assert history is not None
+        return history
+
+    def remember(self, items: Sequence[Any], origin: str | None = None) -> list[Write]:
+        """Add to what the model has seen; the writes are for the journal. `origin` is that of thoughts."""
+        if self.aside is None:
+            return self.thread.remember(items, self.number, origin)
+        self.aside.remember(items, origin)
+        return []
 
     @property
     def diff(self) -> TurnDiff:
@@ -250,11 +272,17 @@ class Turn:
         thread.publish_status()
         if state.error is not None:
             self.report.error(state.error, will_retry=False)
-        params = TurnCompletedNotification(thread_id=thread.id, turn=state.wire())
+        params = TurnCompletedNotification(thread_id=thread.id, turn=self._ended_turn())
         saved = thread.save(recency_at=now_ms())
         thread.journal.emit("turn/completed", params, self._record(), saved, *self._prune())
         self._release()
         await thread.journal.flush()
+
+    def _ended_turn(self) -> WireTurn:
+        """A turn that was completed says once more what the agent said last: clients make titles and previews of it."""
+        ended = self.state.wire()
+        said = self.items.last_message if self.state.status == "completed" else None
+        return ended if said is None else structs.replace(ended, items=(said,), items_view="summary")
 
     def _release(self) -> None:
         if not self._released:
@@ -281,7 +309,7 @@ class Turn:
 
     def _history_leftovers(self) -> list[Write]:
         """After an early end: calls get an output, and the model is told why."""
-        if self.thread.history is None:
+        if self.thread.history is None or self.aside is not None:
             return []
         outputs = [aborted_output(kind, call_id) for call_id, kind in self.calls.items()]
         self.calls.clear()

@@ -81,6 +81,8 @@ class TurnItems:
         self._turn = turn
         self._open: dict[str, OpenItem] = {}
         self._done: list[KnownItem] = []
+        self.last_message: AgentMessageThreadItem | None = None  # of those that are over, the one begun last
+        self._last_number = 0
 
     def start(self, item: KnownItem) -> OpenItem:
         now = now_ms()
@@ -151,6 +153,8 @@ class TurnItems:
             thread_id=self._thread.id, turn_id=self._turn.id, item=item, completed_at_ms=now
         )
         self._done.append(item)
+        if isinstance(item, AgentMessageThreadItem) and number > self._last_number:
+            self._last_number, self.last_message = number, item
         self._thread.journal.emit("item/completed", params, self._record(number, item, is_open=False), *writes)
 
     def _record(self, number: int, item: KnownItem, *, is_open: bool) -> ItemRecord:

@@ -17,11 +17,12 @@ from treadle.protocol.app.turns import Turn as WireTurn
 from treadle.store.contract import TurnRecord
 
 if TYPE_CHECKING:
+    from treadle.agent.aside import Aside
     from treadle.agent.thread import Thread
     from treadle.llm import TokenUsage
     from treadle.llm.catalogue import Price
 
-Kind: TypeAlias = Literal["regular", "compact", "shell"]
+Kind: TypeAlias = Literal["regular", "compact", "shell", "review"]
 Status: TypeAlias = Literal["inProgress", "completed", "interrupted", "failed"]
 
 
@@ -87,9 +88,10 @@ class TurnState:
 class TurnReport:
     """`pending_usage` is that of a response whose calls still run; `tokens` are those of the turn so far."""
 
-    def __init__(self, thread: Thread, turn_id: str) -> None:
+    def __init__(self, thread: Thread, turn_id: str, aside: Aside | None = None) -> None:
         self._thread = thread
         self._turn_id = turn_id
+        self._aside = aside
         self.pending_usage: TokenUsage | None = None
         self.tokens: int = 0
 
@@ -109,9 +111,12 @@ class TurnReport:
             return
         thread = self._thread
         self.tokens += usage.total_tokens
-        price = thread.model_facts.price
+        price = thread.model_facts.price if self._aside is None else self._aside.model_facts(thread).price
         cost = None if price is None else price.cost(usage)
-        thread.state = structs.replace(thread.state, usage=thread.state.usage.add(usage, self._turn_id, cost))
+        before, added = thread.state.usage, thread.state.usage.add(usage, self._turn_id, cost)
+        if self._aside is not None:  # it costs, and the context of the thread is what it was
+            added = structs.replace(added, last=before.last)
+        thread.state = structs.replace(thread.state, usage=added)
         self._emit_usage()
 
     def review_cost(self, usage: TokenUsage | None, price: Price | None) -> None:

@@ -15,7 +15,7 @@ from treadle.agent.event import Event
 from treadle.cli.exec_arguments import ExecRequest
 from treadle.cli.streams import OutputFailed
 from treadle.errors import INVALID_REQUEST, RpcError, TreadleError
-from treadle.protocol.app.handshake import ClientInfo, InitializeParams
+from treadle.protocol.app.handshake import ClientInfo, InitializeCapabilities, InitializeParams
 from treadle.protocol.app.inputs import LocalImageUserInput, TextUserInput
 from treadle.protocol.app.items import AgentMessageThreadItem
 from treadle.protocol.app.thread_methods import ThreadListParams, ThreadResumeParams, ThreadStartParams
@@ -25,6 +25,8 @@ from treadle.server.local_client import LocalClient
 
 _ID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _MOST_NAMED: Final = 100
+# To choose a permission profile.
+_CAPABILITIES: Final = InitializeCapabilities(experimental_api=True)
 
 
 class UnknownThread(TreadleError):
@@ -54,7 +56,7 @@ class ExecTurn:
         """Raises `UnknownThread`, `RpcError` or `OutputFailed`."""
         client = self._client
         info = ClientInfo(name="treadle_exec", version="1")
-        await client.request("initialize", InitializeParams(client_info=info))
+        await client.request("initialize", InitializeParams(client_info=info, capabilities=_CAPABILITIES))
         thread = await self._thread(request)
         self._display.started(thread)
         images = [LocalImageUserInput(path=path) for path in request.images]
@@ -96,13 +98,15 @@ class ExecTurn:
             return await self._client.request("thread/start", new)
         config = self._server.config
         # As with a new thread, this run goes by what holds now, and not by what held when the thread was begun.
+        profile = None if request.sandbox else config.permissions().profile
         kept = ThreadResumeParams(
             thread_id=thread_id,
             approval_policy="never",
             cwd=request.cwd,
             model=request.model or config.document.get("model"),
             model_provider=config.document.get("model_provider"),
-            sandbox=request.sandbox or config.sandbox_mode,
+            sandbox=None if profile else request.sandbox or config.sandbox_mode,
+            permissions=profile and profile.id,
             exclude_turns=True,
         )
         try:

@@ -60,7 +60,7 @@ class View:
         facts = {
             "model": f"{started.model} ({self._provider(started.model_provider)})",
             "where": started.cwd,
-            "sandbox": _words(started.sandbox.type),
+            "sandbox": _sandbox(started),
             "thread": started.thread.id,
         }
         for name, fact in facts.items():
@@ -200,6 +200,14 @@ def _verb(kind: str, status: str) -> str:
     if status != "completed":
         return f"{status}: {kind}"
     return {"add": "added", "delete": "deleted", "update": "changed"}.get(kind, kind)
+
+
+def _sandbox(started: Any) -> str:
+    """A profile of the user by its name: the policy beside it is only the nearest one."""
+    profile = started.active_permission_profile
+    if profile is None or profile.id.startswith(":"):
+        return _words(started.sandbox.type)
+    return f"{profile.id} (permission profile)"
 
 
 def _words(name: str) -> str:

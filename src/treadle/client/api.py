@@ -25,6 +25,7 @@ from treadle.client.params import (
     output_of,
     remaining,
     resume_params,
+    review_params,
     start_params,
     tools_of,
     turn_params,
@@ -157,6 +158,7 @@ class Codex(Lifecycle):
         ephemeral: bool | None = None,
         model: str | None = None,
         model_provider: str | None = None,
+        permissions: str | None = None,
         personality: Personality | str | None = None,
         sandbox: Sandbox | None = None,
         service_name: str | None = None,
@@ -178,6 +180,8 @@ class Codex(Lifecycle):
             ephemeral: Keep nothing of it on disk: it ends with the server.
             model: The model to ask; `models()` lists what there is.
             model_provider: The provider of the model, by its name in `config.toml`.
+            permissions: The permission profile that says what commands may do, instead of `sandbox`: `:read-only`,
+                `:workspace`, `:danger-full-access` or one of `config.toml`.
             personality: The tone of the agent: `none`, `friendly` or `pragmatic`.
             sandbox: What commands may do with files.
             service_name: A name for the program that starts the thread, for the provider's records.
@@ -200,6 +204,7 @@ class Codex(Lifecycle):
             ephemeral=ephemeral,
             model=model,
             model_provider=model_provider,
+            permissions=permissions,
             personality=personality,
             service_name=service_name,
             service_tier=service_tier,
@@ -269,6 +274,7 @@ class Codex(Lifecycle):
         include_turns: bool | None = None,
         model: str | None = None,
         model_provider: str | None = None,
+        permissions: str | None = None,
         personality: Personality | str | None = None,
         sandbox: Sandbox | None = None,
         service_tier: str | None = None,
@@ -288,6 +294,8 @@ class Codex(Lifecycle):
                 the model knows: use `thread.read()` for the history.
             model: The model to ask; `models()` lists what there is.
             model_provider: The provider of the model, by its name in `config.toml`.
+            permissions: The permission profile that says what commands may do, instead of `sandbox`: `:read-only`,
+                `:workspace`, `:danger-full-access` or one of `config.toml`.
             personality: The tone of the agent: `none`, `friendly` or `pragmatic`.
             sandbox: What commands may do with files.
             service_tier: The tier of the provider, such as `fast`.
@@ -307,6 +315,7 @@ class Codex(Lifecycle):
             developer_instructions=developer_instructions,
             model=model,
             model_provider=model_provider,
+            permissions=permissions,
             personality=personality,
             service_tier=service_tier,
         )
@@ -326,6 +335,7 @@ class Codex(Lifecycle):
         include_turns: bool | None = None,
         model: str | None = None,
         model_provider: str | None = None,
+        permissions: str | None = None,
         sandbox: Sandbox | None = None,
         service_tier: str | None = None,
         thread_source: ThreadSource | str | None = None,
@@ -347,6 +357,8 @@ class Codex(Lifecycle):
                 the model knows: use `thread.read()` for the history.
             model: The model to ask; `models()` lists what there is.
             model_provider: The provider of the model, by its name in `config.toml`.
+            permissions: The permission profile that says what commands may do, instead of `sandbox`: `:read-only`,
+                `:workspace`, `:danger-full-access` or one of `config.toml`.
             sandbox: What commands may do with files.
             service_tier: The tier of the provider, such as `fast`.
             thread_source: What started the thread, such as `user` or `subagent`; any word will do.
@@ -367,6 +379,7 @@ class Codex(Lifecycle):
             ephemeral=ephemeral,
             model=model,
             model_provider=model_provider,
+            permissions=permissions,
             service_tier=service_tier,
             thread_source=thread_source,
         )
@@ -434,6 +447,7 @@ class Thread:
         effort: ReasoningEffort | str | None = None,
         model: str | None = None,
         output_schema: JsonObject | None = None,
+        permissions: str | None = None,
         personality: Personality | str | None = None,
         sandbox: Sandbox | None = None,
         service_tier: str | None = None,
@@ -457,6 +471,8 @@ class Thread:
                 of a model has to be passed as `ReasoningEffort("word")`.
             model: The model to ask.
             output_schema: A JSON schema that the answer has to follow.
+            permissions: The permission profile that says what commands may do, instead of `sandbox`: `:read-only`,
+                `:workspace`, `:danger-full-access` or one of `config.toml`.
             personality: The tone of the agent: `none`, `friendly` or `pragmatic`.
             sandbox: What commands may do with files.
             service_tier: The tier of the provider, such as `fast`.
@@ -478,6 +494,7 @@ class Thread:
                 effort=effort,
                 model=model,
                 output_schema=output_schema,
+                permissions=permissions,
                 personality=personality,
                 sandbox=sandbox,
                 service_tier=service_tier,
@@ -512,6 +529,7 @@ class Thread:
         effort: ReasoningEffort | str | None = None,
         model: str | None = None,
         output_schema: JsonObject | None = None,
+        permissions: str | None = None,
         personality: Personality | str | None = None,
         sandbox: Sandbox | None = None,
         service_tier: str | None = None,
@@ -537,6 +555,8 @@ class Thread:
                 of a model has to be passed as `ReasoningEffort("word")`.
             model: The model to ask.
             output_schema: A JSON schema that the answer has to follow.
+            permissions: The permission profile that says what commands may do, instead of `sandbox`: `:read-only`,
+                `:workspace`, `:danger-full-access` or one of `config.toml`.
             personality: The tone of the agent: `none`, `friendly` or `pragmatic`.
             sandbox: What commands may do with files.
             service_tier: The tier of the provider, such as `fast`.
@@ -562,6 +582,7 @@ class Thread:
             effort=effort,
             model=model,
             output_schema=output_schema if output is None else output.schema,
+            permissions=permissions,
             personality=personality,
             service_tier=service_tier,
             summary=summary,
@@ -627,6 +648,28 @@ class Thread:
         """
         limit = limit_of(timeout)
         return self._client.thread_compact(self.id, **limit)
+
+    def review(
+        self,
+        instructions: str | None = None,
+        *,
+        branch: str | None = None,
+        commit: str | None = None,
+        timeout: float | None = None,
+    ) -> TurnHandle[None]:
+        """Start a review, by default of the changes that are not committed: a turn whose answer is the report.
+
+        Raises `TurnConflict` while the thread has a turn that was started here.
+
+        Args:
+            instructions: What to review, in your own words.
+            branch: Review what would be merged into this branch instead.
+            commit: Review what the commit with this hash changes instead.
+            timeout: Seconds to wait for the start alone; then `RequestTimeout` is raised.
+        """
+        params, limit = review_params(self.id, instructions, branch, commit), limit_of(timeout)
+        started = self._client.start_review(params, **limit)
+        return TurnHandle(self._client, self.id, started.turn.id)
 
 
 @dataclass(slots=True)

@@ -26,6 +26,7 @@ from treadle.client.params import (
     output_of,
     remaining,
     resume_params,
+    review_params,
     start_params,
     tools_of,
     turn_params,
@@ -163,6 +164,7 @@ class AsyncCodex(AsyncLifecycle):
         ephemeral: bool | None = None,
         model: str | None = None,
         model_provider: str | None = None,
+        permissions: str | None = None,
         personality: Personality | str | None = None,
         sandbox: Sandbox | None = None,
         service_name: str | None = None,
@@ -184,6 +186,8 @@ class AsyncCodex(AsyncLifecycle):
             ephemeral: Keep nothing of it on disk: it ends with the server.
             model: The model to ask; `models()` lists what there is.
             model_provider: The provider of the model, by its name in `config.toml`.
+            permissions: The permission profile that says what commands may do, instead of `sandbox`: `:read-only`,
+                `:workspace`, `:danger-full-access` or one of `config.toml`.
             personality: The tone of the agent: `none`, `friendly` or `pragmatic`.
             sandbox: What commands may do with files.
             service_name: A name for the program that starts the thread, for the provider's records.
@@ -206,6 +210,7 @@ class AsyncCodex(AsyncLifecycle):
             ephemeral=ephemeral,
             model=model,
             model_provider=model_provider,
+            permissions=permissions,
             personality=personality,
             service_name=service_name,
             service_tier=service_tier,
@@ -277,6 +282,7 @@ class AsyncCodex(AsyncLifecycle):
         include_turns: bool | None = None,
         model: str | None = None,
         model_provider: str | None = None,
+        permissions: str | None = None,
         personality: Personality | str | None = None,
         sandbox: Sandbox | None = None,
         service_tier: str | None = None,
@@ -296,6 +302,8 @@ class AsyncCodex(AsyncLifecycle):
                 the model knows: use `thread.read()` for the history.
             model: The model to ask; `models()` lists what there is.
             model_provider: The provider of the model, by its name in `config.toml`.
+            permissions: The permission profile that says what commands may do, instead of `sandbox`: `:read-only`,
+                `:workspace`, `:danger-full-access` or one of `config.toml`.
             personality: The tone of the agent: `none`, `friendly` or `pragmatic`.
             sandbox: What commands may do with files.
             service_tier: The tier of the provider, such as `fast`.
@@ -315,6 +323,7 @@ class AsyncCodex(AsyncLifecycle):
             developer_instructions=developer_instructions,
             model=model,
             model_provider=model_provider,
+            permissions=permissions,
             personality=personality,
             service_tier=service_tier,
         )
@@ -335,6 +344,7 @@ class AsyncCodex(AsyncLifecycle):
         include_turns: bool | None = None,
         model: str | None = None,
         model_provider: str | None = None,
+        permissions: str | None = None,
         sandbox: Sandbox | None = None,
         service_tier: str | None = None,
         thread_source: ThreadSource | str | None = None,
@@ -356,6 +366,8 @@ class AsyncCodex(AsyncLifecycle):
                 the model knows: use `thread.read()` for the history.
             model: The model to ask; `models()` lists what there is.
             model_provider: The provider of the model, by its name in `config.toml`.
+            permissions: The permission profile that says what commands may do, instead of `sandbox`: `:read-only`,
+                `:workspace`, `:danger-full-access` or one of `config.toml`.
             sandbox: What commands may do with files.
             service_tier: The tier of the provider, such as `fast`.
             thread_source: What started the thread, such as `user` or `subagent`; any word will do.
@@ -376,6 +388,7 @@ class AsyncCodex(AsyncLifecycle):
             ephemeral=ephemeral,
             model=model,
             model_provider=model_provider,
+            permissions=permissions,
             service_tier=service_tier,
             thread_source=thread_source,
         )
@@ -449,6 +462,7 @@ class AsyncThread:
         effort: ReasoningEffort | str | None = None,
         model: str | None = None,
         output_schema: JsonObject | None = None,
+        permissions: str | None = None,
         personality: Personality | str | None = None,
         sandbox: Sandbox | None = None,
         service_tier: str | None = None,
@@ -472,6 +486,8 @@ class AsyncThread:
                 of a model has to be passed as `ReasoningEffort("word")`.
             model: The model to ask.
             output_schema: A JSON schema that the answer has to follow.
+            permissions: The permission profile that says what commands may do, instead of `sandbox`: `:read-only`,
+                `:workspace`, `:danger-full-access` or one of `config.toml`.
             personality: The tone of the agent: `none`, `friendly` or `pragmatic`.
             sandbox: What commands may do with files.
             service_tier: The tier of the provider, such as `fast`.
@@ -493,6 +509,7 @@ class AsyncThread:
                 effort=effort,
                 model=model,
                 output_schema=output_schema,
+                permissions=permissions,
                 personality=personality,
                 sandbox=sandbox,
                 service_tier=service_tier,
@@ -529,6 +546,7 @@ class AsyncThread:
         effort: ReasoningEffort | str | None = None,
         model: str | None = None,
         output_schema: JsonObject | None = None,
+        permissions: str | None = None,
         personality: Personality | str | None = None,
         sandbox: Sandbox | None = None,
         service_tier: str | None = None,
@@ -554,6 +572,8 @@ class AsyncThread:
                 of a model has to be passed as `ReasoningEffort("word")`.
             model: The model to ask.
             output_schema: A JSON schema that the answer has to follow.
+            permissions: The permission profile that says what commands may do, instead of `sandbox`: `:read-only`,
+                `:workspace`, `:danger-full-access` or one of `config.toml`.
             personality: The tone of the agent: `none`, `friendly` or `pragmatic`.
             sandbox: What commands may do with files.
             service_tier: The tier of the provider, such as `fast`.
@@ -579,6 +599,7 @@ class AsyncThread:
             effort=effort,
             model=model,
             output_schema=output_schema if output is None else output.schema,
+            permissions=permissions,
             personality=personality,
             service_tier=service_tier,
             summary=summary,
@@ -649,6 +670,29 @@ class AsyncThread:
         limit = limit_of(timeout)
         await self._codex._ensure_initialized()
         return await self._codex._client.thread_compact(self.id, **limit)
+
+    async def review(
+        self,
+        instructions: str | None = None,
+        *,
+        branch: str | None = None,
+        commit: str | None = None,
+        timeout: float | None = None,
+    ) -> AsyncTurnHandle[None]:
+        """Start a review, by default of the changes that are not committed: a turn whose answer is the report.
+
+        Raises `TurnConflict` while the thread has a turn that was started here.
+
+        Args:
+            instructions: What to review, in your own words.
+            branch: Review what would be merged into this branch instead.
+            commit: Review what the commit with this hash changes instead.
+            timeout: Seconds to wait for the start alone; then `RequestTimeout` is raised.
+        """
+        params, limit = review_params(self.id, instructions, branch, commit), limit_of(timeout)
+        await self._codex._ensure_initialized()
+        started = await self._codex._client.start_review(params, **limit)
+        return AsyncTurnHandle(self._codex, self.id, started.turn.id)
 
 
 @dataclass(slots=True)

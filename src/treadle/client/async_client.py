@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from treadle.protocol.app.goals import ThreadGoalSetResponse
     from treadle.protocol.app.item_notifications import AgentMessageDeltaNotification
     from treadle.protocol.app.thread_notifications import TurnCompletedNotification
-    from treadle.protocol.app.turns import TurnStartParams, TurnStartResponse
+    from treadle.protocol.app.turns import ReviewStartParams, ReviewStartResponse, TurnStartParams, TurnStartResponse
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -173,11 +173,27 @@ class AsyncAppServerClient(AsyncShell, AsyncCalls):
         """Start a turn. Raises `TurnConflict` when the thread has one that was started here."""
         self._check_usable()
         sent = with_members(params, threadId=thread_id, input=input_items(input))
+        joins = sent.get("toolOutput") is not None
+        started: TurnStartResponse = await self._start(thread_id, "turn/start", sent, timeout, joins=joins)
+        return started
+
+    async def start_review(
+        self, params: ReviewStartParams | JsonObject, *, timeout: float | None = None
+    ) -> ReviewStartResponse:
+        """Start a review in the thread, as a turn that is read like others. Raises `TurnConflict` as `turn_start`."""
+        self._check_usable()
+        sent = with_members(params)
+        started: ReviewStartResponse = await self._start(sent["threadId"], "review/start", sent, timeout)
+        return started
+
+    async def _start(
+        self, thread_id: str, method: str, sent: JsonObject, timeout: float | None, *, joins: bool = False
+    ) -> Any:
         await self._wait_for_ending(thread_id)
-        self._router.begin_turn(thread_id, joins=sent.get("toolOutput") is not None)
-        started: TurnStartResponse | None = None
+        self._router.begin_turn(thread_id, joins=joins)
+        started: TurnStartResponse | ReviewStartResponse | None = None
         try:
-            started = await self._call("turn/start", sent, timeout)
+            started = await self._call(method, sent, timeout)
             self._router.turn_started(thread_id, started.turn.id)
             return started
         except BaseException:

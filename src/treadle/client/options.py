@@ -23,6 +23,7 @@ class TurnOptions(TypedDict, total=False):
     effort: ReasoningEffort | str | None
     model: str | None
     output_schema: JsonObject | None
+    permissions: str | None
     personality: Personality | str | None
     sandbox: Sandbox | None
     service_tier: str | None

@@ -10,7 +10,15 @@ from treadle.client.argument_checks import checked, paths, required
 from treadle.client.modes import ApprovalMode, Sandbox, approval_settings, sandbox_mode, sandbox_policy
 from treadle.client.request_values import without_none
 from treadle.client.turn_input import RunInput, tool_output, wire_input
-from treadle.protocol.app.turns import TurnStartParams
+from treadle.errors import ArgumentValueError
+from treadle.protocol.app.turns import (
+    BaseBranchReviewTarget,
+    CommitReviewTarget,
+    CustomReviewTarget,
+    ReviewStartParams,
+    TurnStartParams,
+    UncommittedChangesReviewTarget,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +31,7 @@ if TYPE_CHECKING:
         ThreadResumeParams,
         ThreadStartParams,
     )
-    from treadle.protocol.app.turns import TurnStartParams
+    from treadle.protocol.app.turns import ReviewTarget, TurnStartParams
 
 
 def start_params(
@@ -115,6 +123,24 @@ def turn_params(
             **_renamed(source=source, turn_service_tier=turn_service_tier),
         ),
     )
+
+
+def review_params(
+    thread_id: str, instructions: str | None, branch: str | None, commit: str | None
+) -> ReviewStartParams:
+    """Of what is not committed, when nothing else is named."""
+    given = checked(instructions=instructions, branch=branch, commit=commit)
+    if len(given) > 1:
+        names = " and ".join(given)
+        raise ArgumentValueError(next(reversed(given)), f"a review is of one thing: pass one of {names}, not all")
+    target: ReviewTarget = UncommittedChangesReviewTarget()
+    if "instructions" in given:
+        target = CustomReviewTarget(instructions=given["instructions"])
+    elif "branch" in given:
+        target = BaseBranchReviewTarget(branch=given["branch"])
+    elif "commit" in given:
+        target = CommitReviewTarget(sha=given["commit"])
+    return ReviewStartParams(thread_id=thread_id, target=target)
 
 
 def _renamed(source: str | None, turn_service_tier: str | None) -> dict[str, str]:

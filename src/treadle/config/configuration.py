@@ -19,15 +19,18 @@ from treadle.config.layers import Layers, from_environment
 from treadle.config.model_choice import ModelChoice, choose_model, find_key
 from treadle.config.model_tables import read_models
 from treadle.config.overrides import KeyPath, expand, join_key, lookup, parse_overrides
-from treadle.config.problems import ConfigError, ConfigWarning, ModelUnusable
+from treadle.config.permission_profiles import READ_ONLY, Permissions, ProfileError, profile_permissions
+from treadle.config.problems import ConfigError, ConfigWarning, ModelUnusable, kind_of
 from treadle.config.providers import Providers, read_providers
 from treadle.config.values import ParsedValues, Settings, read_values
 from treadle.llm.catalogue import KnownModel
 from treadle.llm.known_providers import OFFLINE, key_variables
 from treadle.llm.provider import ProviderConfig
+from treadle.protocol.app.base import Closed
 from treadle.protocol.app.settings import (
     DangerFullAccessSandboxPolicy,
     ReadOnlySandboxPolicy,
+    SandboxMode,
     SandboxPolicy,
     WorkspaceWriteSandboxPolicy,
 )
@@ -86,11 +89,30 @@ class Config(Settings, frozen=True, kw_only=True):
         """The model and the provider in force, and why."""
         return _choose(self.layers, self.document, self.document.get("model"), self.document.get("model_provider"))
 
-    def sandbox_policy(self) -> SandboxPolicy:
-        """`sandbox_mode` as the protocol says it."""
-        if self.sandbox_mode == "danger-full-access":
+    def permissions(self) -> Permissions:
+        """What commands may do when a thread does not say it. `default_permissions` and `sandbox_mode` say the same
+        thing in two ways: the nearer source wins, and in one source the profile."""
+        if self.default_permissions is not None and self.layers.prefers("default_permissions", "sandbox_mode"):
+            return self.profile_permissions(self.default_permissions)
+        if self.layers.has(("sandbox_mode",)):
+            return Permissions(self.sandbox_policy(self.sandbox_mode))
+        return self.profile_permissions(READ_ONLY)
+
+    def profile_permissions(self, name: str) -> Permissions:
+        """What a permission profile allows. Raises `ProfileError`."""
+        return profile_permissions(name, self.permission_tables)
+
+    @property
+    def permission_tables(self) -> Mapping[str, Any]:
+        """`[permissions]`: the profiles of the user, as they are written."""
+        tables: Mapping[str, Any] = self.document.get("permissions", {})
+        return tables
+
+    def sandbox_policy(self, mode: Closed[SandboxMode]) -> SandboxPolicy:
+        """A sandbox mode as the protocol says it."""
+        if mode == "danger-full-access":
             return DangerFullAccessSandboxPolicy()
-        if self.sandbox_mode == "read-only":
+        if mode == "read-only":
             return ReadOnlySandboxPolicy()
         table = self.sandbox_workspace_write
         return WorkspaceWriteSandboxPolicy(
@@ -200,15 +222,38 @@ def _resolve(home: Path, layers: Layers) -> Loaded:
     providers = read_providers(layers, tables, choice, values.get("openai_base_url"))
     models = read_models(layers, document.get("models", {}))
     missing_profile = layers.profile_error()
-    errors = [missing_profile, *_invalid(layers, reading), *models.errors, *providers.errors, providers.unusable]
+    permissions = _permissions_error(layers, document, values.get("default_permissions"))
+    errors = [
+        missing_profile,
+        *_invalid(layers, reading),
+        permissions,
+        *models.errors,
+        *providers.errors,
+        providers.unusable,
+    ]
     if any(errors):
-        kind = ModelUnusable if errors == [None, providers.unusable] else ConfigError
-        raise kind.of([error for error in errors if error is not None])
+        found = [error for error in errors if error is not None]
+        kind = ModelUnusable if found == [providers.unusable] else ConfigError
+        raise kind.of(found)
     values |= {"model": choice.model, "model_provider": choice.provider}
     config = Config(
         home=home, layers=layers, document=document, providers=providers.usable, models=models.known, **values
     )
     return Loaded(config, (*_warnings(layers, reading, providers), *models.warnings))
+
+
+def _permissions_error(layers: Layers, document: Mapping[str, Any], default: str | None) -> ConfigError | None:
+    """What is wrong with the profile that threads begin with. Others are looked at when they are chosen."""
+    tables = document.get("permissions", {})
+    if not isinstance(tables, Mapping):
+        return layers.error(("permissions",), f"found {kind_of(tables)}, allowed is a table of profiles")
+    if default is None:
+        return None
+    try:
+        profile_permissions(default, tables)
+    except ProfileError as error:
+        return layers.error(("default_permissions",), str(error))
+    return None
 
 
 def _invalid(layers: Layers, reading: ParsedValues) -> list[ConfigError]:
@@ -241,4 +286,6 @@ def _unknown_text(path: KeyPath) -> str:
 
 
 def _elsewhere(path: KeyPath) -> frozenset[str]:
-    return IGNORED | SILENT | {"model_providers", "models", "profiles"} if len(path) == 1 else frozenset()
+    return (
+        IGNORED | SILENT | {"model_providers", "models", "permissions", "profiles"} if len(path) == 1 else frozenset()
+    )

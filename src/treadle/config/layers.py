@@ -78,6 +78,13 @@ class Layers(Struct, frozen=True, kw_only=True):
         """Whether any of them says something at a key path."""
         return lookup(self.effective(), path) is not None
 
+    def prefers(self, one: str, other: str) -> bool:
+        """Whether the nearest source that says one of two keys says the first of them."""
+        for layer in (self.thread, self.flags, self.environment, self._profile(), self.file):
+            if one in layer or other in layer:
+                return one in layer
+        return False
+
     def error(self, path: KeyPath, problem: str) -> ConfigError:
         """A problem with the value at a key path, as an error that says where the value came from."""
         where, source = self._origin(path)

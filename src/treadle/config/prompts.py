@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from treadle.execution.sandbox.profile_sandbox import MINIMAL, TMPDIR, Confinement, ProfileSandbox
 from treadle.protocol.app.base import Unknown
 from treadle.protocol.app.settings import (
     AskForApproval,
@@ -14,7 +15,6 @@ from treadle.protocol.app.settings import (
     ExternalSandboxSandboxPolicy,
     GranularAskForApproval,
     ReadOnlySandboxPolicy,
-    SandboxPolicy,
     WorkspaceWriteSandboxPolicy,
 )
 
@@ -137,8 +137,14 @@ _ASK: Final = {
 }
 
 
+_PROTECTED: Final = (
+    "There, `.git`, `.codex`, `.treadle` and `.agents` can be neither changed nor made: `git init` and `git commit` "
+    "have to run outside of the sandbox. Where one is missing, commands see an empty directory of that name."
+)
+
+
 def permissions_text(
-    approval_policy: AskForApproval | Unknown | str, sandbox_policy: SandboxPolicy | Unknown, cwd: str
+    approval_policy: AskForApproval | Unknown | str, sandbox_policy: Confinement | Unknown, cwd: str
 ) -> str:
     """What commands may do, and who is asked when that is not enough."""
     sandbox, approvals = _sandbox_text(sandbox_policy, cwd), _approval_text(approval_policy)
@@ -147,7 +153,7 @@ def permissions_text(
     return f"<permissions>\n{sandbox}\n{approvals}\n</permissions>"
 
 
-def _sandbox_text(policy: SandboxPolicy | Unknown, cwd: str) -> str:
+def _sandbox_text(policy: Confinement | Unknown, cwd: str) -> str:
     match policy:
         case DangerFullAccessSandboxPolicy():
             return "Sandbox: none. Commands can read and write all files of the user and use the network."
@@ -155,6 +161,8 @@ def _sandbox_text(policy: SandboxPolicy | Unknown, cwd: str) -> str:
             return f"Sandbox: read-only. Commands can read files and change none. {_network(policy.network_access)}"
         case WorkspaceWriteSandboxPolicy():
             return f"Sandbox: workspace-write. {_writable(policy, cwd)} {_network(policy.network_access)}"
+        case ProfileSandbox():
+            return f"Sandbox: a permission profile. {_profile_text(policy, cwd)} {_network(policy.network_access)}"
         case ExternalSandboxSandboxPolicy():
             network = _network(policy.network_access == "enabled")
             return f"Sandbox: set up outside of this program; its limits show only when they are met. {network}"
@@ -167,11 +175,27 @@ def _writable(policy: WorkspaceWriteSandboxPolicy, cwd: str) -> str:
         places.append("`/tmp`")
     if not policy.exclude_tmpdir_env_var:
         places.append("`$TMPDIR`")
-    return (
-        f"Commands can read files, and write below {', '.join(places)}. There, `.git`, `.codex`, `.treadle` and "
-        "`.agents` can be neither changed nor made: `git init` and `git commit` have to run outside of the sandbox. "
-        "Where one is missing, commands see an empty directory of that name."
-    )
+    return f"Commands can read files, and write below {', '.join(places)}. {_PROTECTED}"
+
+
+def _profile_text(policy: ProfileSandbox, cwd: str) -> str:
+    """Every rule, since any of them may be what stops a command."""
+    said: dict[str, list[str]] = {"write": [], "read": [], "deny": []}
+    for rule in policy.rules:
+        said[rule.access] += [f"`{place}`" for place in _places(policy, rule.place, cwd)]
+    parts = [
+        f"Commands can {verb} {', '.join(dict.fromkeys(said[access]))}."
+        for access, verb in (("write", "write below"), ("read", "read below"), ("deny", "not read or write"))
+        if said[access]
+    ]
+    rest = "The longest of these that contains a path decides; other places cannot be read."
+    return " ".join((*parts, rest, _PROTECTED if policy.may_write else "")).rstrip()
+
+
+def _places(policy: ProfileSandbox, place: str, cwd: str) -> list[str]:
+    if place == MINIMAL:
+        return ["the programs and libraries of the system"]
+    return ["$TMPDIR"] if place == TMPDIR else policy.paths(place, cwd)
 
 
 def _network(is_open: bool) -> str:
@@ -210,12 +234,14 @@ def goal_text(objective: str, *, tokens_used: int = 0, token_budget: int | None 
     """What a turn is told that the server starts by itself for a goal."""
     budget = f" {tokens_used} of {token_budget} tokens are used." if token_budget is not None else ""
     return (
+        "<goal>\n"
         f"The user has set a goal for this conversation, and you go on with it now without waiting for them.{budget}\n"
         f"<objective>\n{_escaped(objective)}\n</objective>\n"
         "Take the next useful step towards it. Before you call it done, check every part of the objective against what "
         "you can see, not against what you remember. When all of it is achieved, call `update_goal` with the status "
         "`complete`. When you cannot go on without the user, call it with the status `blocked` and say what you need. "
-        "Otherwise go on, and do not call `update_goal`."
+        "Otherwise go on, and do not call `update_goal`.\n"
+        "</goal>"
     )
 
 

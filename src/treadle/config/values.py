@@ -95,7 +95,8 @@ class ToolSwitch(Struct, frozen=True, kw_only=True):
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """Every key of `config.toml` that has an effect, except the tables of providers, models and profiles."""
+    """Every key of `config.toml` that has an effect, except the tables of providers, models, permissions and
+    profiles."""
 
     model: _Text = "offline"
     model_provider: _Text = "offline"
@@ -104,6 +105,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     auto_review: AutoReview = AutoReview()
     sandbox_mode: Closed[SandboxMode] = "read-only"
     sandbox_workspace_write: WorkspaceWrite = WorkspaceWrite()
+    default_permissions: _Text | None = None
     model_reasoning_effort: _Text | None = None
     model_reasoning_summary: Closed[ReasoningSummary] | None = None
     model_context_window: _Count | None = None
@@ -112,6 +114,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     model_instructions_file: _Text | None = None
     developer_instructions: str | None = None
     compact_prompt: str | None = None
+    review_model: _Text | None = None
     project_doc_max_bytes: _Size = PROJECT_DOC_MAX_BYTES
     project_doc_fallback_filenames: tuple[str, ...] = ()
     shell_environment_policy: ShellEnvironment = ShellEnvironment()
@@ -126,7 +129,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     profile: _Text | None = None
 
 
-_ELSEWHERE: Final = frozenset({"model_providers", "models", "profiles"})
+_ELSEWHERE: Final = frozenset({"model_providers", "models", "permissions", "profiles"})
 # What an ignored key may say: it asks for nothing that is not so. We offer no model a web search.
 _NOTHING: Final[tuple[object, ...]] = ({}, [], "disabled")
 # The policy that Codex had before `on-request`, and that it reads no more.

@@ -21,11 +21,6 @@ class Difference:
 
 
 DIFFERENCES: Final = {
-    "turn/completed": Difference(
-        real=({"items": ["agentMessage"], "itemsView": "summary"},),
-        treadle=({"items": [], "itemsView": "notLoaded"},),
-        reason="items were told by item/completed already; ours does not repeat the last of them",
-    ),
     "steering": Difference(
         real=({"items": ["userMessage", "userMessage", "agentMessage"], "answered": []},),
         treadle=(

@@ -58,6 +58,7 @@ def check_turns(messages: Sequence[Json], thread: str, *, asked_for: bool) -> No
     answered: set[str] = set()
     begun: list[str] = []
     ended: list[str] = []
+    said: dict[str, Json] = {}
     status = "idle"
     for message in messages:
         method, params = message["method"], message["params"]
@@ -76,18 +77,22 @@ def check_turns(messages: Sequence[Json], thread: str, *, asked_for: bool) -> No
             assert begun == ended, "two turns at once"
             begun.append(params["turn"]["id"])
         elif method == "turn/completed":
-            _check_end(params["turn"], status)
+            _check_end(params["turn"], status, said.get(params["turn"]["id"]))
             ended.append(params["turn"]["id"])
             assert ended == begun
         elif _turn_of(message) is not None:
+            if method == "item/completed" and params["item"]["type"] == "agentMessage":
+                said[params["turnId"]] = params["item"]
             assert [*ended, _turn_of(message)] == begun, f"{method} outside of its turn"
     assert begun == ended
     assert len(set(ended)) == len(ended)
 
 
-def _check_end(turn: Json, status: str) -> None:
-    assert turn["items"] == []
-    assert turn["itemsView"] == "notLoaded"
+def _check_end(turn: Json, status: str, said: Json | None) -> None:
+    """`said` is the last message of the turn."""
+    repeated = [said] if said is not None and turn["status"] == "completed" else []
+    assert turn["items"] == repeated
+    assert turn["itemsView"] == ("summary" if repeated else "notLoaded")
     assert status == ("systemError" if turn["status"] == "failed" else "idle")
     assert (turn["error"] is not None) == (turn["status"] == "failed")
 
@@ -126,13 +131,23 @@ def _check_text(begun: Json, deltas: str, item: Json) -> None:
     assert item["startedAtMs"] == begun["startedAtMs"]
 
 
+def _is_review(message: Json) -> bool:
+    return message["method"] == "item/started" and str(message["params"]["item"]["type"]) == "enteredReviewMode"
+
+
 def check_usage(own: Sequence[Json]) -> None:
-    """Every response is counted once. What only says how full the context is counts nothing."""
+    """Every response is counted once. What only says how full the context is counts nothing, and a review says nothing
+    of its own context."""
     total = 0
+    reviews = {message["params"]["turnId"] for message in own if _is_review(message)}
     for message in own:
         if message["method"] == "thread/tokenUsage/updated":
             usage = message["params"]["tokenUsage"]
             last = usage["last"]
+            if message["params"]["turnId"] in reviews:
+                assert usage["total"]["totalTokens"] > total
+                total = usage["total"]["totalTokens"]
+                continue
             total += last["totalTokens"] if last["inputTokens"] or last["outputTokens"] else 0
             assert usage["total"]["totalTokens"] == total
 

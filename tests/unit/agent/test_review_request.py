@@ -24,7 +24,7 @@ from treadle.agent.tools.review_request import (
     review_messages,
     transcript,
 )
-from treadle.llm.offline_plan import example
+from treadle.llm.schema_value import schema_value
 from treadle.protocol.app.reviews import CommandGuardianApprovalReviewAction
 
 ALLOW: dict[str, Any] = {
@@ -136,7 +136,7 @@ def test_an_allowance_that_may_not_be_given_is_none(risk: str, authorization: st
 
 
 def test_a_form_that_is_filled_in_blindly_is_no_yes() -> None:
-    filled = example(SCHEMA)
+    filled = schema_value(SCHEMA, "do it")
     assert isinstance(filled, dict)
     assert set(filled) == set(ALLOW)  # it does fit
     assert not says_yes(json.dumps(filled))

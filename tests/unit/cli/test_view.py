@@ -235,6 +235,26 @@ def test_what_a_turn_cost_is_shown_with_its_tokens() -> None:
 )
 def test_the_first_line_says_which_model_is_asked_and_why(choice: ModelChoice | None, said: str) -> None:
     stage = Stage(choice=choice)
-    there = {"sandbox": SimpleNamespace(type="readOnly"), "thread": SimpleNamespace(id="t"), "cwd": "/w"}
-    stage.view.started(SimpleNamespace(model="m", model_provider="openai", **there))
+    stage.view.started(started())
     assert stage.lines[0] == f"model    {said}"
+
+
+def started(profile: str | None = None) -> SimpleNamespace:
+    return SimpleNamespace(
+        model="m",
+        model_provider="openai",
+        cwd="/w",
+        sandbox=SimpleNamespace(type="readOnly"),
+        active_permission_profile=None if profile is None else SimpleNamespace(id=profile),
+        thread=SimpleNamespace(id="t"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("profile", "said"),
+    [(None, "read only"), (":read-only", "read only"), ("mine", "mine (permission profile)")],
+)
+def test_a_permission_profile_of_the_user_is_told_by_its_name(profile: str | None, said: str) -> None:
+    stage = Stage()
+    stage.view.started(started(profile))
+    assert stage.lines[2] == f"sandbox  {said}"

@@ -24,6 +24,7 @@ from treadle.client import (
     api,
 )
 from treadle.client.metadata import InitializeResponse
+from treadle.errors import ArgumentValueError
 from treadle.protocol.app.settings import ReasoningEffort
 from treadle.protocol.app.thread_methods import SortDirection
 
@@ -51,7 +52,7 @@ class Recorder:
         monkeypatch.setattr(api, "AppServerClient", Client)
         self.blocking, self.awaitable = Codex(**handlers), AsyncCodex(**handlers)
         self.awaitable._initialized = True
-        for name in ("thread_start", "thread_resume", "thread_fork", "thread_list", "turn_start"):
+        for name in ("thread_start", "thread_resume", "thread_fork", "thread_list", "turn_start", "start_review"):
 
             def plain(*arguments: Any, **named: Any) -> Any:
                 recorder.sent.append(
@@ -67,9 +68,9 @@ class Recorder:
 
     async def both(self, name: str, *arguments: Any, **named: Any) -> dict[str, Any]:
         """What both faces send, which must be the same."""
-        if name == "turn":
-            Thread(self.blocking._client, "t").turn(*arguments, **named)
-            await AsyncThread(self.awaitable, "t").turn(*arguments, **named)
+        if name in ("turn", "review"):
+            getattr(Thread(self.blocking._client, "t"), name)(*arguments, **named)
+            await getattr(AsyncThread(self.awaitable, "t"), name)(*arguments, **named)
         else:
             getattr(self.blocking, name)(*arguments, **named)
             await getattr(self.awaitable, name)(*arguments, **named)
@@ -232,3 +233,22 @@ async def test_tools_are_described_to_the_server(recorder: Recorder) -> None:
 
 async def test_the_type_of_an_answer_is_its_schema(recorder: Recorder) -> None:
     assert (await recorder.both("turn", "go", output_type=list[int]))["outputSchema"]["type"] == "object"
+
+
+@pytest.mark.parametrize(
+    ("named", "target"),
+    [
+        ({}, {"type": "uncommittedChanges"}),
+        ({"instructions": "look"}, {"type": "custom", "instructions": "look"}),
+        ({"branch": "main"}, {"type": "baseBranch", "branch": "main"}),
+        ({"commit": "abc"}, {"type": "commit", "sha": "abc"}),
+    ],
+)
+async def test_starting_a_review(recorder: Recorder, named: dict[str, Any], target: dict[str, Any]) -> None:
+    assert await recorder.both("review", **named) == {"threadId": "t", "target": target}
+
+
+async def test_a_review_is_of_one_thing(recorder: Recorder) -> None:
+    with pytest.raises(ArgumentValueError, match="pass one of branch and commit, not all"):
+        await recorder.both("review", branch="main", commit="abc")
+    assert recorder.sent == []

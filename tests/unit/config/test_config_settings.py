@@ -56,7 +56,7 @@ def test_nothing_configured_is_offline_and_careful(tmp_path: Path) -> None:
         None,
     )
     assert (config.approval_policy, config.approvals_reviewer) == ("on-request", "user")
-    assert config.sandbox_policy() == ReadOnlySandboxPolicy()
+    assert config.permissions().sandbox == ReadOnlySandboxPolicy()
     assert config.project_doc_max_bytes == 32 * 1024
     assert config.base_instructions() is None
     assert not config.shell_environment_policy.ignore_default_excludes
@@ -132,7 +132,7 @@ include_only = ["PATH"]
     assert loaded.warnings == ()
     assert isinstance(config.approval_policy, GranularAskForApproval)
     assert not config.approval_policy.granular.rules
-    assert config.sandbox_policy() == WorkspaceWriteSandboxPolicy(
+    assert config.permissions().sandbox == WorkspaceWriteSandboxPolicy(
         writable_roots=("/data", str(tmp_path / "below")),
         network_access=True,
         exclude_slash_tmp=True,
@@ -145,7 +145,7 @@ include_only = ["PATH"]
 
 
 def test_full_access_is_only_what_it_says(tmp_path: Path) -> None:
-    assert load(tmp_path, 'sandbox_mode = "danger-full-access"').config.sandbox_policy() == (
+    assert load(tmp_path, 'sandbox_mode = "danger-full-access"').config.permissions().sandbox == (
         DangerFullAccessSandboxPolicy()
     )
 
@@ -171,9 +171,9 @@ def test_threads_lay_tables_over_tables(tmp_path: Path) -> None:
     thread = config.with_thread_overrides(
         {"sandbox_mode": "workspace-write", "sandbox_workspace_write.network_access": True, "model": None}
     )
-    assert thread.sandbox_policy() == WorkspaceWriteSandboxPolicy(writable_roots=("/a",), network_access=True)
+    assert thread.permissions().sandbox == WorkspaceWriteSandboxPolicy(writable_roots=("/a",), network_access=True)
     again = thread.with_thread_overrides({"sandbox_workspace_write": {"writable_roots": []}})
-    assert again.sandbox_policy() == WorkspaceWriteSandboxPolicy(network_access=True)
+    assert again.permissions().sandbox == WorkspaceWriteSandboxPolicy(network_access=True)
     assert config.with_thread_overrides({}) == config
 
 
@@ -432,7 +432,7 @@ persistence = "none"
 filters = 1
 """
     (warning,) = load(tmp_path, text).warnings
-    names = "`model_providers.mine.aws`, `notify`, `permissions`, `projects`, `shell_environment_policy.filters`"
+    names = "`model_providers.mine.aws`, `notify`, `projects`, `shell_environment_policy.filters`"
     assert str(warning) == (
         f"{tmp_path / 'config.toml'}: of the keys that Codex reads, these have no effect here: {names}, `web_search`"
     )

@@ -13,6 +13,7 @@ from msgspec import UNSET
 
 from treadle.protocol.app import METHODS, Wire, convert, encode
 from treadle.protocol.app.accounts import ApiKeyLoginAccountParams, ChatgptAuthTokensLoginAccountParams
+from treadle.protocol.app.base import Variant
 from treadle.protocol.app.commands import CommandExecParams
 from treadle.protocol.app.config import ConfigValueWriteParams
 from treadle.protocol.app.inputs import TextUserInput
@@ -38,6 +39,16 @@ def test_dump_and_validate_are_inverse(model: type[Wire]) -> None:
         assert model.model_validate(sample.model_dump(by_alias=True, mode="json", exclude_none=False)) == sample
         assert model.model_validate(json.loads(sample.model_dump_json(by_alias=True))) == sample
         assert model.model_validate(sample) is sample
+
+
+@pytest.mark.parametrize("model", [model for model in MODELS if issubclass(model, Variant)], ids=lambda m: m.__name__)
+def test_a_tag_may_be_given_and_must_be_right(model: type[Variant]) -> None:
+    for sample in samples(model):
+        assert isinstance(sample, Variant)
+        members = {name: getattr(sample, name) for name in sample.__struct_fields__}
+        assert model(type=sample.type, **members) == sample
+        with pytest.raises(ValueError, match=f"`type` of {model.__name__} is always '{sample.type}', not 'wrong'"):
+            model(type="wrong", **members)
 
 
 def test_a_class_tells_its_members() -> None:

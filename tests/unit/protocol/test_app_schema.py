@@ -49,10 +49,18 @@ OUR_MEMBERS = {
     "ThreadTokenUsage": {"cost"},
     "CommandExecutionRequestApprovalParams": {"availableDecisions"},  # sent by the real server all the same
     # Experimental:
+    "CommandExecParams": {"permissionProfile"},
     "ThreadForkParams": {"permissions"},
+    "ThreadForkResponse": {"activePermissionProfile"},
     "ThreadResumeParams": {"permissions"},
+    "ThreadResumeResponse": {"activePermissionProfile"},
     "ThreadStartParams": {"dynamicTools", "environments", "permissions"},
+    "ThreadStartResponse": {"activePermissionProfile"},
     "TurnStartParams": {"collaborationMode", "environments", "permissions"},
+}
+# Where we know more words, by the place of the member.
+OUR_WORDS: dict[str, tuple[str, ...]] = {
+    "ReviewStartParams": ("$.delivery: 'detached' is not",),  # of an older server
 }
 
 
@@ -98,7 +106,9 @@ def test_what_we_say_is_valid(struct: type[Struct]) -> None:
     definition = definition_of(struct)
     assert definition is not None
     for sample in samples(struct):
-        assert check(definition, json.loads(encode(sample))) == [], sample
+        ours = OUR_WORDS.get(struct.__name__, ())
+        found = [error for error in check(definition, json.loads(encode(sample))) if not error.startswith(ours)]
+        assert found == [], sample
 
 
 @pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)

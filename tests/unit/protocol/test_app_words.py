@@ -120,8 +120,8 @@ def test_a_dump_has_plain_strings() -> None:
         (ThreadListParams, {"sourceKinds": ["cli", "moon"]}, "Invalid enum value 'moon' - at `$.sourceKinds[1]`"),
         (
             ReviewStartParams,
-            {"threadId": "t", "target": {"type": "uncommittedChanges"}, "delivery": "detached"},
-            "Invalid enum value 'detached' - at `$.delivery`",
+            {"threadId": "t", "target": {"type": "uncommittedChanges"}, "delivery": "later"},
+            "Invalid enum value 'later' - at `$.delivery`",
         ),
         (
             TurnStartParams,

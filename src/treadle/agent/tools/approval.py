@@ -79,7 +79,7 @@ class Approval:
         self._thread = turn.thread
         self._what = what
         self.epoch: int = turn.thread.authority.epoch
-        self.settings: Settings = turn.thread.settings
+        self.settings: Settings = turn.settings
         self._verdict: Verdict | None = None  # of a reviewer that has decided
 
     @property

@@ -21,7 +21,7 @@ from treadle.agent.tools.command_tool import ExecCommandArguments, WriteStdinArg
 from treadle.agent.turn import Turn
 from treadle.agent.turn_items import OpenItem
 from treadle.errors import INVALID_REQUEST, ExecError, SandboxRefused
-from treadle.execution.sandbox.sandbox_modes import UNPROTECTED, can_protect
+from treadle.execution.sandbox.sandbox_modes import UNPROTECTED, can_protect, may_write
 from treadle.protocol.app.approvals import (
     CommandExecutionRequestApprovalParams,
     CommandExecutionRequestApprovalResponse,
@@ -114,7 +114,7 @@ class CommandCall:
         return self._grant(unconfined=True) in granted or (not unconfined and self._grant(unconfined=False) in granted)
 
     async def _sandbox(self) -> Sandbox | None:
-        self._protects = self._settings.sandbox.type != "workspaceWrite" or await can_protect()
+        self._protects = not may_write(self._settings.sandbox) or await can_protect()
         return await thread_sandbox(self._thread, protect=self._protects)
 
     # --- asking ---

@@ -12,6 +12,7 @@ from itertools import chain
 
 from msgspec import Raw
 
+from treadle.agent.aside import Aside
 from treadle.agent.sampling import Call
 from treadle.agent.thread import Thread
 from treadle.agent.tools import built_in
@@ -28,11 +29,14 @@ from treadle.tools.tool_arguments import ToolInputError
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-def specifications(thread: Thread) -> tuple[Raw, ...]:
-    """What the model of a thread is told of its tools."""
+def specifications(thread: Thread, aside: Aside | None = None) -> tuple[Raw, ...]:
+    """What the model of a thread, or of an aside in it, is told of its tools."""
     model, settings = thread.model_facts, thread.settings
+    if aside is not None:
+        model, settings = aside.model_facts(thread), aside.settings(thread)
     ours = offered(built_in.BUILT_IN, settings.mode, thread.services.config_for(settings))
-    return tuple(tool.spec for tool in chain(ours, client_tools(thread)) if tool.suits(model))
+    tools = chain(ours, client_tools(thread))
+    return tuple(tool.spec for tool in tools if tool.suits(model) and (aside is None or aside.has(tool.name)))
 
 
 class Toolbox:
@@ -67,10 +71,11 @@ class Toolbox:
     def _find(self, call: ToolCall) -> Tool | None:
         """The client's tools come first: a client that takes one of our names means its own."""
         tools = chain(client_tools(self._turn.thread), left(built_in.BUILT_IN, self._config()))
-        return next((tool for tool in tools if tool.answers(call)), None)
+        aside = self._turn.aside
+        return next((tool for tool in tools if tool.answers(call) and (aside is None or aside.has(tool.name))), None)
 
     def _config(self) -> Config:
-        return self._turn.thread.services.config_for(self._turn.thread.settings)
+        return self._turn.thread.services.config_for(self._turn.settings)
 
     async def _run(self, tool: Tool | None, call: ToolCall, before: list[asyncio.Task[None]]) -> None:
         if before:
@@ -89,15 +94,14 @@ class Toolbox:
         self._answer(call, output)
 
     async def _use(self, tool: Tool, call: ToolCall) -> Output:
-        refused = refusal(tool, self._turn.thread.settings, self._config())
+        refused = refusal(tool, self._turn.settings, self._config())
         return await tool.run(call) if refused is None else refused
 
     def _answer(self, call: ToolCall, output: Output) -> None:
         kind = "custom_tool_call_output" if call.free_text else "function_call_output"
         item = {"type": kind, "call_id": call.id, "output": output}
         self._turn.calls.pop(call.id, None)
-        thread = self._turn.thread
-        thread.journal.write(*thread.remember([item], self._turn.number))
+        self._turn.thread.journal.write(*self._turn.remember([item]))
 
 
 def _read(turn: Turn, item: Call) -> ToolCall:

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
 from treadle.execution.sandbox.policy import contains, refused, resolve_path
-from treadle.protocol.app.settings import SandboxPolicy, WorkspaceWriteSandboxPolicy
+from treadle.execution.sandbox.profile_sandbox import Confinement, ProfileSandbox
+from treadle.protocol.app.settings import WorkspaceWriteSandboxPolicy
 
 Identity: TypeAlias = tuple[int, int]
 
@@ -42,10 +43,10 @@ class Pins:
     def on_record(self) -> dict[str, str]:
         return {path: pin.canonical for path, pin in self._pins.items()}
 
-    def covers(self, policy: SandboxPolicy, cwd: str) -> bool:
+    def covers(self, policy: Confinement, cwd: str) -> bool:
         return all(path in self._pins for path in pinned_paths(policy, cwd))
 
-    def changed(self, policy: SandboxPolicy, cwd: str, fresh: Mapping[str, Pin]) -> Pins:
+    def changed(self, policy: Confinement, cwd: str, fresh: Mapping[str, Pin]) -> Pins:
         """For other settings: a path that the thread has already keeps its meaning, whatever is there by now."""
         pins: dict[str, Pin] = {}
         for path in pinned_paths(policy, cwd):
@@ -56,7 +57,7 @@ class Pins:
                 pins[path] = found
         return Pins(pins)
 
-    def check(self, policy: SandboxPolicy, cwd: str) -> None:
+    def check(self, policy: Confinement, cwd: str) -> None:
         """Blocking. Raises `ExecError` when a path leads elsewhere than it did."""
         paths = pinned_paths(policy, cwd)
         ends = [self[path] for path in paths]
@@ -87,12 +88,14 @@ class Pins:
         self._pins[path] = found
 
 
-def pinned_paths(policy: SandboxPolicy, cwd: str, *, temporary: bool = True) -> list[str]:
+def pinned_paths(policy: Confinement, cwd: str, *, temporary: bool = True) -> list[str]:
     """What the policy opens for writing, and always the working directory; as written."""
     paths = [cwd]
     if isinstance(policy, WorkspaceWriteSandboxPolicy):
         paths += (os.path.join(cwd, root) for root in policy.writable_roots)
         paths += _temporary_directories(policy) if temporary else ()
+    elif isinstance(policy, ProfileSandbox):
+        paths += policy.writable_paths(cwd, temporary=temporary)
     return list(dict.fromkeys(paths))
 
 
@@ -104,7 +107,7 @@ def _temporary_directories(policy: WorkspaceWriteSandboxPolicy) -> list[str]:
     return paths
 
 
-def pin(policy: SandboxPolicy, cwd: str) -> dict[str, Pin]:
+def pin(policy: Confinement, cwd: str) -> dict[str, Pin]:
     """Where the paths lead now. Blocking."""
     return {path: _found(os.path.realpath(path)) for path in pinned_paths(policy, cwd)}
 

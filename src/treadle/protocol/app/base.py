@@ -34,7 +34,7 @@ from typing import (
 )
 
 import msgspec
-from msgspec import UNSET, Meta, Struct
+from msgspec import UNSET, Meta, Struct, StructMeta
 
 T = TypeVar("T")
 
@@ -133,12 +133,29 @@ class Member(Wire, frozen=True, kw_only=True):
         return self
 
 
-class Variant(Member, frozen=True, kw_only=True, tag_field="type"):
+class _Tagged(StructMeta):
+    """The class of structs with a tag: they are made with or without it, as the models of the official SDK are."""
+
+    if not TYPE_CHECKING:  # checkers know the members from the fields
+
+        def __call__(cls, *args, **members):
+            if "type" in members:
+                given, tag = members.pop("type"), cls.__struct_config__.tag
+                if given != tag:
+                    raise ValueError(f"`type` of {cls.__name__} is always {tag!r}, not {given!r}: leave it out")
+            return super().__call__(*args, **members)
+
+
+class Variant(Member, metaclass=_Tagged, frozen=True, kw_only=True, tag_field="type"):
     """A struct of a union that is told apart by `type`."""
 
-    @property
-    def type(self) -> str:
-        return str(self.__struct_config__.tag)
+    if TYPE_CHECKING:
+        type: str = ""
+    else:
+
+        @property
+        def type(self) -> str:
+            return str(self.__struct_config__.tag)
 
 
 class Unknown(dict[str, Any]):

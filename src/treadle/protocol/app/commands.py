@@ -30,6 +30,8 @@ class CommandExecParams(Params, frozen=True, kw_only=True):
     disable_timeout: bool = False
     env: Mapping[str, str | None] | None = None
     output_bytes_cap: Unsigned | None = None
+    permission_profile: str | None = None
+    """The id of a permission profile, instead of `sandbox_policy`. Experimental in Codex."""
     process_id: str | None = None
     sandbox_policy: SandboxPolicy | None = None
     size: CommandExecTerminalSize | None = None

@@ -88,6 +88,7 @@ RECORDS: dict[str, Method] = {
     "turn/start": Method("turns.TurnStart", "turn_methods.start"),
     "turn/steer": Method("turns.TurnSteer", "turn_methods.steer"),
     "turn/interrupt": Method("turns.TurnInterrupt", "turn_methods.interrupt"),
+    "review/start": Method("turns.ReviewStart", "turn_methods.review"),
     "model/list": Method("models.ModelList", "model_methods.list_models"),
     "modelProvider/capabilities/read": Method(
         "models.ModelProviderCapabilitiesRead", "model_methods.read_capabilities"
@@ -133,7 +134,6 @@ RECORDS: dict[str, Method] = {
     "mcpServer/oauth/login": Method("mcp.McpServerOauthLogin"),
     "mcpServer/resource/read": Method("mcp.McpResourceRead"),
     "mcpServer/tool/call": Method("mcp.McpServerToolCall"),
-    "review/start": Method("turns.ReviewStart"),
     "skills/extraRoots/set": Method("skills.SkillsExtraRootsSet"),
     "thread/section/move": Method("sections.ThreadSectionMove"),
     "threadSection/create": Method("sections.ThreadSectionCreate"),

@@ -181,6 +181,8 @@ class ThreadSettingsUpdateParams(Params, frozen=True, kw_only=True):
     cwd: str | None = None
     effort: WantedEffort | None = None
     model: str | None = None
+    permissions: str | None = None
+    """The id of a permission profile, instead of `sandbox_policy`."""
     personality: Closed[Personality] | None = None
     sandbox_policy: SandboxPolicy | None = None
     service_tier: str | UnsetType | None = UNSET

@@ -9,6 +9,7 @@ from msgspec import UNSET, UnsetType
 from treadle.protocol.app.base import Closed, Empty, JsonObject, Open, OrUnknown, Params, Unsigned32, Wire, Word
 from treadle.protocol.app.dynamic_tools import DynamicToolSpec
 from treadle.protocol.app.settings import (
+    ActivePermissionProfile,
     ApprovalsReviewer,
     AskForApproval,
     CollaborationMode,
@@ -93,6 +94,7 @@ class ThreadStartResponse(Wire, frozen=True, kw_only=True):
     model_provider: str
     sandbox: OrUnknown[SandboxPolicy]
     thread: Thread
+    active_permission_profile: ActivePermissionProfile | None = None
     disabled_plugin_ids: tuple[str, ...] = ()
     instruction_sources: tuple[str, ...] = ()
     reasoning_effort: Open[ReasoningEffort] | None = None
@@ -126,6 +128,7 @@ class ThreadResumeResponse(Wire, frozen=True, kw_only=True):
     model_provider: str
     sandbox: OrUnknown[SandboxPolicy]
     thread: Thread
+    active_permission_profile: ActivePermissionProfile | None = None
     collaboration_mode: CollaborationMode | None = None
     disabled_plugin_ids: tuple[str, ...] = ()
     instruction_sources: tuple[str, ...] = ()
@@ -164,6 +167,7 @@ class ThreadForkResponse(Wire, frozen=True, kw_only=True):
     model_provider: str
     sandbox: OrUnknown[SandboxPolicy]
     thread: Thread
+    active_permission_profile: ActivePermissionProfile | None = None
     disabled_plugin_ids: tuple[str, ...] = ()
     instruction_sources: tuple[str, ...] = ()
     reasoning_effort: Open[ReasoningEffort] | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import UNSET, UnsetType
 
@@ -137,7 +137,7 @@ ReviewTarget = UncommittedChangesReviewTarget | BaseBranchReviewTarget | CommitR
 class ReviewStartParams(Params, frozen=True, kw_only=True):
     thread_id: str
     target: ReviewTarget
-    delivery: Closed[Literal[ReviewDelivery.inline]] | None = None
+    delivery: Closed[ReviewDelivery] | None = None
 
 
 class ReviewStartResponse(Wire, frozen=True, kw_only=True):

@@ -22,7 +22,8 @@ from treadle.agent.ids import new_id, now_ms
 from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, ExecError, RpcError
 from treadle.execution.process import EventStream, Process
 from treadle.execution.process_values import ExecParams, Exited, Failed, Output, OutputStream, ProcessEvent, WriteStatus
-from treadle.execution.sandbox.sandbox_modes import UNPROTECTED, can_protect, request_sandbox
+from treadle.execution.sandbox.profile_sandbox import Confinement
+from treadle.execution.sandbox.sandbox_modes import UNPROTECTED, can_protect, may_write, request_sandbox
 from treadle.protocol.app.base import Empty
 from treadle.protocol.app.commands import (
     CommandExecOutputDeltaNotification,
@@ -126,11 +127,19 @@ class Command:
             raise RpcError(INTERNAL_ERROR, f"failed to spawn command: {error.message}") from None
 
     async def _sandbox(self, cwd: str) -> Sandbox | None:
-        policy = self.params.sandbox_policy or self._server.config.sandbox_policy()
-        protect = policy.type != "workspaceWrite" or await can_protect()
+        policy = self._confinement()
+        protect = not may_write(policy) or await can_protect()
         if not protect:
             self._client.warn_once(UNPROTECTED)
         return await request_sandbox(policy, cwd, self._server.home, protect=protect)
+
+    def _confinement(self) -> Confinement:
+        params, config = self.params, self._server.config
+        if params.permission_profile is not None:
+            if params.sandbox_policy is not None:
+                raise RpcError(INVALID_REQUEST, "`permissionProfile` cannot be combined with `sandboxPolicy`")
+            return config.profile_permissions(params.permission_profile).sandbox
+        return params.sandbox_policy or config.permissions().sandbox
 
     def _environment(self, changes: Mapping[str, str | None]) -> tuple[EnvPolicy, dict[str, str]]:
         given = self._server.config.env_policy()

@@ -14,6 +14,7 @@ from msgspec import UNSET, structs
 
 from treadle.config import ConfigError, ConfigWriteError, Written, config_view, read_document, write_values
 from treadle.config.overrides import lookup, split_key
+from treadle.config.permission_profiles import BUILT_IN, user_profiles
 from treadle.config.values import Features
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.config import (
@@ -45,12 +46,6 @@ from treadle.server.client_base import Call
 MAX_EDITS: Final = 1000
 
 T = TypeVar("T")
-
-_PROFILES: Final = (
-    PermissionProfileSummary(id=":read-only", allowed=True),
-    PermissionProfileSummary(id=":workspace", allowed=True),
-    PermissionProfileSummary(id=":danger-full-access", allowed=True),
-)
 
 
 # --- the settings ----------------------------------------------------------------------------------------------------
@@ -155,7 +150,13 @@ def read_requirements(call: Call[ConfigRequirementsReadParams]) -> ConfigRequire
 
 
 def list_permission_profiles(call: Call[PermissionProfileListParams]) -> PermissionProfileListResponse:
-    data, following = page(_PROFILES, call.params, "permission profiles")
+    """Those of the user that cannot be used are named as well: choosing one says what is wrong with it."""
+    built_in = [PermissionProfileSummary(id=name, allowed=True) for name in BUILT_IN]
+    own = [
+        PermissionProfileSummary(id=name, description=description, allowed=usable)
+        for name, description, usable in user_profiles(call.server.shown_config.permission_tables)
+    ]
+    data, following = page((*built_in, *own), call.params, "permission profiles")
     return PermissionProfileListResponse(data=data, next_cursor=following)
 
 

@@ -33,6 +33,7 @@ from treadle.protocol.app.thread_notifications import (
     ThreadUnarchivedNotification,
 )
 from treadle.protocol.app.threads import NotLoadedThreadStatus
+from treadle.protocol.app.turns import ReviewStartParams
 from treadle.server.app import AppServer
 from treadle.server.client_base import Call, Client
 from treadle.server.loaded_threads import ThreadSubscribers
@@ -107,6 +108,18 @@ async def fork(call: Call[ThreadForkParams]) -> ThreadForkResponse:
     await _announce(call.client, thread, subscribers)
     call.afterwards(lambda: _notify_all(call.client, news))
     return result
+
+
+async def fork_for_review(call: Call[ReviewStartParams], source: ThreadHandle) -> ThreadHandle:
+    """A copy of a thread to review in, while the thread itself goes on."""
+    from treadle.agent.review import review_of  # loaded with the first of them
+
+    review_of(call.params.target)  # nothing is copied for one that is refused
+    params = ThreadForkParams(thread_id=source.id)
+    subscribers = ThreadSubscribers(call.server)
+    thread = await fork_thread(call.server, params, call.client.name, subscribers, source)
+    await _announce(call.client, thread, subscribers)
+    return thread
 
 
 def _notify_all(client: Client, events: tuple[Event, ...]) -> None:

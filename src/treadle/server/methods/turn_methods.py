@@ -15,6 +15,8 @@ from treadle.protocol.app.goals import (
 from treadle.protocol.app.reviews import ThreadApproveGuardianDeniedActionParams
 from treadle.protocol.app.thread_methods import ThreadCompactStartParams, ThreadShellCommandParams
 from treadle.protocol.app.turns import (
+    ReviewStartParams,
+    ReviewStartResponse,
     TurnInterruptParams,
     TurnStartParams,
     TurnStartResponse,
@@ -22,6 +24,7 @@ from treadle.protocol.app.turns import (
     TurnSteerResponse,
 )
 from treadle.server.client_base import Call
+from treadle.server.methods.thread_lifecycle import fork_for_review
 from treadle.server.refusals import check_thread_id
 
 
@@ -30,6 +33,15 @@ async def start(call: Call[TurnStartParams]) -> TurnStartResponse:
     thread = threads.find(call.params.thread_id)
     threads.check_open()
     return await thread.start_turn(call.params, least_s=call.client.workarounds.turn_min_s)
+
+
+async def review(call: Call[ReviewStartParams]) -> ReviewStartResponse:
+    threads = call.server.threads
+    thread = threads.find(call.params.thread_id)
+    threads.check_open()
+    if call.params.delivery == "detached":
+        thread = await fork_for_review(call, thread)
+    return await thread.start_review(call.params)
 
 
 async def steer(call: Call[TurnSteerParams]) -> TurnSteerResponse:

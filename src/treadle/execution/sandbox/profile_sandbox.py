@@ -1,0 +1,104 @@
+"""`ProfileSandbox`: what a permission profile of the user allows, as rules by place.
+
+Owns the rules and what their places stand for. Reading them from a configuration is the business of
+`config.permission_profiles`, making a sandbox of them that of `sandbox_modes`.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct
+
+from treadle.protocol.app.base import Variant
+from treadle.protocol.app.settings import (
+    ReadOnlySandboxPolicy,
+    SandboxPolicy,
+    WorkspaceWriteSandboxPolicy,
+)
+
+ProfileAccess: TypeAlias = Literal["read", "write", "deny"]
+
+ROOT: Final = ":root"
+MINIMAL: Final = ":minimal"
+TMPDIR: Final = ":tmpdir"
+SLASH_TMP: Final = ":slash_tmp"
+WORKSPACE_ROOTS: Final = ":workspace_roots"
+
+
+class ProfileRule(Struct, frozen=True):
+    """`place` is an absolute path, `:root`, `:minimal`, `:tmpdir`, `:slash_tmp`, or `:workspace_roots` with or without
+    a path below it. With `glob` it is a pattern of paths, which are denied."""
+
+    place: str
+    access: ProfileAccess
+    glob: bool = False
+
+
+class ProfileSandbox(Variant, frozen=True, kw_only=True, tag="permissionProfile"):
+    """The longest rule that contains a path decides; what no rule is about is denied. It is never sent to a client:
+    see `on_wire`. The working directory is always one of the workspace roots."""
+
+    rules: tuple[ProfileRule, ...]
+    network_access: bool = False
+    workspace_roots: tuple[str, ...] = ()
+    glob_scan_max_depth: int | None = None
+
+    @property
+    def may_write(self) -> bool:
+        return any(rule.access == "write" for rule in self.rules)
+
+    def without_writing(self) -> ProfileSandbox:
+        """The same places at most to be read, and no network: never wider than this one, whatever it allows."""
+        rules = (
+            ProfileRule(rule.place, "read" if rule.access == "write" else rule.access, rule.glob) for rule in self.rules
+        )
+        return ProfileSandbox(
+            rules=tuple(rules), workspace_roots=self.workspace_roots, glob_scan_max_depth=self.glob_scan_max_depth
+        )
+
+    def on_wire(self) -> SandboxPolicy:
+        """The nearest of the sandbox policies that clients know: for their screens, nothing is enforced by it."""
+        if not self.may_write:
+            return ReadOnlySandboxPolicy(network_access=self.network_access)
+        written = [rule.place for rule in self.rules if rule.access == "write"]
+        roots = ["/" if place == ROOT else place for place in written if place == ROOT or not place.startswith(":")]
+        if WORKSPACE_ROOTS in written:
+            roots += self.workspace_roots
+        return WorkspaceWriteSandboxPolicy(
+            writable_roots=tuple(dict.fromkeys(roots)),
+            network_access=self.network_access,
+            exclude_slash_tmp=not {SLASH_TMP, ROOT, "/tmp"} & set(written),
+            exclude_tmpdir_env_var=TMPDIR not in written,
+        )
+
+    def paths(self, place: str, cwd: str) -> list[str]:
+        """The absolute paths, as written, that a place stands for; `:minimal` is no such place."""
+        if place == ROOT:
+            return ["/"]
+        if place == SLASH_TMP:
+            return ["/tmp"]
+        if place == TMPDIR:
+            given = os.environ.get("TMPDIR", "")
+            return [given] if os.path.isabs(given) else []  # a relative one would be another one everywhere
+        if place.startswith(WORKSPACE_ROOTS):
+            below = place[len(WORKSPACE_ROOTS) + 1 :]
+            return [
+                os.path.join(root, below) if below else root for root in dict.fromkeys((cwd, *self.workspace_roots))
+            ]
+        return [place]
+
+    def writable_paths(self, cwd: str, *, temporary: bool = True) -> list[str]:
+        """What it opens for writing, as written."""
+        skipped = () if temporary else (TMPDIR, SLASH_TMP)
+        places = (rule.place for rule in self.rules if rule.access == "write" and rule.place not in (MINIMAL, *skipped))
+        return list(dict.fromkeys(path for place in places for path in self.paths(place, cwd)))
+
+
+Confinement: TypeAlias = SandboxPolicy | ProfileSandbox
+
+
+def as_policy(sandbox: Confinement) -> SandboxPolicy:
+    """As clients are told of it."""
+    return sandbox.on_wire() if isinstance(sandbox, ProfileSandbox) else sandbox
