@@ -92,6 +92,8 @@ def test_permissions(tui: OpenTui, model: ToldModel, folder: Path) -> None:
     model.when("Do as you please.", exec_command("echo free >.git/free.txt"), "I was not asked.")
     model.when("Write with care.", apply_patch("*** Begin Patch\n*** Add File: care.txt\n+care\n*** End Patch"))
     screen = tui()
+    screen.say("/status")
+    screen.wait_for("Workspace (Ask for approval)")
     screen.say("/permissions")
     screen.wait_for("Update Model Permissions", "1. Ask for approval (current)")
     screen.choose("Full Access")
