@@ -56,6 +56,7 @@ RESULT_NAMES: Final = {
     "config/value/write": "ConfigWriteResponse",
     "config/batchWrite": "ConfigWriteResponse",
     "configRequirements/read": "ConfigRequirementsReadResponse",
+    "account/rateLimits/read": "GetAccountRateLimitsResponse",
 }
 
 # --- the schema -------------------------------------------------------------------------------------------------------
@@ -70,15 +71,28 @@ def _file(name: str) -> Json:
 @cache
 def definitions() -> Json:
     merged: Json = {}
-    for name in ("app_server_v2.stable", "ClientRequest", "ServerRequest", "ServerNotification"):
+    for name in ("app_server_v2.stable", "ClientRequest", "ServerRequest", "ServerNotification", *experimental()):
         merged = {**_file(name)["definitions"], **merged}
     return merged
 
 
 @cache
+def experimental() -> tuple[str, ...]:
+    """Files with what is only in the experimental schema: `definitions`, and `requests` by their methods."""
+    return tuple(sorted(path.stem for path in SCHEMA.glob("experimental_*.json")))
+
+
+@cache
+def experimental_requests() -> Json:
+    return {method: params for name in experimental() for method, params in _file(name)["requests"].items()}
+
+
+@cache
 def _params_of(file: str) -> dict[str, Json]:
     """From a method to the schema of its params."""
-    return {each["properties"]["method"]["enum"][0]: each["properties"]["params"] for each in _file(file)["oneOf"]}
+    extra = experimental_requests() if file == "ClientRequest" else {}
+    stable = {each["properties"]["method"]["enum"][0]: each["properties"]["params"] for each in _file(file)["oneOf"]}
+    return {**extra, **stable}
 
 
 @cache

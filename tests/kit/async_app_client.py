@@ -23,7 +23,7 @@ from treadle.server.local_client import LocalClient
 from unit.protocol.test_app_schema import check, definition_of
 
 ROADS = ("local", "stdio")
-INITIALIZE = {"clientInfo": {"name": "tests", "version": "1"}}
+INITIALIZE = {"clientInfo": {"name": "tests", "version": "1"}, "capabilities": {"experimentalApi": True}}
 
 
 class AsyncAppClient(ABC):

@@ -14,7 +14,8 @@ import pytest
 from kit.async_app_client import ROADS, AsyncAppClient, InProcess, OverStdio, opened
 from kit.processes import processes_left, processes_with
 from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST
-from treadle.server.methods import command_exec as module
+from treadle.server import client_command
+from treadle.server.methods import command_exec
 
 pytestmark = pytest.mark.anyio
 
@@ -97,7 +98,7 @@ async def test_without_streaming_the_input_is_empty(local: InProcess) -> None:
 async def test_what_still_holds_the_pipes_ends_with_the_command(
     local: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "DRAIN_S", 0.0)
+    monkeypatch.setattr(client_command, "DRAIN_S", 0.0)
     marker = f"3600.{uuid.uuid4().int % 10**12}"
     done = await run(local, shell(f"sleep {marker} & echo up"))
     assert done == {"exitCode": 0, "stdout": "up\n", "stderr": ""}
@@ -120,7 +121,7 @@ async def test_no_time_is_too_little(local: InProcess) -> None:
 
 
 async def test_time_is_limited_unless_it_is_said_otherwise(local: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "DEFAULT_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(command_exec, "DEFAULT_TIMEOUT_S", 0.0)
     assert (await run(local, shell("sleep 3600")))["exitCode"] == 124
     assert (await run(local, shell("echo done", disableTimeout=True)))["exitCode"] == 0
 
@@ -134,12 +135,12 @@ async def test_output_is_capped_for_each_stream(client: AsyncAppClient) -> None:
 
 async def test_a_mebibyte_is_kept_unless_the_cap_is_off(local: InProcess) -> None:
     script = "head -c 1500000 /dev/zero | tr '\\0' a"
-    assert len((await run(local, shell(script)))["stdout"]) == module.DEFAULT_CAP
+    assert len((await run(local, shell(script)))["stdout"]) == client_command.DEFAULT_CAP
     assert len((await run(local, shell(script, disableOutputCap=True)))["stdout"]) == 1_500_000
 
 
 async def test_a_reply_is_bounded_also_without_a_cap(local: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_HELD", 1000)
+    monkeypatch.setattr(client_command, "MAX_HELD", 1000)
     done = await run(local, shell("head -c 5000 /dev/zero | tr '\\0' a", disableOutputCap=True))
     assert len(done["stdout"]) == 1000
 

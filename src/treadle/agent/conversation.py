@@ -30,6 +30,8 @@ class Loop:
 
 
 LOOP: Final[Runtime] = Loop()
+# Words of clients for tiers of the API; the usual one is not named.
+TIERS: Final[dict[str | None, str | None]] = {"fast": "priority", "default": None}
 
 
 async def converse(turn: Turn, context: Context) -> str:
@@ -101,6 +103,7 @@ def model_request(turn: Turn, context: Context) -> ModelRequest:
         max_output_tokens=facts.output_limit,
         prompt_cache_key=thread.id,
         headers=request_headers(turn),
+        service_tier=TIERS.get(settings.service_tier, settings.service_tier),
         fair_key=thread.id,
         on_wait=partial(tell_wait, turn),
     )

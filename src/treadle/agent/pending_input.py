@@ -25,6 +25,7 @@ from treadle.protocol.app.inputs import (
 )
 from treadle.protocol.app.items import FunctionCallOutputThreadItem, UserMessageThreadItem
 from treadle.protocol.app.turns import TurnToolOutput
+from treadle.store.contract import DropQueued
 
 if TYPE_CHECKING:
     from treadle.agent.thread import Thread
@@ -42,6 +43,7 @@ class Input(Struct, frozen=True):
     parts: tuple[UserInput, ...]
     client_id: str | None = None
     tool_output: TurnToolOutput | None = None
+    queued_id: str | None = None  # of a message that waited in the thread's queue
 
     @property
     def is_empty(self) -> bool:
@@ -73,6 +75,11 @@ class PendingInput:
             )
         self._waiting.append(given)
 
+    @property
+    def queued_ids(self) -> frozenset[str]:
+        """What was taken from the thread's queue, and is still in it for the store."""
+        return frozenset(given.queued_id for given in self._waiting if given.queued_id is not None)
+
     def clear(self) -> None:
         self._waiting.clear()
 
@@ -88,6 +95,9 @@ class PendingInput:
             items = await model_items(given.parts, self._thread.settings.cwd)
             self._waiting.popleft()
             self._take_message(given, items)
+            if given.queued_id is not None:
+                # Before the model hears of it: a server that dies now must not send it again.
+                await self._thread.journal.flush()
 
     def _take_message(self, given: Input, items: list[dict[str, object]]) -> None:
         thread = self._thread
@@ -95,6 +105,8 @@ class PendingInput:
         if not thread.record.listed:
             preview = thread.record.preview or text_of(given.parts)[:MAX_PREVIEW]
             writes.append(thread.save(preview=preview, listed=True))
+        if given.queued_id is not None:
+            writes.append(DropQueued(thread.id, given.queued_id))
         item = UserMessageThreadItem(id=new_id(), content=given.parts, client_id=given.client_id)
         self._items.show(item, *writes)
 

@@ -51,6 +51,10 @@ class Services(Protocol):
     def ephemeral_store(self) -> Store:
         """The threads that end with the server."""
 
+    @property
+    def draining(self) -> bool:
+        """Whether the server is about to end, so that no message of a queue is sent any more."""
+
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run something that the server owns and ends."""
 

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from treadle.agent.event import DeltaStream
 from treadle.agent.ids import new_id
-from treadle.agent.tools.command_call import env_policy
+from treadle.agent.tools.command_call import env_policy, outcome
 from treadle.agent.turn import Turn, Work, developer_message
 from treadle.errors import ExecError
 from treadle.protocol.app.item_notifications import CommandExecutionOutputDeltaNotification
@@ -61,9 +61,11 @@ async def run_shell_command(turn: Turn, command: str, timeout_ms: int | None) ->
         if not ended:
             await session.terminate("ended: it took too long")
     except asyncio.CancelledError:
-        await session.terminate()
+        try:
+            await session.terminate()
+        finally:
+            _complete(turn, item, session, command)
         raise
-    thread.sessions.forget(session)
     _complete(turn, item, session, command)
 
 
@@ -72,13 +74,8 @@ def _so_far(item: KnownItem, session: CommandSession) -> KnownItem:
 
 
 def _complete(turn: Turn, item: CommandExecutionThreadItem, session: CommandSession, command: str) -> None:
-    done = structs.replace(
-        item,
-        status="completed" if session.exit_code == 0 else "failed",
-        aggregated_output=session.aggregated or None,
-        exit_code=session.exit_code,
-        duration_ms=session.duration_ms,
-    )
+    turn.thread.sessions.forget(session)
+    done = structs.replace(item, **outcome(session))
     output = session.take_output(SHOWN_TOKENS).text
     note = (
         f"<user_shell_command>\nThe user ran this command:\n{command}\n"

@@ -1,4 +1,5 @@
-"""How turns begin: because a client asks for one, to compact, to review, to run a command of the user, or for a goal.
+"""How turns begin: because a client asks for one, to compact, to review, to run a command of the user, for a message
+that waited in the queue, or for a goal.
 
 All of it happens under the thread's lock. A turn that is active is joined by new input; one that is ending is waited
 for.
@@ -19,7 +20,7 @@ from treadle.agent.thread import Thread
 from treadle.agent.turn import Turn, Work
 from treadle.agent.turn_state import Kind
 from treadle.execution.sandbox.pinned_roots import Pin
-from treadle.store.contract import StoreError
+from treadle.store.contract import QueuedRecord, StoreError
 
 if TYPE_CHECKING:
     from treadle.agent.review import Review
@@ -140,23 +141,76 @@ async def _make(
     except BaseException:
         thread.release()
         raise
-    turn.on_goal = _after_turn
+    turn.on_end = _after_turn
     return turn
 
 
-# --- goals -----------------------------------------------------------------------------------------------------------
+# --- turns that follow by themselves ---------------------------------------------------------------------------------
 
 
 def _after_turn(turn: Turn) -> None:
-    if thread_goal.wants_turn(turn.thread) and not turn.thread.closing:
-        turn.thread.services.spawn(_go_on(turn.thread, turn), f"goal of {turn.thread.id}")
+    """What the user has said comes before what the goal wants."""
+    thread = turn.thread
+    if not thread.closing and (_may_send(thread) or thread_goal.wants_turn(thread)):
+        thread.services.spawn(_go_on(thread, turn), f"what follows turn {turn.id}")
 
 
 async def _go_on(thread: Thread, last: Turn) -> None:
     try:
-        await go_on_with_goal(thread, last)
+        if not await _send_queued(thread):
+            await go_on_with_goal(thread, last)
     except StoreError:
-        return  # the turn that would have followed could not be kept; the goal is still there for the next one
+        return  # the turn that would have followed could not be kept; message and goal are still there for the next one
+
+
+def send_queued_soon(thread: Thread) -> None:
+    """The next message of the queue, when nothing runs and nobody has made the queue wait."""
+    if _may_send(thread):
+        thread.services.spawn(_try_to_send(thread), f"queue of {thread.id}")
+
+
+def _may_send(thread: Thread) -> bool:
+    waits = thread.queued and not thread.state.queue_held
+    return waits and thread.turn is None and not thread.closing and not thread.services.draining
+
+
+async def _try_to_send(thread: Thread) -> None:
+    try:
+        await _send_queued(thread)
+    except StoreError:
+        return  # it could not be kept that the message was sent, so it was not; it waits for the next occasion
+
+
+async def _send_queued(thread: Thread) -> bool:
+    """Whether a turn was begun with the next message."""
+    if not thread.queued:
+        return False
+    from treadle.agent.thread_queue import publish_changed, waiting_in  # loaded with the first queue
+
+    async with thread.lock:
+        if not _may_send(thread):
+            return False
+        await thread.acquire()
+        try:
+            waiting = await waiting_in(thread)
+            thread.queued = bool(waiting)
+            if waiting:
+                await start_queued(thread, waiting[0])
+                publish_changed(thread)
+        finally:
+            thread.release()
+        return bool(waiting)
+
+
+async def start_queued(thread: Thread, record: QueuedRecord) -> Turn:
+    """With the thread idle. The message leaves the queue when the turn shows it."""
+    from treadle.agent.thread_queue import input_of
+
+    given = input_of(record, thread.store.location)
+    turn = await _make_regular(thread)
+    turn.steer(given)
+    turn.start()
+    return turn
 
 
 async def go_on_with_goal(thread: Thread, last: Turn) -> None:

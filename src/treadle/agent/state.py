@@ -164,7 +164,8 @@ def _breakdown(usage: TokenUsage) -> TokenUsageBreakdown:
 
 
 class State(Struct, frozen=True, kw_only=True):
-    """`roots` says where the paths of the sandbox led when the thread got them, see `pins`."""
+    """`roots` says where the paths of the sandbox led when the thread got them, see `pins`. `queue_held` says that the
+    last turn was interrupted: messages in the queue wait until somebody goes on."""
 
     settings: Settings
     usage: Usage = Usage()
@@ -172,6 +173,7 @@ class State(Struct, frozen=True, kw_only=True):
     git_info: GitInfo | None = None
     thread_source: str | None = None
     roots: Mapping[str, str] | None = None
+    queue_held: bool = False
 
     def encoded(self) -> bytes:
         return encode(self)

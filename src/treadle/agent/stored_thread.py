@@ -7,6 +7,7 @@ meanwhile. Nobody subscribes to it, so what happens to it has no number.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import UnsetType, structs
 
@@ -18,7 +19,21 @@ from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.thread_methods import ThreadMetadataGitInfoUpdateParams
 from treadle.protocol.app.threads import GitInfo, NotLoadedThreadStatus, ThreadGoal
 from treadle.protocol.app.threads import Thread as WireThread
-from treadle.store.contract import DeleteThread, Loaded, Release, Store, StoreError, ThreadRecord
+from treadle.store.contract import (
+    DeleteThread,
+    Loaded,
+    QueuedRecord,
+    Release,
+    Store,
+    StoreError,
+    ThreadRecord,
+    Write,
+)
+
+if TYPE_CHECKING:
+    from treadle.agent.thread_queue import QueueChange
+
+T = TypeVar("T")
 
 
 class StoredThread:
@@ -87,6 +102,28 @@ class StoredThread:
         loaded = await self.claim()
         await self._store.commit(self.id, loaded.fence, [DeleteThread(self.id)])
 
+    async def queued(self) -> list[QueuedRecord]:
+        """The messages that wait, the next one first."""
+        self._check_there(await self.load())
+        return await self._store.queue(self.id)
+
+    async def change_queue(self, change: QueueChange[T]) -> T:
+        """What `change` makes of the messages that wait is kept. They are sent when the thread is in memory."""
+        loaded = await self.claim()
+        writes: list[Write] = []
+        try:
+            self._check_there(loaded)
+            result, writes = change(await self._store.queue(self.id))
+        finally:
+            await self._store.commit(self.id, loaded.fence, [*writes, Release(self.id)])
+        return result
+
+    def _check_there(self, loaded: Loaded | None) -> None:
+        if loaded is None:
+            raise thread_refusals.no_rollout(self.id)
+        if loaded.record.archived:
+            raise thread_refusals.archived(self.id)
+
     async def goal(self) -> ThreadGoal | None:
         loaded = await self.load()
         if loaded is None:
@@ -94,8 +131,7 @@ class StoredThread:
         return self._state(loaded.record).goal
 
     def wire(self, record: ThreadRecord) -> WireThread:
-        location = self._store.location
-        return wire_thread(record, self._state(record), NotLoadedThreadStatus(), location=location)
+        return wire_thread(record, self._state(record), NotLoadedThreadStatus())
 
     def _state(self, record: ThreadRecord) -> State:
         return read_state(record.state, self._store.location)

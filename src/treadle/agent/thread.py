@@ -42,6 +42,7 @@ from treadle.store.contract import Counters, HistoryRecord, Loaded, Store, Threa
 
 if TYPE_CHECKING:
     from treadle.agent.context import CachedContext
+    from treadle.agent.terminals import Terminals
     from treadle.agent.turn import Turn
     from treadle.config import Config, InstructionFile, ModelFacts
     from treadle.execution.sandbox.policy import Policy
@@ -74,6 +75,7 @@ class Thread:
         self.pruned = 0  # events up to this number went, as far as we remember
         self.closing: bool = False
         self._sessions: CommandSessions | None = None
+        self._terminals: Terminals | None = None
         self._model_facts: tuple[Config, str, ModelFacts] | None = None
         self._failed = False  # the last turn did
         self._warned: set[str] = set()  # texts of ours, so they are few
@@ -91,6 +93,7 @@ class Thread:
         self.record: ThreadRecord = loaded.record
         self.state: State = read_state(loaded.record.state, self.store.location)
         self.counters: Counters = loaded.counters
+        self.queued: bool = loaded.queued  # whether messages may be waiting in the queue
         if self.state.roots != self.pins.on_record():
             self.pins = Pins.known(self.state.roots)
 
@@ -106,8 +109,21 @@ class Thread:
         if self._sessions is None:
             from treadle.tools.command.command_sessions import CommandSessions  # loaded with the first command
 
-            self._sessions = CommandSessions(self.services.environment, self.authority.closed)
+            self._sessions = CommandSessions(self.services.environment, self._command_closed)
         return self._sessions
+
+    @property
+    def terminals(self) -> Terminals:
+        if self._terminals is None:
+            from treadle.agent.terminals import Terminals  # likewise
+
+            self._terminals = Terminals()
+        return self._terminals
+
+    @property
+    def running_items(self) -> frozenset[str]:
+        """Those of commands that run now, also of turns that are over."""
+        return frozenset() if self._terminals is None else self._terminals.item_ids()
 
     # --- the right to write ---
 
@@ -122,6 +138,7 @@ class Thread:
                 self._take(news)
                 self.history = None
                 self._end_authority()  # what was granted here is not known there, nor what was changed there here
+                self.turns_cut(0)  # perhaps: the commands of these turns were not known there
         self._holds += 1
 
     async def catch_up(self) -> None:
@@ -235,6 +252,11 @@ class Thread:
     def set_failed(self, failed: bool) -> None:
         self._failed = failed
 
+    def hold_queue(self, held: bool) -> None:
+        """Whether messages in the queue wait until somebody goes on; kept with the record."""
+        if self.state.queue_held is not held:
+            self.state = structs.replace(self.state, queue_held=held)
+
     def warn_once(self, turn: Turn, message: str) -> None:
         if message not in self._warned:
             self._warned.add(message)
@@ -260,6 +282,15 @@ class Thread:
         """The model has a command running. The settings may have changed while it was started."""
         self.authority.started(session, epoch, settings, rules)
         self._end_commands(self.authority.over(self.settings))
+
+    def _command_closed(self, session: CommandSession) -> None:
+        self.authority.closed(session)
+        self.terminals.closed(session)
+
+    def turns_cut(self, first: int) -> None:
+        """Turns from `first` on are gone: what still runs in them is kept nowhere."""
+        if self._terminals is not None:
+            self._terminals.cut(first)
 
     def _end_authority(self) -> None:
         """Nothing that was allowed before counts any more; a question that is open is taken back."""
@@ -326,7 +357,6 @@ class Thread:
             self.record,
             self.state,
             self.status,
-            location=self.store.location,
             ephemeral=self.ephemeral,
             turns=tuple(turns),
         )
@@ -337,7 +367,6 @@ def wire_thread(
     state: State,
     status: ThreadStatus,
     *,
-    location: str | None,
     ephemeral: bool = False,
     turns: tuple[WireTurn, ...] = (),
 ) -> WireThread:
@@ -360,7 +389,6 @@ def wire_thread(
         model=record.model,
         name=record.name,
         originator=record.originator,
-        path=location,
         reasoning_effort=state.settings.effort,
         recency_at=record.recency_at // 1000,
         thread_source=state.thread_source,

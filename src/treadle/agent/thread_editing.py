@@ -32,6 +32,7 @@ async def cut_turns(thread: Thread, first: int, refusal: str) -> None:
         loaded = await thread.store.load(thread.id)
         assert loaded is not None
         thread.counters = loaded.counters
+        thread.turns_cut(first)
         thread.history = None
     finally:
         thread.release()

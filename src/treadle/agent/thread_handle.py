@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from treadle.agent import starting, thread_goal, thread_refusals
 from treadle.agent.client_requests import Answer
@@ -30,6 +30,12 @@ from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.goals import ThreadGoalClearResponse, ThreadGoalSetParams, ThreadGoalSetResponse
 from treadle.protocol.app.items import KnownItem
 from treadle.protocol.app.settings import ThreadSettingsUpdateParams
+from treadle.protocol.app.terminals import (
+    ThreadBackgroundTerminalsListParams,
+    ThreadBackgroundTerminalsListResponse,
+    ThreadBackgroundTerminalsTerminateParams,
+    ThreadBackgroundTerminalsTerminateResponse,
+)
 from treadle.protocol.app.thread_history import (
     ThreadInjectItemsParams,
     ThreadRevertParams,
@@ -56,7 +62,12 @@ from treadle.protocol.app.turns import (
     TurnSteerResponse,
 )
 from treadle.protocol.app.turns import Turn as WireTurn
-from treadle.store.contract import DeleteThread, Store, ThreadRecord
+from treadle.store.contract import DeleteThread, QueuedRecord, Store, ThreadRecord
+
+if TYPE_CHECKING:
+    from treadle.agent.thread_queue import QueueChange
+
+T = TypeVar("T")
 
 OVERRULED: Final = (
     "The user has allowed the action of the call `{item_id}`, which the automatic reviewer had denied. You may make "
@@ -142,7 +153,12 @@ class ThreadHandle:
             return TurnSteerResponse(turn_id=turn.id)
 
     async def interrupt(self, params: TurnInterruptParams) -> None:
-        """Not one after the other: what is under way may be waiting for the very turn that is to end."""
+        """Not one after the other: what is under way may be waiting for the very turn that is to end.
+
+        Without an id it is about whatever turn there is, and there may be none.
+        """
+        if not params.turn_id and (self._thread.turn is None or not self._thread.turn.active):
+            return
         turn = self._active_turn("interrupt")
         if params.turn_id and turn.id != params.turn_id:
             raise RpcError(INVALID_REQUEST, f"expected active turn id {params.turn_id} but found {turn.id}")
@@ -180,6 +196,27 @@ class ThreadHandle:
             if item_id is None:
                 raise thread_refusals.not_denied(review_id)
             await inject(thread, [developer_message(OVERRULED.format(item_id=item_id))])
+
+    # --- commands that run: not one after the other, as `interrupt` ---
+
+    def list_terminals(self, params: ThreadBackgroundTerminalsListParams) -> ThreadBackgroundTerminalsListResponse:
+        return self._thread.terminals.page(params)
+
+    async def clean_terminals(self) -> None:
+        """End all of them. How they ended is told before this returns."""
+        await self._thread.terminals.clean()
+        await self._told()
+
+    async def terminate_terminal(
+        self, params: ThreadBackgroundTerminalsTerminateParams
+    ) -> ThreadBackgroundTerminalsTerminateResponse:
+        terminated = await self._thread.terminals.terminate(params.process_id)
+        await self._told()
+        return ThreadBackgroundTerminalsTerminateResponse(terminated=terminated)
+
+    async def _told(self) -> None:
+        if self._thread.journal.busy and not self.is_broken:
+            await self._thread.journal.flush()
 
     def _active_turn(self, what: str) -> Turn:
         turn = self._thread.turn
@@ -222,6 +259,55 @@ class ThreadHandle:
                 thread_goal.publish_cleared(thread)
         await thread.journal.reach(place)
         return ThreadGoalClearResponse(cleared=cleared)
+
+    # --- queue ---
+
+    async def queued(self) -> list[QueuedRecord]:
+        """The messages that wait, the next one first."""
+        from treadle.agent.thread_queue import refuse_ephemeral, waiting_in  # loaded with the first queue
+
+        if self.ephemeral:
+            raise refuse_ephemeral(self.id)
+        async with self._exclusively() as thread:
+            return await waiting_in(thread)
+
+    async def change_queue(self, change: QueueChange[T]) -> T:
+        """What `change` makes of the messages that wait is kept; the next of them is sent if nothing runs."""
+        from treadle.agent.thread_queue import publish_changed, refuse_ephemeral, waiting_in
+
+        if self.ephemeral:
+            raise refuse_ephemeral(self.id)
+        async with self._writing() as thread:
+            result, writes = change(await waiting_in(thread))
+            thread.journal.write(*writes)
+            place = thread.journal.place()
+            if writes:
+                thread.queued = True
+                publish_changed(thread)
+        await thread.journal.reach(place)
+        self.send_queued()
+        return result
+
+    def send_queued(self) -> None:
+        """Soon: the next message that waits, if nothing runs and nobody has made the queue wait."""
+        starting.send_queued_soon(self._thread)
+
+    async def start_queued(self, queued_id: str | None) -> WireTurn:
+        """One message, or the next, also when the queue was made to wait."""
+        from treadle.agent.thread_queue import find, publish_changed, refuse_ephemeral, waiting_in
+
+        if self.ephemeral:
+            raise refuse_ephemeral(self.id)
+        async with self._writing() as thread:
+            record = find(await waiting_in(thread), queued_id)
+            if thread.turn is not None:
+                raise RpcError(INVALID_REQUEST, "thread already has an active or pending turn")
+            turn = await starting.start_queued(thread, record)
+            result = turn.state.fresh()
+            place = thread.journal.place()
+            publish_changed(thread)
+        await thread.journal.reach(place)
+        return result
 
     # --- settings and metadata ---
 
@@ -280,7 +366,7 @@ class ThreadHandle:
             first = max(1, thread.counters.turn - params.num_turns + 1)
             await cut_turns(thread, first, "Cannot rollback while a turn is in progress.")
             records = await thread.store.turns(self.id)
-            turns = await turns_with_items(thread.store, self.id, records)
+            turns = await turns_with_items(thread.store, self.id, records, running=thread.running_items)
             result = ThreadRollbackResponse(thread=thread.wire(turns))
             place = await publish_reverted(thread)
         await thread.journal.reach(place)
@@ -317,6 +403,11 @@ class ThreadHandle:
     def running_turn(self) -> WireTurn | None:
         """With everything that has happened in it so far."""
         return None if self._thread.turn is None else self._thread.turn.snapshot()
+
+    @property
+    def running_items(self) -> frozenset[str]:
+        """Those of commands that run now, also of turns that are over."""
+        return self._thread.running_items
 
     def open_items(self) -> tuple[KnownItem, ...]:
         return () if self._thread.turn is None else tuple(self._thread.turn.items.open())

@@ -9,8 +9,10 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from treadle.agent.turn_items import given_up
 from treadle.errors import INVALID_REQUEST, RpcError
-from treadle.protocol.app.base import Closed, decode
+from treadle.protocol.app.base import Closed, decode, encode
+from treadle.protocol.app.items import ThreadItem
 from treadle.protocol.app.turn_errors import TurnError
 from treadle.protocol.app.turns import Turn, TurnItemsView
 from treadle.store.contract import ItemRecord, Store, TurnRecord
@@ -31,46 +33,64 @@ def wire_turn(record: TurnRecord, items: Iterable[Any] = (), view: Closed[TurnIt
 
 
 async def turns_with_items(
-    store: Store, thread_id: str, records: list[TurnRecord], view: Closed[TurnItemsView] = "full"
+    store: Store,
+    thread_id: str,
+    records: list[TurnRecord],
+    view: Closed[TurnItemsView] = "full",
+    *,
+    running: frozenset[str] = frozenset(),
 ) -> list[Turn]:
-    """Turns that follow each other in either direction, with what the view asks for."""
+    """Turns that follow each other in either direction, with what the view asks for. `running` are the items of
+    commands that run now."""
     if view == "notLoaded" or not records:
         return [wire_turn(record, (), view) for record in records]
     numbers = [record.number for record in records]
     items: dict[int, list[ItemRecord]] = defaultdict(list)
     for item in await store.items(thread_id, turns=(min(numbers), max(numbers))):
         items[item.turn].append(item)
-    return [wire_turn(record, _viewed(items[record.number], view), view) for record in records]
+    return [wire_turn(record, _viewed(items[record.number], record, view, running), view) for record in records]
 
 
-def _viewed(items: list[ItemRecord], view: Closed[TurnItemsView]) -> list[Raw]:
-    """As JSON: it was made by us, and goes out as it is."""
+def _viewed(
+    items: list[ItemRecord], turn: TurnRecord, view: Closed[TurnItemsView], running: frozenset[str]
+) -> list[Raw]:
     if view == "summary":
         users = [item for item in items if item.type == "userMessage"][:1]
         answers = [item for item in items if item.type == "agentMessage"][-1:]
         items = users + answers
-    return [Raw(item.data) for item in items]
+    return [wire_item(item, turn, running) for item in items]
+
+
+def wire_item(record: ItemRecord, turn: TurnRecord, running: frozenset[str]) -> Raw:
+    """As JSON: it was made by us, and goes out as it is. One that its server left behind when it was killed ended
+    there, whatever the last word about it was."""
+    if record.open and turn.status != "inProgress" and record.id not in running:
+        return Raw(encode(given_up(decode(record.data, ThreadItem))))
+    return Raw(record.data)
 
 
 # --- cursors ---------------------------------------------------------------------------------------------------------
 
 
-class _Cursor(msgspec.Struct):
-    """`after` is the number of the last entry of the page before."""
+class _Cursor(msgspec.Struct, omit_defaults=True):
+    """`after` is the number of the last entry of the page before; `with_it` that of the first entry of the page, in
+    whatever direction."""
 
     thread: str
     kind: str
     after: int
+    with_it: bool = False
 
 
 _cursor = msgspec.json.Decoder(_Cursor)
 
 
-def make_cursor(thread_id: str, kind: str, after: int) -> str:
-    return msgspec.json.encode(_Cursor(thread_id, kind, after)).decode()
+def make_cursor(thread_id: str, kind: str, after: int, *, with_it: bool = False) -> str:
+    return msgspec.json.encode(_Cursor(thread_id, kind, after, with_it)).decode()
 
 
-def read_cursor(text: str | None, thread_id: str, kind: str) -> int | None:
+def read_cursor(text: str | None, thread_id: str, kind: str, *, descending: bool) -> int | None:
+    """The number after which a page in this direction begins."""
     if text is None:
         return None
     try:
@@ -79,6 +99,8 @@ def read_cursor(text: str | None, thread_id: str, kind: str) -> int | None:
         raise _invalid(text) from None
     if cursor.thread != thread_id or cursor.kind != kind:
         raise _invalid(text)
+    if cursor.with_it:
+        return cursor.after + 1 if descending else cursor.after - 1
     return cursor.after
 
 

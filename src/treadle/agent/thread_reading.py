@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Raw
 
 from treadle.agent import thread_refusals
-from treadle.agent.thread_pages import make_cursor, read_cursor, turns_with_items
+from treadle.agent.thread_pages import make_cursor, read_cursor, turns_with_items, wire_item
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.ours import ThreadEventsListParams, ThreadEventsListResponse
 from treadle.protocol.app.thread_history import (
@@ -15,6 +15,8 @@ from treadle.protocol.app.thread_history import (
     ThreadItemEntry,
     ThreadItemsListParams,
     ThreadItemsListResponse,
+    ThreadItemsReadParams,
+    ThreadItemsReadResponse,
     ThreadTurnsListParams,
     ThreadTurnsListResponse,
 )
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 DEFAULT_LIMIT: Final = 25
 MAX_LIMIT: Final = 500
+MAX_READ: Final = 100
 
 
 def _limit(asked: int | None) -> int:
@@ -34,15 +37,17 @@ def _limit(asked: int | None) -> int:
 # --- pages -----------------------------------------------------------------------------------------------------------
 
 
-async def list_turns(store: Store, params: ThreadTurnsListParams) -> ThreadTurnsListResponse:
-    """Newest first unless asked otherwise."""
+async def list_turns(
+    store: Store, params: ThreadTurnsListParams, running: frozenset[str] = frozenset()
+) -> ThreadTurnsListResponse:
+    """Newest first unless asked otherwise. `running` are the items of commands that run now."""
     thread_id = params.thread_id
-    after = read_cursor(params.cursor, thread_id, "turns")
     limit = _limit(params.limit)
     descending = params.sort_direction != "asc"
+    after = read_cursor(params.cursor, thread_id, "turns", descending=descending)
     records = await store.turns(thread_id, after=after, limit=limit + 1, descending=descending)
     page, more = records[:limit], len(records) > limit
-    turns = await turns_with_items(store, thread_id, page, params.items_view or "summary")
+    turns = await turns_with_items(store, thread_id, page, params.items_view or "summary", running=running)
     return ThreadTurnsListResponse(
         data=tuple(turns),
         next_cursor=make_cursor(thread_id, "turns", page[-1].number) if more else None,
@@ -55,8 +60,10 @@ def _before(number: int, descending: bool) -> int:
     return number - 1 if descending else number + 1
 
 
-async def list_items(store: Store, params: ThreadItemsListParams) -> ThreadItemsListResponse:
-    """Oldest first unless asked otherwise."""
+async def list_items(
+    store: Store, params: ThreadItemsListParams, running: frozenset[str] = frozenset()
+) -> ThreadItemsListResponse:
+    """Oldest first unless asked otherwise. `running` is that of `list_turns`."""
     thread_id = params.thread_id
     turns = None
     if params.turn_id is not None:
@@ -67,11 +74,28 @@ async def list_items(store: Store, params: ThreadItemsListParams) -> ThreadItems
     limit = _limit(params.limit)
     records = await store.items(thread_id, turns=turns, after=after, limit=limit + 1, descending=descending)
     page, more = records[:limit], len(records) > limit
-    names = await _turn_ids(store, thread_id, page)
+    known = await _turns_of(store, thread_id, page)
     return ThreadItemsListResponse(
-        data=tuple(_entry(record, names) for record in page),
+        data=tuple(_entry(record, known[record.turn], running) for record in page),
         next_cursor=make_cursor(thread_id, "items", page[-1].number) if more else None,
         backwards_cursor=make_cursor(thread_id, "items", _before(page[0].number, descending)) if page else None,
+    )
+
+
+async def read_items(
+    store: Store, params: ThreadItemsReadParams, running: frozenset[str] = frozenset()
+) -> ThreadItemsReadResponse:
+    """Those that the turn has, in its order. `running` is that of `list_turns`."""
+    if not 1 <= len(params.item_ids) <= MAX_READ:
+        raise RpcError(INVALID_REQUEST, f"itemIds must contain 1 to {MAX_READ} IDs")
+    turn = await store.turn(params.thread_id, params.turn_id)
+    if turn is None:
+        return ThreadItemsReadResponse(data=())
+    wanted = frozenset(params.item_ids)
+    # Not one by one: an id is that of a model or a client, and need not be the only one of its thread.
+    records = await store.items(params.thread_id, turns=(turn.number, turn.number))
+    return ThreadItemsReadResponse(
+        data=tuple(_entry(record, turn, running) for record in records if record.id in wanted)
     )
 
 
@@ -79,26 +103,26 @@ async def _items_after(
     store: Store, thread_id: str, cursor: str | ItemThreadItemsListAnchor | None, descending: bool
 ) -> int | None:
     if not isinstance(cursor, ItemThreadItemsListAnchor):
-        return read_cursor(cursor, thread_id, "items")
+        return read_cursor(cursor, thread_id, "items", descending=descending)
     found = await store.item(thread_id, cursor.item_id)
     if found is None:
         raise RpcError(INVALID_REQUEST, f"item not found: {cursor.item_id}")
     return _before(found.number, not descending)
 
 
-async def _turn_ids(store: Store, thread_id: str, page: list[ItemRecord]) -> dict[int, str]:
+async def _turns_of(store: Store, thread_id: str, page: list[ItemRecord]) -> dict[int, TurnRecord]:
     if not page:
         return {}
     numbers = [record.turn for record in page]
     first, last = min(numbers), max(numbers)
     turns = await store.turns(thread_id, after=first - 1, limit=last - first + 1)
-    return {turn.number: turn.id for turn in turns}
+    return {turn.number: turn for turn in turns}
 
 
-def _entry(record: ItemRecord, names: dict[int, str]) -> ThreadItemEntry:
+def _entry(record: ItemRecord, turn: TurnRecord, running: frozenset[str]) -> ThreadItemEntry:
     return ThreadItemEntry(
-        turn_id=names[record.turn],
-        item=Raw(record.data),  # type: ignore[arg-type]
+        turn_id=turn.id,
+        item=wire_item(record, turn, running),  # type: ignore[arg-type]
         started_at_ms=record.started_at_ms,
         completed_at_ms=record.completed_at_ms,
     )

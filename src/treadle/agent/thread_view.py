@@ -75,7 +75,7 @@ async def recent_turns(thread: Thread) -> tuple[WireTurn, ...]:
     running = thread.turn
     records = await thread.store.turns(thread.id, limit=RECENT_TURNS, descending=True)
     records = [record for record in records[::-1] if running is None or record.id != running.id]
-    return tuple(await turns_with_items(thread.store, thread.id, records))
+    return tuple(await turns_with_items(thread.store, thread.id, records, running=thread.running_items))
 
 
 def cursors_of(thread: Thread) -> tuple[str | None, str | None]:

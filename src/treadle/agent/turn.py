@@ -70,7 +70,7 @@ class Turn:
         self.answered = False  # whether the model has said anything
         self.reviews: list[str] = []  # what the automatic reviewer has decided last, `approved` or `denied`
         self.not_before: float = 0.0  # loop time before which the turn does not end: a workaround for a client
-        self.on_goal: Callable[[Turn], None] = lambda turn: None  # called at the end, when the thread has a goal
+        self.on_end: Callable[[Turn], None] = lambda turn: None  # called when the thread has a goal or a queue
         self._diff: TurnDiff | None = None
         self._work = work
         self._task: asyncio.Task[None] | None = None
@@ -175,8 +175,8 @@ class Turn:
             await self._do_work()
         finally:
             self._ended.set()
-        if self.thread.state.goal is not None:
-            self.on_goal(self)
+        if self.thread.state.goal is not None or self.thread.queued:
+            self.on_end(self)
 
     async def _do_work(self) -> None:
         failure = await self._try_work()
@@ -253,21 +253,24 @@ class Turn:
         thread.publish_status()
         params = TurnStartedNotification(thread_id=thread.id, turn=self.state.wire())
         thread.journal.emit("turn/started", params, self._record())
+        if thread.state.queue_held:
+            thread.hold_queue(False)
+            thread.journal.write(thread.save())
 
     async def _end(self) -> None:
         thread, state = self.thread, self.state
         if self.input or state.status != "failed":  # it may have failed because the history cannot be read
             await self.input.take()  # what was said too late for the model is not lost
         self.report.usage()
-        if state.status == "completed":
-            self.items.complete_open()
-        thread.journal.write(*self.items.abandon_open(), *self._history_leftovers())
+        left = self.items.end_open(early=state.status != "completed")
+        thread.journal.write(*left, *self._history_leftovers())
         for stopped in self._interrupts:
             thread.journal.resolve_in_order(stopped)
         state.end()
         if thread.state.goal is not None:
             thread_goal.account(thread, self.id, self.report.tokens, (state.duration_ms or 0) // 1000)
         thread.set_failed(state.status == "failed")
+        thread.hold_queue(state.status == "interrupted")
         thread.turn = None
         thread.publish_status()
         if state.error is not None:

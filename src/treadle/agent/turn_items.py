@@ -35,7 +35,7 @@ SoFar: TypeAlias = Callable[[KnownItem], KnownItem]
 class OpenItem:
     """`item` is what was announced; `texts` are the deltas since, for a message. `look` gives the rest its own way."""
 
-    __slots__ = ("content", "item", "look", "number", "streams", "summary", "texts")
+    __slots__ = ("content", "in_background", "item", "look", "number", "streams", "summary", "texts")
 
     def __init__(self, number: int, item: KnownItem) -> None:
         self.number: int = number
@@ -45,6 +45,7 @@ class OpenItem:
         self.content: list[list[str]] = []
         self.streams: dict[tuple[str, int], DeltaStream] = {}
         self.look: SoFar | None = None
+        self.in_background: bool = False  # it may outlive its turn
 
     def close(self) -> None:
         """It is over. Both hold whoever made the item, who holds it: such a circle, with all the output in it, would
@@ -66,6 +67,11 @@ class OpenItem:
         return self.item
 
 
+def given_up(item: KnownItem) -> KnownItem:
+    """How an item ended that nobody will ever end."""
+    return structs.replace(item, status="failed") if getattr(item, "status", None) == "inProgress" else item
+
+
 def search_text(item: KnownItem) -> str | None:
     """What full-text search finds an item by."""
     if isinstance(item, AgentMessageThreadItem | PlanThreadItem):
@@ -79,6 +85,7 @@ class TurnItems:
     def __init__(self, thread: Thread, turn: TurnState) -> None:
         self._thread = thread
         self._turn = turn
+        self.turn: int = turn.number
         self._open: dict[str, OpenItem] = {}
         self._done: list[KnownItem] = []
         self.last_message: AgentMessageThreadItem | None = None  # of those that are over, the one begun last
@@ -111,9 +118,10 @@ class TurnItems:
         if item_id in self._open:
             self._thread.journal.write(DropItem(self._thread.id, self._close(item_id).number))
 
-    def update_kept(self, number: int, item: KnownItem) -> None:
-        """How an item that was left running has ended, for whoever reads the thread later; nobody is told."""
-        self._thread.journal.write(self._record(number, item, is_open=False))
+    def forget(self, item_id: str) -> None:
+        """It is no longer kept, and nobody will be told how it ends."""
+        if item_id in self._open:
+            self._close(item_id)
 
     def find(self, item_id: str) -> OpenItem | None:
         return self._open.get(item_id)
@@ -125,18 +133,18 @@ class TurnItems:
     def all(self) -> tuple[KnownItem, ...]:
         return (*self._done, *self.open())
 
-    def complete_open(self) -> None:
-        """The turn is over: a command that goes on in the background counts as done in it."""
+    def end_open(self, *, early: bool) -> list[Write]:
+        """The turn is over. A command in the background stays open until it ends. What else can be seen to run is
+        completed; a message that was cut off by an early end keeps what it has, and is nobody's news any more."""
+        writes: list[Write] = []
         for opened in tuple(self._open.values()):
-            self.complete(opened.so_far())
-
-    def abandon_open(self) -> list[Write]:
-        """The turn ended early: open items keep what they have, and are nobody's news any more."""
-        writes: list[Write] = [
-            self._record(opened.number, opened.so_far(), is_open=True) for opened in self._open.values()
-        ]
-        for item_id in tuple(self._open):
-            self._close(item_id)
+            item = opened.so_far()
+            if not opened.in_background and (not early or hasattr(item, "status")):
+                self.complete(given_up(item))
+                continue
+            writes.append(self._record(opened.number, item, is_open=True))
+            if not opened.in_background:
+                self._close(item.id)
         return writes
 
     def _close(self, item_id: str) -> OpenItem:

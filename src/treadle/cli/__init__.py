@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Protocol, TextIO, cast
 
-from treadle._version import __version__
+from treadle._version import PROTOCOL_VERSION, __version__
 from treadle.cli.streams import OutputFailed, finish, prepare, write, write_stderr
 
 
@@ -124,6 +124,8 @@ def _parser() -> _Parser:
         epilog=f"commands:\n{listing}\n\n`treadle COMMAND --help` tells more about a command.",
         formatter_class=_formatter,
     )
-    parser.add_argument("--version", action="version", version=f"treadle {__version__}")
+    # Clients of codex take the first number for its version, so ours comes second.
+    version = f"codex-cli {PROTOCOL_VERSION} (treadle {__version__}, which speaks its protocol)"
+    parser.add_argument("--version", action="version", version=version)
     parser.add_argument("command", nargs="?", choices=sorted(COMMANDS), metavar="COMMAND", help=argparse.SUPPRESS)
     return parser

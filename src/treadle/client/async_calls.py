@@ -10,8 +10,11 @@ from treadle.protocol.app.registry import METHODS
 
 if TYPE_CHECKING:
     from treadle.protocol.app.accounts import (
+        BedrockCheckGovCloudRequirementsResponse,
         CancelLoginAccountResponse,
         GetAccountParams,
+        GetAccountRateLimitsParams,
+        GetAccountRateLimitsResponse,
         GetAccountResponse,
         LoginAccountParams,
         LoginAccountResponse,
@@ -27,6 +30,14 @@ if TYPE_CHECKING:
         CommandExecTerminateResponse,
         CommandExecWriteParams,
         CommandExecWriteResponse,
+        ProcessKillParams,
+        ProcessKillResponse,
+        ProcessResizePtyParams,
+        ProcessResizePtyResponse,
+        ProcessSpawnParams,
+        ProcessSpawnResponse,
+        ProcessWriteStdinParams,
+        ProcessWriteStdinResponse,
     )
     from treadle.protocol.app.config import (
         ConfigBatchWriteParams,
@@ -84,11 +95,42 @@ if TYPE_CHECKING:
         McpServerToolCallResponse,
     )
     from treadle.protocol.app.models import ModelListResponse, ModelProviderCapabilitiesReadResponse
+    from treadle.protocol.app.plugins import (
+        ExternalAgentConfigDetectParams,
+        ExternalAgentConfigDetectResponse,
+        PluginInstalledParams,
+        PluginInstalledResponse,
+        PluginListParams,
+        PluginListResponse,
+    )
+    from treadle.protocol.app.queue import (
+        ThreadQueueAddParams,
+        ThreadQueueAddResponse,
+        ThreadQueueDeleteParams,
+        ThreadQueueDeleteResponse,
+        ThreadQueueListParams,
+        ThreadQueueListResponse,
+        ThreadQueueReorderParams,
+        ThreadQueueReorderResponse,
+        ThreadQueueStartParams,
+        ThreadQueueStartResponse,
+        ThreadQueueUpdateParams,
+        ThreadQueueUpdateResponse,
+    )
     from treadle.protocol.app.reviews import (
         ThreadApproveGuardianDeniedActionParams,
         ThreadApproveGuardianDeniedActionResponse,
     )
-    from treadle.protocol.app.search import FuzzyFileSearchParams, FuzzyFileSearchResponse
+    from treadle.protocol.app.search import (
+        FuzzyFileSearchParams,
+        FuzzyFileSearchResponse,
+        FuzzyFileSearchSessionStartParams,
+        FuzzyFileSearchSessionStartResponse,
+        FuzzyFileSearchSessionStopParams,
+        FuzzyFileSearchSessionStopResponse,
+        FuzzyFileSearchSessionUpdateParams,
+        FuzzyFileSearchSessionUpdateResponse,
+    )
     from treadle.protocol.app.sections import (
         ThreadSectionCreateParams,
         ThreadSectionCreateResponse,
@@ -115,11 +157,21 @@ if TYPE_CHECKING:
         SkillsListParams,
         SkillsListResponse,
     )
+    from treadle.protocol.app.terminals import (
+        ThreadBackgroundTerminalsCleanParams,
+        ThreadBackgroundTerminalsCleanResponse,
+        ThreadBackgroundTerminalsListParams,
+        ThreadBackgroundTerminalsListResponse,
+        ThreadBackgroundTerminalsTerminateParams,
+        ThreadBackgroundTerminalsTerminateResponse,
+    )
     from treadle.protocol.app.thread_history import (
         ThreadInjectItemsParams,
         ThreadInjectItemsResponse,
         ThreadItemsListParams,
         ThreadItemsListResponse,
+        ThreadItemsReadParams,
+        ThreadItemsReadResponse,
         ThreadRevertParams,
         ThreadRevertResponse,
         ThreadRollbackParams,
@@ -152,6 +204,12 @@ if TYPE_CHECKING:
         ThreadUnsubscribeParams,
         ThreadUnsubscribeResponse,
     )
+    from treadle.protocol.app.thread_search import (
+        ThreadSearchOccurrencesParams,
+        ThreadSearchOccurrencesResponse,
+        ThreadSearchParams,
+        ThreadSearchResponse,
+    )
     from treadle.protocol.app.threads import ThreadGoalStatus
     from treadle.protocol.app.turns import (
         ReviewStartParams,
@@ -176,6 +234,15 @@ class AsyncCalls(ABC):
             return await self.request(method, params, response_model=model)
         return await self.request(method, params, response_model=model, timeout=timeout)
 
+    async def account_bedrock_check_gov_cloud_requirements(
+        self, *, timeout: float | None = None
+    ) -> BedrockCheckGovCloudRequirementsResponse:
+        """Whether the login is for a region with special requirements. (`account/bedrock/checkGovCloudRequirements`)"""
+        answer: BedrockCheckGovCloudRequirementsResponse = await self._call(
+            "account/bedrock/checkGovCloudRequirements", None, timeout
+        )
+        return answer
+
     async def account_login_cancel(self, login_id: str, *, timeout: float | None = None) -> CancelLoginAccountResponse:
         """Give up an interactive login. (`account/login/cancel`)"""
         answer: CancelLoginAccountResponse = await self._call("account/login/cancel", {"loginId": login_id}, timeout)
@@ -191,6 +258,13 @@ class AsyncCalls(ABC):
     async def account_logout(self, *, timeout: float | None = None) -> LogoutAccountResponse:
         """Forget the credentials. (`account/logout`)"""
         answer: LogoutAccountResponse = await self._call("account/logout", None, timeout)
+        return answer
+
+    async def account_rate_limits_read(
+        self, params: GetAccountRateLimitsParams | JsonObject | None = None, *, timeout: float | None = None
+    ) -> GetAccountRateLimitsResponse:
+        """How much of its limits the account has used. (`account/rateLimits/read`)"""
+        answer: GetAccountRateLimitsResponse = await self._call("account/rateLimits/read", params or {}, timeout)
         return answer
 
     async def account_read(
@@ -282,6 +356,15 @@ class AsyncCalls(ABC):
         answer: ExperimentalFeatureListResponse = await self._call("experimentalFeature/list", params or {}, timeout)
         return answer
 
+    async def external_agent_config_detect(
+        self, params: ExternalAgentConfigDetectParams | JsonObject | None = None, *, timeout: float | None = None
+    ) -> ExternalAgentConfigDetectResponse:
+        """What other agents have configured here. (`externalAgentConfig/detect`)"""
+        answer: ExternalAgentConfigDetectResponse = await self._call(
+            "externalAgentConfig/detect", params or {}, timeout
+        )
+        return answer
+
     async def fs_copy(self, params: FsCopyParams | JsonObject, *, timeout: float | None = None) -> FsCopyResponse:
         """Copy a file or a folder. (`fs/copy`)"""
         answer: FsCopyResponse = await self._call("fs/copy", params, timeout)
@@ -346,6 +429,29 @@ class AsyncCalls(ABC):
         answer: FuzzyFileSearchResponse = await self._call("fuzzyFileSearch", params, timeout)
         return answer
 
+    async def fuzzy_file_search_session_start(
+        self, params: FuzzyFileSearchSessionStartParams | JsonObject, *, timeout: float | None = None
+    ) -> FuzzyFileSearchSessionStartResponse:
+        """Begin a search that follows what somebody types. (`fuzzyFileSearch/sessionStart`)"""
+        answer: FuzzyFileSearchSessionStartResponse = await self._call("fuzzyFileSearch/sessionStart", params, timeout)
+        return answer
+
+    async def fuzzy_file_search_session_stop(
+        self, params: FuzzyFileSearchSessionStopParams | JsonObject, *, timeout: float | None = None
+    ) -> FuzzyFileSearchSessionStopResponse:
+        """End such a search. (`fuzzyFileSearch/sessionStop`)"""
+        answer: FuzzyFileSearchSessionStopResponse = await self._call("fuzzyFileSearch/sessionStop", params, timeout)
+        return answer
+
+    async def fuzzy_file_search_session_update(
+        self, params: FuzzyFileSearchSessionUpdateParams | JsonObject, *, timeout: float | None = None
+    ) -> FuzzyFileSearchSessionUpdateResponse:
+        """Look for something else; what is found is told by `sessionUpdated`. (`fuzzyFileSearch/sessionUpdate`)"""
+        answer: FuzzyFileSearchSessionUpdateResponse = await self._call(
+            "fuzzyFileSearch/sessionUpdate", params, timeout
+        )
+        return answer
+
     async def hooks_list(
         self, params: HooksListParams | JsonObject | None = None, *, timeout: float | None = None
     ) -> HooksListResponse:
@@ -402,6 +508,48 @@ class AsyncCalls(ABC):
         answer: PermissionProfileListResponse = await self._call("permissionProfile/list", params or {}, timeout)
         return answer
 
+    async def plugin_installed(
+        self, params: PluginInstalledParams | JsonObject | None = None, *, timeout: float | None = None
+    ) -> PluginInstalledResponse:
+        """The plugins that are installed. (`plugin/installed`)"""
+        answer: PluginInstalledResponse = await self._call("plugin/installed", params or {}, timeout)
+        return answer
+
+    async def plugin_list(
+        self, params: PluginListParams | JsonObject | None = None, *, timeout: float | None = None
+    ) -> PluginListResponse:
+        """The plugins to choose from. (`plugin/list`)"""
+        answer: PluginListResponse = await self._call("plugin/list", params or {}, timeout)
+        return answer
+
+    async def process_kill(
+        self, params: ProcessKillParams | JsonObject, *, timeout: float | None = None
+    ) -> ProcessKillResponse:
+        """End such a process. (`process/kill`)"""
+        answer: ProcessKillResponse = await self._call("process/kill", params, timeout)
+        return answer
+
+    async def process_resize_pty(
+        self, params: ProcessResizePtyParams | JsonObject, *, timeout: float | None = None
+    ) -> ProcessResizePtyResponse:
+        """Tell such a process the size of its terminal. (`process/resizePty`)"""
+        answer: ProcessResizePtyResponse = await self._call("process/resizePty", params, timeout)
+        return answer
+
+    async def process_spawn(
+        self, params: ProcessSpawnParams | JsonObject, *, timeout: float | None = None
+    ) -> ProcessSpawnResponse:
+        """Start a process outside of any thread and sandbox; its end is told by `process/exited`. (`process/spawn`)"""
+        answer: ProcessSpawnResponse = await self._call("process/spawn", params, timeout)
+        return answer
+
+    async def process_write_stdin(
+        self, params: ProcessWriteStdinParams | JsonObject, *, timeout: float | None = None
+    ) -> ProcessWriteStdinResponse:
+        """Write to such a process's standard input. (`process/writeStdin`)"""
+        answer: ProcessWriteStdinResponse = await self._call("process/writeStdin", params, timeout)
+        return answer
+
     async def review_start(
         self, params: ReviewStartParams | JsonObject, *, timeout: float | None = None
     ) -> ReviewStartResponse:
@@ -442,6 +590,33 @@ class AsyncCalls(ABC):
     async def thread_archive(self, thread_id: str, *, timeout: float | None = None) -> ThreadArchiveResponse:
         """Put a thread away. (`thread/archive`)"""
         answer: ThreadArchiveResponse = await self._call("thread/archive", {"threadId": thread_id}, timeout)
+        return answer
+
+    async def thread_background_terminals_clean(
+        self, params: ThreadBackgroundTerminalsCleanParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadBackgroundTerminalsCleanResponse:
+        """End all commands that run for a thread. (`thread/backgroundTerminals/clean`)"""
+        answer: ThreadBackgroundTerminalsCleanResponse = await self._call(
+            "thread/backgroundTerminals/clean", params, timeout
+        )
+        return answer
+
+    async def thread_background_terminals_list(
+        self, params: ThreadBackgroundTerminalsListParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadBackgroundTerminalsListResponse:
+        """The commands that run for a thread, page by page. (`thread/backgroundTerminals/list`)"""
+        answer: ThreadBackgroundTerminalsListResponse = await self._call(
+            "thread/backgroundTerminals/list", params, timeout
+        )
+        return answer
+
+    async def thread_background_terminals_terminate(
+        self, params: ThreadBackgroundTerminalsTerminateParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadBackgroundTerminalsTerminateResponse:
+        """End one of the commands that run for a thread. (`thread/backgroundTerminals/terminate`)"""
+        answer: ThreadBackgroundTerminalsTerminateResponse = await self._call(
+            "thread/backgroundTerminals/terminate", params, timeout
+        )
         return answer
 
     async def thread_compact(self, thread_id: str, *, timeout: float | None = None) -> ThreadCompactStartResponse:
@@ -503,6 +678,13 @@ class AsyncCalls(ABC):
         answer: ThreadItemsListResponse = await self._call("thread/items/list", params, timeout)
         return answer
 
+    async def thread_items_read(
+        self, params: ThreadItemsReadParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadItemsReadResponse:
+        """Some items of a turn, by their ids. (`thread/items/read`)"""
+        answer: ThreadItemsReadResponse = await self._call("thread/items/read", params, timeout)
+        return answer
+
     async def thread_list(
         self, params: ThreadListParams | JsonObject | None = None, *, timeout: float | None = None
     ) -> ThreadListResponse:
@@ -531,6 +713,48 @@ class AsyncCalls(ABC):
         answer: ThreadSetNameResponse = await self._call(
             "thread/name/set", {"threadId": thread_id, "name": name}, timeout
         )
+        return answer
+
+    async def thread_queue_add(
+        self, params: ThreadQueueAddParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadQueueAddResponse:
+        """Let a message wait for the thread to have no turn running. (`thread/queue/add`)"""
+        answer: ThreadQueueAddResponse = await self._call("thread/queue/add", params, timeout)
+        return answer
+
+    async def thread_queue_delete(
+        self, params: ThreadQueueDeleteParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadQueueDeleteResponse:
+        """Take a waiting message back. (`thread/queue/delete`)"""
+        answer: ThreadQueueDeleteResponse = await self._call("thread/queue/delete", params, timeout)
+        return answer
+
+    async def thread_queue_list(
+        self, params: ThreadQueueListParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadQueueListResponse:
+        """The messages that wait. (`thread/queue/list`)"""
+        answer: ThreadQueueListResponse = await self._call("thread/queue/list", params, timeout)
+        return answer
+
+    async def thread_queue_reorder(
+        self, params: ThreadQueueReorderParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadQueueReorderResponse:
+        """Change the order of the messages that wait. (`thread/queue/reorder`)"""
+        answer: ThreadQueueReorderResponse = await self._call("thread/queue/reorder", params, timeout)
+        return answer
+
+    async def thread_queue_start(
+        self, params: ThreadQueueStartParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadQueueStartResponse:
+        """Send a waiting message now. (`thread/queue/start`)"""
+        answer: ThreadQueueStartResponse = await self._call("thread/queue/start", params, timeout)
+        return answer
+
+    async def thread_queue_update(
+        self, params: ThreadQueueUpdateParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadQueueUpdateResponse:
+        """Change a waiting message. (`thread/queue/update`)"""
+        answer: ThreadQueueUpdateResponse = await self._call("thread/queue/update", params, timeout)
         return answer
 
     async def thread_read(
@@ -563,6 +787,20 @@ class AsyncCalls(ABC):
     ) -> ThreadRollbackResponse:
         """Take the last turns of a thread back. (`thread/rollback`)"""
         answer: ThreadRollbackResponse = await self._call("thread/rollback", params, timeout)
+        return answer
+
+    async def thread_search(
+        self, params: ThreadSearchParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadSearchResponse:
+        """Threads in which something was said. (`thread/search`)"""
+        answer: ThreadSearchResponse = await self._call("thread/search", params, timeout)
+        return answer
+
+    async def thread_search_occurrences(
+        self, params: ThreadSearchOccurrencesParams | JsonObject, *, timeout: float | None = None
+    ) -> ThreadSearchOccurrencesResponse:
+        """Where in a thread something was said. (`thread/searchOccurrences`)"""
+        answer: ThreadSearchOccurrencesResponse = await self._call("thread/searchOccurrences", params, timeout)
         return answer
 
     async def thread_section_move(

@@ -16,7 +16,13 @@ from treadle.config.configuration import Config
 from treadle.errors import TreadleError
 from treadle.llm.catalogue import CATALOGUE, Price, known_model
 from treadle.llm.known_providers import ANTHROPIC, OFFLINE, OPENAI
-from treadle.protocol.app.models import Model, ModelListParams, ModelListResponse, ReasoningEffortOption
+from treadle.protocol.app.models import (
+    Model,
+    ModelListParams,
+    ModelListResponse,
+    ModelServiceTier,
+    ReasoningEffortOption,
+)
 
 if TYPE_CHECKING:
     from treadle.llm.offers import Offer
@@ -57,7 +63,18 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     supports_images: bool
 
 
-def _model(model_id: str, name: str, description: str, *, hidden: bool = False, images: bool = True) -> Model:
+_PRIORITY: Final = ModelServiceTier(id="priority", name="Fast", description="Answers sooner, at a higher price")
+
+
+def _model(
+    model_id: str,
+    name: str,
+    description: str,
+    *,
+    hidden: bool = False,
+    images: bool = True,
+    tiers: tuple[ModelServiceTier, ...] = (),
+) -> Model:
     return Model(
         id=model_id,
         model=model_id,
@@ -68,14 +85,15 @@ def _model(model_id: str, name: str, description: str, *, hidden: bool = False, 
         default_reasoning_effort="medium",
         supported_reasoning_efforts=EFFORTS,
         input_modalities=("text", "image") if images else ("text",),
+        service_tiers=tiers,
     )
 
 
 CATALOG: Final = (
-    _model("gpt-6.1-sol", "GPT-6.1 Sol", "For everyday coding"),
-    _model("gpt-6-astra", "GPT-6 Astra", "For the hardest tasks"),
-    _model("gpt-6-luna", "GPT-6 Luna", "Quick and cheap, for easy tasks"),
-    _model("gpt-5.5", "GPT-5.5", "An older model for coding"),
+    _model("gpt-6.1-sol", "GPT-6.1 Sol", "For everyday coding", tiers=(_PRIORITY,)),
+    _model("gpt-6-astra", "GPT-6 Astra", "For the hardest tasks", tiers=(_PRIORITY,)),
+    _model("gpt-6-luna", "GPT-6 Luna", "Quick and cheap, for easy tasks", tiers=(_PRIORITY,)),
+    _model("gpt-5.5", "GPT-5.5", "An older model for coding", tiers=(_PRIORITY,)),
     _model("gpt-5.4", "GPT-5.4", "An older model for coding", hidden=True),
     _model("gpt-5.4-mini", "GPT-5.4 mini", "An older, small model", hidden=True),
     _model("gpt-5.3-codex", "GPT-5.3 Codex", "An older model for coding", hidden=True),

@@ -51,7 +51,8 @@ class ExecParams(Struct, frozen=True, kw_only=True):
         cwd: Its working directory, as an absolute path.
         env: The whole environment, unless `env_policy` says what to inherit from the executor: it is laid on top then.
         env_policy: What to inherit from the environment of the executor; nothing without it.
-        tty: Whether it gets a pseudo-terminal, of 24 x 80.
+        tty: Whether it gets a pseudo-terminal.
+        size: Lines and columns of the terminal. Exec-servers begin with 24 x 80, whatever it is: see `Process.resize`.
         pipe_stdin: Without `tty`: whether its standard input is a pipe to write to, or empty.
         arg0: What the program sees as its own name; else the first of `argv`.
         sandbox: What it may do with files and the network; without it, anything.
@@ -63,6 +64,7 @@ class ExecParams(Struct, frozen=True, kw_only=True):
     env: Mapping[str, str] = {}
     env_policy: EnvPolicy | None = None
     tty: bool = False
+    size: tuple[int, int] = (24, 80)
     pipe_stdin: bool = False
     arg0: str | None = None
     sandbox: Sandbox | None = None

@@ -25,8 +25,9 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     """`input` holds items of the Responses API, oldest first. `headers` describe the caller (`session-id`,
     `user-agent`, …); credentials come from the provider. `max_output_tokens` is the user's limit for a response; None
     means as much as the model can write. `retried` means that it failed a moment ago after silent retries, so it gets
-    no more of those. Requests with the same `fair_key` share one place where many wait for a provider; `on_wait` is
-    called at most once, when this one has to wait.
+    no more of those. `service_tier` is a word of the Responses API, and left out by the others. Requests with the same
+    `fair_key` share one place where many wait for a provider; `on_wait` is called at most once, when this one has to
+    wait.
     """
 
     model: str
@@ -41,6 +42,7 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     prompt_cache_key: str | None = None
     client_metadata: Mapping[str, str] | None = None
     headers: Mapping[str, str] | None = None
+    service_tier: str | None = None
     retried: bool = False
     fair_key: str | None = None
     on_wait: Callable[[Waiting], None] | None = None

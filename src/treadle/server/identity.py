@@ -12,13 +12,10 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from treadle._version import __version__
+from treadle._version import PROTOCOL_VERSION, __version__
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.handshake import InitializeParams, InitializeResponse
 
-# The Codex release whose protocol this is. SDKs read it where a Codex server has its own version, and refuse what they
-# think is too old.
-PROTOCOL_VERSION: Final = "0.166.0"
 _HEADER_VALUE: Final = re.compile(r"[\x20-\x7e]+")
 _PLATFORMS: Final = {"darwin": "macos", "win32": "windows"}
 

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-# A thread without subscribers is unloaded after this long, looked at once a minute.
+# A thread without subscribers is unloaded after this long. One that is kept nowhere cannot be resumed, so there is
+# nothing to wait for but a turn whose client comes back. Looked at several times a minute.
 IDLE_S: Final = 30 * 60.0
-LOOK_S: Final = 60.0
+EPHEMERAL_IDLE_S: Final = 60.0
+LOOK_S: Final = 15.0
 DRAIN_LOOK_S: Final = 0.2
 # Histories of idle threads that are kept for their next turn: the last ones used, together at most this much, and none
 # for longer than this. To read one again takes milliseconds.
@@ -113,6 +115,11 @@ class LoadedThreads:
         if await store.load(thread_id) is None:
             raise not_loaded(thread_id)
         return store
+
+    def running_items(self, thread_id: str) -> frozenset[str]:
+        """Those of commands that run now, also of turns that are over."""
+        thread = self._loaded.get(thread_id)
+        return frozenset() if thread is None else thread.running_items
 
     @asynccontextmanager
     async def alone(self, thread_id: str) -> AsyncIterator[None]:
@@ -210,11 +217,12 @@ class LoadedThreads:
             await asyncio.sleep(LOOK_S)
             now = time.monotonic()
             self.drop_histories(now - KEPT_HISTORY_S)
-            await self.unload_idle(now - IDLE_S)
+            await self.unload_idle(now - IDLE_S, now - EPHEMERAL_IDLE_S)
 
-    async def unload_idle(self, before: float) -> None:
-        """Unload what nobody subscribes to and has not been used since `before`."""
+    async def unload_idle(self, kept_before: float, ephemeral_before: float | None = None) -> None:
+        """Unload what nobody subscribes to and has not been used since, each kind of thread after its own time."""
         for thread in tuple(self._loaded.values()):
+            before = kept_before if ephemeral_before is None or not thread.ephemeral else ephemeral_before
             if not self._unsubscribed(thread) or thread.used_at > before:
                 continue
             async with self.alone(thread.id), thread.idle_since(before) as is_idle:

@@ -5,7 +5,7 @@ JSON that its users understand and it does not.
 
 A thread is a line of turns, numbered from 1. Three rows of things belong to it, each numbered from 1 without gaps in
 the order in which they were added: items (what people see), history (what the model sees) and events (what clients
-were told).
+were told). Messages that wait for their turn are in its queue.
 
 A thread is written by one server at a time, under a claim. Each claim has a fence, a number greater than that of every
 claim before it, and each write says under which it is made: one that comes too late, from a server that was paused or
@@ -85,11 +85,13 @@ class Counters(Struct, frozen=True):
 
 
 class Loaded(Struct, frozen=True):
-    """A thread as it is; `fence` is that of its last claim, 0 when there was none."""
+    """A thread as it is; `fence` is that of its last claim, 0 when there was none. `queued` says whether messages wait
+    in its queue."""
 
     record: ThreadRecord
     counters: Counters
     fence: int
+    queued: bool = False
 
 
 class Claim(Struct, frozen=True):
@@ -146,8 +148,17 @@ class EventRecord(Struct, frozen=True):
     frame: bytes
 
 
-# --- writes: records are written as they are. Those of a thread, turn or item replace what has their number, those of
-# history and events are only ever added ------------------------------------------------------------------------------
+class QueuedRecord(Struct, frozen=True):
+    """A message that waits for a turn of its own. The one with the lowest `position` is next. `data` is JSON."""
+
+    thread_id: str
+    id: str
+    position: int
+    data: bytes
+
+
+# --- writes: records are written as they are. Those of a thread, turn, item or queue replace what has their number or
+# id, those of history and events are only ever added ------------------------------------------------------------------
 
 
 class DropItem(Struct, frozen=True):
@@ -155,6 +166,13 @@ class DropItem(Struct, frozen=True):
 
     thread_id: str
     number: int
+
+
+class DropQueued(Struct, frozen=True):
+    """The message waits no longer: it was sent, or taken back."""
+
+    thread_id: str
+    id: str
 
 
 class Compaction(Struct, frozen=True):
@@ -206,7 +224,9 @@ Write: TypeAlias = (
     | ItemRecord
     | HistoryRecord
     | EventRecord
+    | QueuedRecord
     | DropItem
+    | DropQueued
     | Compaction
     | CutTurns
     | CopyTurns
@@ -224,6 +244,7 @@ class ThreadQuery(Struct, frozen=True, kw_only=True):
     """Filters are joined by and. `after` is the cursor of a page, in the direction of the sort.
 
     `search` finds threads by a part of their name or preview (case matters), `words` by full-text search in messages.
+    `phrase` does so, too, by words that follow each other, the last of which may be unfinished.
     """
 
     limit: int = 25
@@ -238,6 +259,7 @@ class ThreadQuery(Struct, frozen=True, kw_only=True):
     excluded_ids: tuple[str, ...] = ()
     search: str | None = None
     words: str | None = None
+    phrase: str | None = None
 
 
 class ThreadCursor(Struct, frozen=True):
@@ -248,8 +270,11 @@ class ThreadCursor(Struct, frozen=True):
 
 
 class ThreadPage(Struct, frozen=True):
+    """`texts` are for a query with a `phrase`: of each thread the first message that has it."""
+
     threads: list[ThreadRecord]
     more: bool
+    texts: list[str] = []
 
 
 class EventPage(Struct, frozen=True):
@@ -266,6 +291,16 @@ class SearchHit(Struct, frozen=True):
     thread_id: str
     item_id: str
     snippet: str
+
+
+class MessageText(Struct, frozen=True):
+    """What was said: the text of an item, whose number, id and turn these are."""
+
+    number: int
+    id: str
+    turn: int
+    turn_id: str
+    text: str
 
 
 class Store(Protocol):
@@ -332,11 +367,17 @@ class Store(Protocol):
 
     async def events(self, thread_id: str, after_seq: int, limit: int) -> EventPage: ...
 
+    async def queue(self, thread_id: str) -> list[QueuedRecord]:
+        """The messages that wait in a thread, the next one first. A copy of the thread has none of them."""
+
     async def threads(self, query: ThreadQuery) -> ThreadPage:
         """Only threads that are `listed`."""
 
     async def search(self, words: str, limit: int = 20) -> list[SearchHit]:
         """Messages that hold all the words, best first; archived threads are left out."""
+
+    async def messages(self, thread_id: str, part: str, *, first: int = 0, limit: int = 100) -> list[MessageText]:
+        """The messages of a thread that hold this part, whatever the case of its letters, from item number `first`."""
 
     async def close(self) -> None:
         """Write what was submitted, give up the claims, release everything. Later calls fail."""

@@ -13,26 +13,33 @@ from typing import Any, Final
 from treadle.store.contract import (
     Compaction,
     DropItem,
+    DropQueued,
     EventRecord,
     HistoryRecord,
     ItemRecord,
+    QueuedRecord,
     ThreadRecord,
     TurnRecord,
     Write,
 )
 
-# What a write replaces: an earlier one of the same kind and key. An item that is dropped replaces its record.
+# What a write replaces: an earlier one of the same kind and key. What is dropped replaces its record.
 _KEYS: Final[dict[type, tuple[type, Callable[[Any], Any]]]] = {
     ThreadRecord: (ThreadRecord, attrgetter("id")),
     TurnRecord: (TurnRecord, attrgetter("thread_id", "number")),
     ItemRecord: (ItemRecord, attrgetter("thread_id", "number")),
     DropItem: (ItemRecord, attrgetter("thread_id", "number")),
+    QueuedRecord: (QueuedRecord, attrgetter("thread_id", "id")),
+    DropQueued: (QueuedRecord, attrgetter("thread_id", "id")),
     Compaction: (Compaction, attrgetter("thread_id", "turn")),
 }
 # Added, never replaced; a number that is used twice has to be found out by who writes them.
 _ADDED: Final = (HistoryRecord, EventRecord)
 # A thread goes first: all the others belong to one.
-_ORDER: Final = (ThreadRecord, TurnRecord, ItemRecord, DropItem, HistoryRecord, Compaction, EventRecord)
+_ORDER: Final = (
+    *(ThreadRecord, TurnRecord, ItemRecord, DropItem, HistoryRecord, Compaction, EventRecord),
+    *(QueuedRecord, DropQueued),
+)
 
 
 def merged(writes: Iterable[Write]) -> Iterator[Sequence[Write]]:

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Final
 
 from treadle.store.contract import Store
-from treadle.testing.store_checks import claims, contents, page_checks, removals, search_checks
+from treadle.testing.store_checks import claims, contents, page_checks, queue_checks, removals, search_checks
 
 DEADLINE_S: Final = 60.0
 """For each check, on a busy machine."""
@@ -29,12 +29,10 @@ def _checks(module: ModuleType) -> list[Callable[..., Awaitable[None]]]:
     return [found for found in public if iscoroutinefunction(found) and set(signature(found).parameters) <= _STORES]
 
 
-_MODULES: Final = (contents, removals, page_checks, search_checks, claims)
+_MODULES: Final = (contents, removals, page_checks, search_checks, queue_checks, claims)
 _STORES: Final = {"store", "other"}
 _CHECKS: Final[dict[str, Callable[..., Awaitable[None]]]] = {
-    check.__name__: check
-    for module in (contents, removals, page_checks, search_checks, claims)
-    for check in _checks(module)
+    check.__name__: check for module in _MODULES for check in _checks(module)
 }
 STORE_CHECKS: Final[tuple[str, ...]] = tuple(_CHECKS)
 """The names of the checks; each says what must hold."""

@@ -11,6 +11,7 @@ import pytest
 
 from treadle.agent.model_history import History
 from treadle.errors import RpcError
+from treadle.server import loaded_threads
 from treadle.server.app import AppServer
 from treadle.testing import AppServerHarness, HarnessClient
 
@@ -113,6 +114,21 @@ async def test_what_cannot_be_done_with_a_thread(harness: AppServerHarness, meth
         assert await texts(client, thread) == ["Answer 0."]
 
 
+async def test_an_interrupt_without_an_id_is_about_whatever_runs(harness: AppServerHarness) -> None:
+    gate = threading.Event()
+    async with harness.connect() as client:
+        thread = await talked(harness, client)
+        nothing = {"threadId": thread, "turnId": ""}
+        assert await client.request("turn/interrupt", nothing) == {}
+        harness.model.enqueue_assistant_message("Held.", gate=gate)
+        given = {"threadId": thread, "input": [{"type": "text", "text": "hi"}]}
+        turn = (await client.request("turn/start", given))["turn"]["id"]
+        assert await client.request("turn/interrupt", nothing) == {}
+        assert (await client.turn_end(turn))["turn"]["status"] == "interrupted"
+        gate.set()
+        assert await refusal(client, "turn/interrupt", {**nothing, "threadId": NOBODY}) == f"thread not found: {NOBODY}"
+
+
 async def test_a_provider_that_is_not_configured(harness: AppServerHarness) -> None:
     async with harness.connect() as client:
         assert "`nowhere` not found" in await refusal(client, "thread/start", {"modelProvider": "nowhere"})
@@ -135,6 +151,7 @@ async def test_a_new_thread(harness: AppServerHarness) -> None:
         assert thread["cwd"] == answer["cwd"] == str(harness.workspace / "sub")
         assert (thread["preview"], thread["ephemeral"], thread["source"], thread["turns"]) == ("", False, "vscode", [])
         assert thread["id"] == thread["sessionId"]
+        assert thread["path"] is None  # clients take threads with the same path for one
         assert thread["originator"] == "editor"
         assert thread["status"] == {"type": "idle"}
         assert (answer["model"], answer["modelProvider"]) == ("mock-model", "mock_provider")
@@ -456,6 +473,21 @@ async def test_idle_threads_are_unloaded(harness: AppServerHarness) -> None:
         gate.set()
         await client.run_turn(idle, "again")
         assert (await texts(client, idle))[0] == "Answer 0."
+
+
+async def test_an_ephemeral_thread_does_not_wait_as_long_as_the_others(harness: AppServerHarness) -> None:
+    async with harness.server() as server, harness.connect(server=server) as client:
+        kept, ephemeral = await talked(harness, client), await started(client, ephemeral=True)
+        for thread in (kept, ephemeral):
+            await client.request("thread/unsubscribe", {"threadId": thread})
+        await server.threads.unload_idle(0, 2**62)
+        assert server.threads.ids() == [kept]
+        assert (await client.wait_for("thread/closed"))["params"] == {"threadId": ephemeral}
+
+
+def test_an_ephemeral_thread_is_closed_within_minutes() -> None:
+    assert loaded_threads.EPHEMERAL_IDLE_S + loaded_threads.LOOK_S < 2 * 60
+    assert loaded_threads.IDLE_S > 10 * loaded_threads.EPHEMERAL_IDLE_S
 
 
 async def test_an_ephemeral_thread_that_is_unloaded_leaves_nothing(harness: AppServerHarness) -> None:

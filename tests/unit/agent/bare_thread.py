@@ -97,6 +97,7 @@ class BareServices:
     def __init__(self, home: Path, model: Model) -> None:
         self._home = home
         self._model = model
+        self.draining = False
         self.ephemeral_store: Store = MemoryStore()
         provider = f'model_providers.x={{base_url="http://127.0.0.1:9/v1", stream_max_retries={RETRIES}}}'
         self._config = load_config(home, overrides=[provider]).config

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct, inspect
 
 from treadle.protocol.app import METHODS, NOTIFICATIONS, SERVER_REQUESTS
+from treadle.protocol.app.accounts import GetAccountRateLimitsResponse, RateLimitSnapshot
 from treadle.protocol.app.base import _Union
 from treadle.protocol.app.hooks import HookMetadata
 from treadle.protocol.app.inputs import ImageUserInput
@@ -18,6 +19,12 @@ from treadle.protocol.app.items import ImageGenerationThreadItem
 from treadle.protocol.app.mcp import ResourceContent
 from treadle.protocol.app.outputs import InputImageFunctionCallOutputContentItem
 from treadle.protocol.app.permissions import FileSystemSpecialPath
+from treadle.protocol.app.plugins import (
+    ExternalAgentConfigDetectResponse,
+    PluginInstalledResponse,
+    PluginListParams,
+    PluginListResponse,
+)
 from treadle.protocol.app.questions import McpServerElicitationRequestParams
 
 _FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
@@ -33,6 +40,9 @@ _HOOK: dict[str, Any] = {
     "timeout_sec": 5,
     "trust_status": "trusted",
 }
+_MARKETPLACE: dict[str, Any] = {"name": "m", "path": "/m", "plugins": []}
+_ERROR: dict[str, Any] = {"marketplacePath": "/m", "message": "cannot be read"}
+_FOUND: dict[str, Any] = {"cwd": "/w", "description": "d", "itemType": "CONFIG"}
 _ELICITATION: dict[str, Any] = {"thread_id": "t", "server_name": "s", "message": "m"}
 
 BY_HAND: Mapping[type[Struct], tuple[Struct, ...]] = {
@@ -54,6 +64,30 @@ BY_HAND: Mapping[type[Struct], tuple[Struct, ...]] = {
     McpServerElicitationRequestParams: (
         McpServerElicitationRequestParams(**_ELICITATION, mode="form", requested_schema=_FORM),
         McpServerElicitationRequestParams(**_ELICITATION, mode="url", url="http://x", elicitation_id="e", turn_id="t"),
+    ),
+    GetAccountRateLimitsResponse: (
+        GetAccountRateLimitsResponse(rate_limits=RateLimitSnapshot()),
+        GetAccountRateLimitsResponse(
+            rate_limits=RateLimitSnapshot(limit_id="codex"),
+            account_id="a",
+            ordinary_usage_allowed=True,
+            rate_limit_reset_credits={"availableCount": 1},
+            rate_limit_upsell={"banner": "b"},
+            rate_limits_by_limit_id={"codex": RateLimitSnapshot()},
+        ),
+    ),
+    PluginListParams: (PluginListParams(), PluginListParams(cwds=("/w",), marketplace_kinds=("local",))),
+    PluginListResponse: (
+        PluginListResponse(marketplaces=()),
+        PluginListResponse(marketplaces=(_MARKETPLACE,), featured_plugin_ids=("p",), marketplace_load_errors=(_ERROR,)),
+    ),
+    PluginInstalledResponse: (
+        PluginInstalledResponse(marketplaces=()),
+        PluginInstalledResponse(marketplaces=(_MARKETPLACE,), marketplace_load_errors=(_ERROR,)),
+    ),
+    ExternalAgentConfigDetectResponse: (
+        ExternalAgentConfigDetectResponse(items=()),
+        ExternalAgentConfigDetectResponse(items=(_FOUND,)),
     ),
     FileSystemSpecialPath: (
         FileSystemSpecialPath(kind="root"),

@@ -16,7 +16,6 @@ from unit.protocol.app_traffic import Recorded, struct_of, traffic
 TRAFFIC = traffic()
 
 NOT_OURS = {
-    "thread/queue/list": "experimental",
     "remoteControl/status/changed": "remote control of the vendor's desktop",
 }
 

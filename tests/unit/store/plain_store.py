@@ -13,10 +13,12 @@ from treadle.store import (
     CutTurns,
     DeleteThread,
     DropItem,
+    DropQueued,
     EventRecord,
     HistoryRecord,
     ItemRecord,
     PruneEvents,
+    QueuedRecord,
     ThreadRecord,
     TurnRecord,
 )
@@ -30,6 +32,7 @@ class PlainThread:
         self.history: dict[int, HistoryRecord] = {}
         self.compactions: dict[int, int] = {}
         self.events: dict[int, EventRecord] = {}
+        self.queue: dict[str, QueuedRecord] = {}
         self.pruned = 0
 
     def counters(self) -> Counters:
@@ -61,6 +64,10 @@ class PlainStore:
                 self.threads[write.thread_id].compactions[write.turn] = write.start
             case DropItem():
                 self.threads[write.thread_id].items.pop(write.number, None)
+            case QueuedRecord():
+                self.threads[write.thread_id].queue[write.id] = write
+            case DropQueued():
+                self.threads[write.thread_id].queue.pop(write.id, None)
             case CutTurns():
                 self._cut(self.threads[write.thread_id], write.turn)
             case CopyTurns():

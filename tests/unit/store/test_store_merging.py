@@ -15,12 +15,13 @@ from treadle.store import (
     CutTurns,
     DeleteThread,
     DropItem,
+    DropQueued,
     ItemRecord,
     PruneEvents,
     Release,
 )
 from treadle.store.merging import merged
-from treadle.testing.store_checks.sample_records import A, B, event, history, item, thread, turn
+from treadle.testing.store_checks.sample_records import A, B, event, history, item, queued, thread, turn
 from unit.store.plain_store import PlainStore, PlainThread
 
 
@@ -80,6 +81,8 @@ writes = st.lists(
         st.builds(lambda number, name: history(number, name, turn=number), numbers, names),
         st.builds(lambda number, name: event(number, name), numbers, names),
         st.builds(DropItem, names, numbers),
+        st.builds(lambda number, name: queued(f"q{number}", number, name), numbers, names),
+        st.builds(lambda number, name: DropQueued(name, f"q{number}"), numbers, names),
         st.builds(Compaction, names, numbers, numbers),
         st.builds(CutTurns, names, numbers),
         st.builds(PruneEvents, names, numbers),
@@ -102,7 +105,7 @@ def outcome(made: Sequence[Any]) -> dict[str, Any] | None:
 
 
 def _content(there: PlainThread) -> Any:
-    rows = (there.turns, there.items, there.history, there.compactions, there.events)
+    rows = (there.turns, there.items, there.history, there.compactions, there.events, there.queue)
     return there.record, there.pruned, [sorted(row.items()) for row in rows]
 
 

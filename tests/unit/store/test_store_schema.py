@@ -30,7 +30,7 @@ from treadle.store.owners import Owners
 from treadle.store.sqlite import queries, schema
 from treadle.store.sqlite.file_store import open_sqlite
 from treadle.store.sqlite.writes import apply, claim
-from treadle.testing.store_checks.sample_records import A, B, event, history, item, keep, thread, turn
+from treadle.testing.store_checks.sample_records import A, B, event, history, item, keep, queued, thread, turn
 
 pytestmark = pytest.mark.anyio
 
@@ -166,6 +166,21 @@ async def test_events_of_an_older_file_are_read_and_pruned_like_new_ones(tmp_pat
         assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
 
 
+async def test_threads_of_an_older_file_get_a_queue(tmp_path: Path) -> None:
+    path = str(tmp_path / "threads.db")
+    with closing(schema.connect(path)) as connection:
+        schema.migrate(connection, path, upto=4)
+        apply(connection, [thread(), turn(1), item(1), history(1), event(1)], "nobody")
+    async with await open_sqlite(tmp_path) as store:
+        claim = await store.claim(A, -1)
+        assert claim.news is not None
+        assert (claim.news.queued, claim.news.counters) == (False, Counters(seq=1, turn=1, item=1, history=1))
+        await keep(store, queued("x", 1))
+    async with await open_sqlite(tmp_path) as store:
+        assert await store.queue(A) == [queued("x", 1)]
+        assert await store.items(A) == [item(1)]
+
+
 async def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "threads.db"
     _version_1(path)
@@ -289,7 +304,21 @@ def test_pages_of_a_thread_are_ranges_of_a_key(plans: Any, descending: bool) -> 
     queries.events(plans, A, 3, 5)
     queries.history(plans, A)
     queries.load(plans, A)
+    queries.messages(plans, A, "loom", 3, 5)
     _assert_by_key(plans)
+
+
+def test_the_queue_is_read_by_its_thread(plans: Any) -> None:
+    queries.queue(plans, A)
+    assert plans.steps[0] == "SEARCH queue USING PRIMARY KEY (thread_id=?)"
+
+
+def test_messages_with_a_phrase_are_found_by_their_words(plans: Any) -> None:
+    """No table is read through: what the words lead to is looked up, however many other messages there are."""
+    queries.threads(plans, ThreadQuery(phrase="loom"))
+    scans = [step for step in plans.steps if step.startswith("SCAN")]
+    assert {scan.partition(" VIRTUAL TABLE")[0] for scan in scans} <= {"SCAN messages", "SCAN hits"}, plans.steps
+    assert any("items USING INTEGER PRIMARY KEY" in step for step in plans.steps), plans.steps
 
 
 @pytest.mark.parametrize("key", ["created_at", "updated_at", "recency_at"])

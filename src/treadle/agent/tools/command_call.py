@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, structs
@@ -16,6 +16,7 @@ from msgspec import UNSET, structs
 from treadle.agent.approval_policy import Risk
 from treadle.agent.authority import CHANGED, ENDED, Grant, rules_of, thread_sandbox
 from treadle.agent.event import DeltaStream
+from treadle.agent.terminals import Terminal
 from treadle.agent.tools.approval import Action, Approval, Outcome, Request, is_yes
 from treadle.agent.tools.command_tool import ExecCommandArguments, WriteStdinArguments
 from treadle.agent.turn import Turn
@@ -173,7 +174,10 @@ class CommandCall:
         try:
             ended = await session.wait(_seconds(self._arguments.yield_time_ms, MAX_YIELD_MS))
         except asyncio.CancelledError:
-            await session.terminate()
+            try:
+                await session.terminate()
+            finally:
+                self._ended(session)  # before the turn is
             raise
         if ended and session.sandbox_denied and sandbox is not None and self._may_retry():
             return await self._retry(session)
@@ -197,6 +201,7 @@ class CommandCall:
         session = self._session = await self._thread.sessions.start(spec, self._grow)
         self._item = structs.replace(self._item, process_id=session.process_id, source="unifiedExecStartup")
         self._open().look = self._so_far
+        self._thread.terminals.add(Terminal(session, self._turn.items, self._item.id, arguments.cmd, self._cwd))
         self._thread.command_started(session, self._approval.epoch, self._settings, rules)
         return session
 
@@ -225,6 +230,7 @@ class CommandCall:
         if ended:
             self._ended(session)
         else:
+            self._open().in_background = True
             session.on_end = self._ended
         return text
 
@@ -250,27 +256,33 @@ class CommandCall:
         self._thread.journal.append(stream, text)
 
     def _so_far(self, item: KnownItem) -> KnownItem:
-        assert self._session is not None
-        output = self._session.aggregated or None
+        session = self._session
+        assert session is not None
+        if not session.running:
+            return structs.replace(self._item, started_at_ms=item.started_at_ms, **outcome(session))
+        output = session.aggregated or None
         return structs.replace(self._item, started_at_ms=item.started_at_ms, aggregated_output=output)
 
     def _ended(self, session: CommandSession) -> None:
         self._thread.sessions.forget(session)
-        self._finish(
-            status="completed" if session.exit_code == 0 else "failed",
-            aggregated_output=session.aggregated or session.failure,
-            exit_code=session.exit_code,
-            duration_ms=session.duration_ms,
-        )
+        self._finish(**outcome(session))
 
     def _finish(self, **changes: object) -> None:
-        """In its turn for everyone to see; later only for those who read the thread."""
+        """In its turn, or after it. Untold when its turn was cut off, or could not be kept."""
         opened = self._open()
-        final = structs.replace(self._item, **changes)
         if self._turn.items.find(self._item.id) is opened:
-            self._turn.items.complete(final)
-        else:
-            self._turn.items.update_kept(opened.number, structs.replace(final, started_at_ms=opened.item.started_at_ms))
+            self._turn.items.complete(structs.replace(self._item, **changes))
+
+
+def outcome(session: CommandSession) -> dict[str, Any]:
+    """What an item says of a command that has ended. One that was lost, or did not end when it was told to, has no
+    exit code of its own."""
+    return {
+        "status": "completed" if session.exit_code == 0 else "failed",
+        "aggregated_output": session.aggregated or session.failure,
+        "exit_code": -1 if session.exit_code is None else session.exit_code,
+        "duration_ms": session.duration_ms,
+    }
 
 
 async def write_stdin(turn: Turn, arguments: WriteStdinArguments) -> str:

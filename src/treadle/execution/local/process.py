@@ -148,7 +148,7 @@ class LocalProcess(Process):
         except OSError as error:
             raise _os_error(error) from None
         self._terminal = ours
-        self._set_size(24, 80)
+        self._set_size(*self.params.size)
         os.set_blocking(ours, False)
         self._streams = {ours: OutputStream.PTY}
         self._stdin = Stdin(ours, owns_fd=False)

@@ -48,6 +48,7 @@ class _Body(Struct, omit_defaults=True, kw_only=True):
     prompt_cache_key: str | None = None
     text: _Text | None = None
     client_metadata: Mapping[str, str] | None = None
+    service_tier: str | None = None
 
 
 _encoder = msgspec.json.Encoder()
@@ -78,6 +79,7 @@ def _body(request: ModelRequest, items: Sequence[JsonObject]) -> _Body:
         prompt_cache_key=request.prompt_cache_key,
         text=None if schema is None else _Text(_Format(schema)),
         client_metadata=request.client_metadata,
+        service_tier=request.service_tier,
     )
 
 

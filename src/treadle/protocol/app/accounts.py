@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
-from treadle.protocol.app.base import Closed, Empty, NoParams, Open, OrUnknown, Params, Variant, Wire, Word
+from treadle.protocol.app.base import Closed, Empty, JsonObject, NoParams, Open, OrUnknown, Params, Variant, Wire, Word
 
 
 class AuthMode(Word):
@@ -221,6 +222,28 @@ class RateLimitSnapshot(Wire, frozen=True, kw_only=True):
     rate_limit_reached_type: Open[RateLimitReachedType] | None = None
     secondary: RateLimitWindow | None = None
     spend_control_reached: bool | None = None
+
+
+class GetAccountRateLimitsParams(Params, frozen=True, kw_only=True):
+    exclude_reset_credit_details: bool = False
+    supports_luna_reserve: bool = False
+
+
+class GetAccountRateLimitsResponse(Wire, frozen=True, kw_only=True):
+    rate_limits: RateLimitSnapshot
+    account_id: str | None = None
+    ordinary_usage_allowed: bool | None = None
+    rate_limit_reset_credits: JsonObject | None = None
+    rate_limit_upsell: Any = None
+    rate_limits_by_limit_id: Mapping[str, RateLimitSnapshot] | None = None
+
+
+BedrockCheckGovCloudRequirementsParams = NoParams
+
+
+class BedrockCheckGovCloudRequirementsResponse(Wire, frozen=True, kw_only=True):
+    is_gov_cloud: bool
+    should_warn: bool
 
 
 class AccountUpdatedNotification(Wire, frozen=True, kw_only=True):

@@ -72,8 +72,19 @@ RECORDS: dict[str, Method] = {
     "thread/read": Method("thread_methods.ThreadRead", "thread_listing.read"),
     "thread/turns/list": Method("thread_history.ThreadTurnsList", "thread_listing.list_turns"),
     "thread/items/list": Method("thread_history.ThreadItemsList", "thread_listing.list_items"),
+    "thread/items/read": Method("thread_history.ThreadItemsRead", "thread_listing.read_items", experimental=True),
     "thread/events/list": Method("ours.ThreadEventsList", "thread_listing.list_events", ours=True),
-    "thread/messages/search": Method("ours.MessageSearch", "thread_listing.search", ours=True),
+    "thread/messages/search": Method("ours.MessageSearch", "search_methods.search_messages", ours=True),
+    "thread/search": Method("thread_search.ThreadSearch", "search_methods.search_threads", experimental=True),
+    "thread/searchOccurrences": Method(
+        "thread_search.ThreadSearchOccurrences", "search_methods.search_occurrences", experimental=True
+    ),
+    "thread/queue/add": Method("queue.ThreadQueueAdd", "queue_methods.add", experimental=True),
+    "thread/queue/list": Method("queue.ThreadQueueList", "queue_methods.list_queued", experimental=True),
+    "thread/queue/update": Method("queue.ThreadQueueUpdate", "queue_methods.update", experimental=True),
+    "thread/queue/delete": Method("queue.ThreadQueueDelete", "queue_methods.delete", experimental=True),
+    "thread/queue/reorder": Method("queue.ThreadQueueReorder", "queue_methods.reorder", experimental=True),
+    "thread/queue/start": Method("queue.ThreadQueueStart", "queue_methods.start", experimental=True),
     "thread/revert": Method("thread_history.ThreadRevert", "thread_changes.revert"),
     "thread/rollback": Method("thread_history.ThreadRollback", "thread_changes.rollback"),
     "thread/inject_items": Method("thread_history.ThreadInjectItems", "thread_changes.inject_items"),
@@ -81,6 +92,15 @@ RECORDS: dict[str, Method] = {
     "thread/shellCommand": Method("thread_methods.ThreadShellCommand", "turn_methods.shell_command"),
     "thread/approveGuardianDeniedAction": Method(
         "reviews.ThreadApproveGuardianDeniedAction", "turn_methods.approve_denied_action"
+    ),
+    "thread/backgroundTerminals/list": Method(
+        "terminals.ThreadBackgroundTerminalsList", "terminal_methods.list_terminals", experimental=True
+    ),
+    "thread/backgroundTerminals/clean": Method(
+        "terminals.ThreadBackgroundTerminalsClean", "terminal_methods.clean", experimental=True
+    ),
+    "thread/backgroundTerminals/terminate": Method(
+        "terminals.ThreadBackgroundTerminalsTerminate", "terminal_methods.terminate", experimental=True
     ),
     "thread/goal/set": Method("goals.ThreadGoalSet", "turn_methods.set_goal"),
     "thread/goal/get": Method("goals.ThreadGoalGet", "turn_methods.get_goal"),
@@ -100,6 +120,12 @@ RECORDS: dict[str, Method] = {
     "account/login/start": Method("accounts.LoginAccount", "account_methods.start_login"),
     "account/login/cancel": Method("accounts.CancelLoginAccount", "account_methods.cancel_login"),
     "account/logout": Method("accounts.LogoutAccount", "account_methods.logout", params_optional=True),
+    "account/rateLimits/read": Method(
+        "accounts.GetAccountRateLimits", "absent_features.read_rate_limits", params_optional=True
+    ),
+    "account/bedrock/checkGovCloudRequirements": Method(
+        "accounts.BedrockCheckGovCloudRequirements", "absent_features.check_gov_cloud", experimental=True
+    ),
     "config/read": Method("config.ConfigRead", "config_methods.read"),
     "config/value/write": Method("config.ConfigValueWrite", "config_methods.write_value"),
     "config/batchWrite": Method("config.ConfigBatchWrite", "config_methods.write_batch"),
@@ -115,6 +141,10 @@ RECORDS: dict[str, Method] = {
     "command/exec/write": Method("commands.CommandExecWrite", "command_exec.write"),
     "command/exec/resize": Method("commands.CommandExecResize", "command_exec.resize"),
     "command/exec/terminate": Method("commands.CommandExecTerminate", "command_exec.terminate"),
+    "process/spawn": Method("commands.ProcessSpawn", "process_methods.spawn", experimental=True),
+    "process/writeStdin": Method("commands.ProcessWriteStdin", "process_methods.write", experimental=True),
+    "process/resizePty": Method("commands.ProcessResizePty", "process_methods.resize", experimental=True),
+    "process/kill": Method("commands.ProcessKill", "process_methods.kill", experimental=True),
     "fs/readFile": Method("files.FsReadFile", "fs_methods.read_file"),
     "fs/writeFile": Method("files.FsWriteFile", "fs_methods.write_file"),
     "fs/createDirectory": Method("files.FsCreateDirectory", "fs_methods.create_directory"),
@@ -125,10 +155,23 @@ RECORDS: dict[str, Method] = {
     "fs/watch": Method("files.FsWatch", "fs_methods.watch"),
     "fs/unwatch": Method("files.FsUnwatch", "fs_methods.unwatch"),
     "fuzzyFileSearch": Method("search.FuzzyFileSearch", "fuzzy_file_search.search_files"),
+    "fuzzyFileSearch/sessionStart": Method(
+        "search.FuzzyFileSearchSessionStart", "search_sessions.start", experimental=True
+    ),
+    "fuzzyFileSearch/sessionUpdate": Method(
+        "search.FuzzyFileSearchSessionUpdate", "search_sessions.update", experimental=True
+    ),
+    "fuzzyFileSearch/sessionStop": Method(
+        "search.FuzzyFileSearchSessionStop", "search_sessions.stop", experimental=True
+    ),
     "skills/list": Method("skills.SkillsList", "skill_methods.list_skills"),
     "skills/config/write": Method("skills.SkillsConfigWrite", "skill_methods.write_config"),
     "hooks/list": Method("hooks.HooksList", "skill_methods.list_hooks"),
     "mcpServerStatus/list": Method("mcp.ListMcpServerStatus", "skill_methods.list_mcp_servers"),
+    "plugin/list": Method("plugins.PluginList", "absent_features.list_plugins"),
+    "plugin/installed": Method("plugins.PluginInstalled", "absent_features.list_installed_plugins"),
+    "externalAgentConfig/detect": Method("plugins.ExternalAgentConfigDetect", "absent_features.detect_other_agents"),
+    "threadSection/list": Method("sections.ThreadSectionList", "absent_features.list_sections"),
     # Known, for clients of other servers; ours does not have them.
     "config/mcpServer/reload": Method("mcp.McpServerRefresh"),
     "mcpServer/oauth/login": Method("mcp.McpServerOauthLogin"),
@@ -138,6 +181,5 @@ RECORDS: dict[str, Method] = {
     "thread/section/move": Method("sections.ThreadSectionMove"),
     "threadSection/create": Method("sections.ThreadSectionCreate"),
     "threadSection/delete": Method("sections.ThreadSectionDelete"),
-    "threadSection/list": Method("sections.ThreadSectionList"),
     "threadSection/update": Method("sections.ThreadSectionUpdate"),
 }

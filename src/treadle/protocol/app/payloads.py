@@ -10,7 +10,11 @@ from treadle.protocol.app.accounts import (
     AccountRateLimitsUpdatedNotification,
     AccountUpdatedNotification,
 )
-from treadle.protocol.app.commands import CommandExecOutputDeltaNotification
+from treadle.protocol.app.commands import (
+    CommandExecOutputDeltaNotification,
+    ProcessExitedNotification,
+    ProcessOutputDeltaNotification,
+)
 from treadle.protocol.app.files import FsChangedNotification
 from treadle.protocol.app.hooks import HookCompletedNotification, HookStartedNotification
 from treadle.protocol.app.item_notifications import (
@@ -36,10 +40,15 @@ from treadle.protocol.app.notifications import (
     ServerRequestResolvedNotification,
     WarningNotification,
 )
+from treadle.protocol.app.queue import ThreadQueueChangedNotification
 from treadle.protocol.app.reviews import (
     GuardianWarningNotification,
     ItemGuardianApprovalReviewCompletedNotification,
     ItemGuardianApprovalReviewStartedNotification,
+)
+from treadle.protocol.app.search import (
+    FuzzyFileSearchSessionCompletedNotification,
+    FuzzyFileSearchSessionUpdatedNotification,
 )
 from treadle.protocol.app.skills import SkillsChangedNotification
 from treadle.protocol.app.thread_notifications import (
@@ -77,6 +86,8 @@ NotificationPayload = (
     | FileChangeOutputDeltaNotification
     | FileChangePatchUpdatedNotification
     | FsChangedNotification
+    | FuzzyFileSearchSessionCompletedNotification
+    | FuzzyFileSearchSessionUpdatedNotification
     | GuardianWarningNotification
     | HookCompletedNotification
     | HookStartedNotification
@@ -89,6 +100,8 @@ NotificationPayload = (
     | McpToolCallProgressNotification
     | ModelReroutedNotification
     | PlanDeltaNotification
+    | ProcessExitedNotification
+    | ProcessOutputDeltaNotification
     | ReasoningSummaryPartAddedNotification
     | ReasoningSummaryTextDeltaNotification
     | ReasoningTextDeltaNotification
@@ -101,6 +114,7 @@ NotificationPayload = (
     | ThreadGoalClearedNotification
     | ThreadGoalUpdatedNotification
     | ThreadNameUpdatedNotification
+    | ThreadQueueChangedNotification
     | ThreadReadStateChangedNotification
     | ThreadRevertedNotification
     | ThreadSettingsUpdatedNotification

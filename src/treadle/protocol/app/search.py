@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import field
 
-from treadle.protocol.app.base import Open, Params, Wire
+from treadle.protocol.app.base import Empty, Open, Params, Wire
 
 
 class FuzzyFileSearchParams(Params, frozen=True, kw_only=True):
@@ -26,3 +26,39 @@ class FuzzyFileSearchResult(Wire, frozen=True, kw_only=True):
 
 class FuzzyFileSearchResponse(Wire, frozen=True, kw_only=True):
     files: tuple[FuzzyFileSearchResult, ...]
+
+
+# --- sessions: a search that follows what somebody types -------------------------------------------------------------
+
+
+class FuzzyFileSearchSessionStartParams(Params, frozen=True, kw_only=True):
+    session_id: str
+    roots: tuple[str, ...]
+
+
+FuzzyFileSearchSessionStartResponse = Empty
+
+
+class FuzzyFileSearchSessionUpdateParams(Params, frozen=True, kw_only=True):
+    session_id: str
+    query: str
+
+
+FuzzyFileSearchSessionUpdateResponse = Empty
+
+
+class FuzzyFileSearchSessionStopParams(Params, frozen=True, kw_only=True):
+    session_id: str
+
+
+FuzzyFileSearchSessionStopResponse = Empty
+
+
+class FuzzyFileSearchSessionUpdatedNotification(Wire, frozen=True, kw_only=True):
+    session_id: str
+    query: str
+    files: tuple[FuzzyFileSearchResult, ...]
+
+
+class FuzzyFileSearchSessionCompletedNotification(Wire, frozen=True, kw_only=True):
+    session_id: str

@@ -56,6 +56,16 @@ class ThreadItemsListResponse(Wire, frozen=True, kw_only=True):
     next_cursor: str | None = None
 
 
+class ThreadItemsReadParams(Params, frozen=True, kw_only=True):
+    thread_id: str
+    turn_id: str
+    item_ids: tuple[str, ...]
+
+
+class ThreadItemsReadResponse(Wire, frozen=True, kw_only=True):
+    data: tuple[ThreadItemEntry, ...]
+
+
 class ThreadRevertParams(Params, frozen=True, kw_only=True):
     thread_id: str
     before_turn_id: str

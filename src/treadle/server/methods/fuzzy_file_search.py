@@ -26,7 +26,7 @@ MAX_SEARCHES: Final = 4
 class Search:
     """One that goes on. `cancel` ends it, and its client is answered with nothing."""
 
-    def __init__(self, running: asyncio.Task[list[Found]]) -> None:
+    def __init__(self, running: asyncio.Task[tuple[FuzzyFileSearchResult, ...]]) -> None:
         self._running = running
 
     def cancel(self) -> None:
@@ -48,7 +48,7 @@ async def search_files(call: Call[FuzzyFileSearchParams]) -> FuzzyFileSearchResp
         text = f"{MAX_SEARCHES} searches are under way; wait for one, or give them a cancellationToken"
         raise RpcError(OVERLOADED, text, OVERLOAD_DATA)
     roots = [(root, os.path.join(call.server.cwd, root)) for root in params.roots]
-    running = asyncio.ensure_future(_search(call.server, params.query, roots))
+    running = asyncio.ensure_future(search_roots(call.server, params.query, roots))
     mine = table[name] = Search(running)
     try:
         await asyncio.wait({running})
@@ -57,13 +57,16 @@ async def search_files(call: Call[FuzzyFileSearchParams]) -> FuzzyFileSearchResp
         await asyncio.wait({running})  # its process ends first
         if table.get(name) is mine:
             del table[name]
-    return FuzzyFileSearchResponse(files=() if running.cancelled() else tuple(map(_wire, running.result())))
+    return FuzzyFileSearchResponse(files=() if running.cancelled() else running.result())
 
 
-async def _search(server: AppServer, query: str, roots: Sequence[tuple[str, str]]) -> list[Found]:
+async def search_roots(
+    server: AppServer, query: str, roots: Sequence[tuple[str, str]]
+) -> tuple[FuzzyFileSearchResult, ...]:
+    """The best matches, best first. `roots` are the client's names of directories, and where they are."""
     try:
         async with server.searching:
-            return await search(await server.environment(), query, roots)
+            return tuple(map(_wire, await search(await server.environment(), query, roots)))
     except ExecError as error:
         raise RpcError(INTERNAL_ERROR, error.message) from None
 

@@ -92,6 +92,7 @@ def _join(client: Client, thread: ThreadHandle, view: ThreadView) -> None:
         client.notify(event)
     for request in filter(client.may_answer, view.requests):
         client.send_request(request)
+    thread.send_queued()
 
 
 async def fork(call: Call[ThreadForkParams]) -> ThreadForkResponse:

@@ -1,4 +1,4 @@
-"""Finding threads and looking at them, without loading them: lists of threads, turns, items and events, search."""
+"""Finding threads and looking at them, without loading them: lists of threads, turns, items and events."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from treadle.agent.thread_pages import turns_with_items
 from treadle.agent.thread_refusals import not_loaded
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.ours import (
-    MessageSearchHit,
-    MessageSearchParams,
-    MessageSearchResponse,
     ThreadEventsListParams,
     ThreadEventsListResponse,
 )
 from treadle.protocol.app.thread_history import (
     ThreadItemsListParams,
     ThreadItemsListResponse,
+    ThreadItemsReadParams,
+    ThreadItemsReadResponse,
     ThreadTurnsListParams,
     ThreadTurnsListResponse,
 )
@@ -52,15 +51,17 @@ INTERACTIVE: Final = ("cli", "vscode")
 
 async def list_threads(call: Call[ThreadListParams]) -> ThreadListResponse:
     params, server = call.params, call.server
+    if params.section_id is not None:
+        return ThreadListResponse(data=())  # no thread is in a section
     store = await server.store()
     query = _query(params)
     page = await store.threads(query)
-    data = tuple(wire for record in page.threads if (wire := _wire_if_sound(server, store, record)) is not None)
+    data = tuple(wire for record in page.threads if (wire := wire_if_sound(server, store, record)) is not None)
     last, first = (page.threads[-1], page.threads[0]) if page.threads else (None, None)
     return ThreadListResponse(
         data=data,
-        next_cursor=_cursor(last, query.sort_key) if page.more and last is not None else None,
-        backwards_cursor=_cursor(first, query.sort_key) if first is not None else None,
+        next_cursor=thread_cursor(last, query.sort_key) if page.more and last is not None else None,
+        backwards_cursor=thread_cursor(first, query.sort_key) if first is not None else None,
     )
 
 
@@ -68,12 +69,12 @@ def _query(params: ThreadListParams) -> ThreadQuery:
     cwds = (params.cwd,) if isinstance(params.cwd, str) else params.cwd
     key = params.sort_key or "created_at"
     if key == "section_position":
-        raise RpcError(INVALID_REQUEST, "sections are not supported: sort by created_at, updated_at or recency_at")
+        raise RpcError(INVALID_REQUEST, "section-position sorting requires a section filter")
     return ThreadQuery(
-        limit=min(max(params.limit or DEFAULT_LIMIT, 1), MAX_LIMIT),
+        limit=page_limit(params.limit),
         sort_key=cast("SortKey", key),  # params have no other
         descending=params.sort_direction != "asc",
-        after=_read_cursor(params.cursor),
+        after=read_thread_cursor(params.cursor),
         archived=bool(params.archived),
         cwds=cwds or (),
         model_providers=params.model_providers or (),
@@ -84,18 +85,22 @@ def _query(params: ThreadListParams) -> ThreadQuery:
     )
 
 
+def page_limit(asked: int | None) -> int:
+    return min(max(asked or DEFAULT_LIMIT, 1), MAX_LIMIT)
+
+
 def _time(record: ThreadRecord, key: SortKey) -> int:
     return {"created_at": record.created_at, "updated_at": record.updated_at, "recency_at": record.recency_at}[key]
 
 
-def _cursor(record: ThreadRecord, key: SortKey) -> str:
+def thread_cursor(record: ThreadRecord, key: SortKey) -> str:
     """A time in the usual notation, and the id that breaks ties."""
     milliseconds = _time(record, key)
     moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
     return f"{moment.strftime('%Y-%m-%dT%H:%M:%S')}.{milliseconds % 1000:03}Z|{record.id}"
 
 
-def _read_cursor(text: str | None) -> ThreadCursor | None:
+def read_thread_cursor(text: str | None) -> ThreadCursor | None:
     if text is None:
         return None
     stamp, _, thread_id = text.partition("|")
@@ -111,10 +116,10 @@ def _read_cursor(text: str | None) -> ThreadCursor | None:
 def _wire(server: AppServer, store: Store, record: ThreadRecord) -> WireThread:
     thread = server.threads.get(record.id)
     status = NotLoadedThreadStatus() if thread is None else thread.status
-    return wire_thread(record, read_state(record.state, store.location), status, location=store.location)
+    return wire_thread(record, read_state(record.state, store.location), status)
 
 
-def _wire_if_sound(server: AppServer, store: Store, record: ThreadRecord) -> WireThread | None:
+def wire_if_sound(server: AppServer, store: Store, record: ThreadRecord) -> WireThread | None:
     """One that is damaged must not hide the others; whoever asks for it is told."""
     try:
         return _wire(server, store, record)
@@ -154,11 +159,11 @@ async def read(call: Call[ThreadReadParams]) -> ThreadReadResponse:
 
 
 async def _with_turns(server: AppServer, wire: WireThread) -> WireThread:
-    store = await server.store()
+    store = await server.threads.store_of(wire.id)
     thread = server.threads.get(wire.id)
     running = None if thread is None else thread.running_turn()
     records = [record for record in await store.turns(wire.id) if running is None or record.id != running.id]
-    turns = await turns_with_items(store, wire.id, records)
+    turns = await turns_with_items(store, wire.id, records, running=server.threads.running_items(wire.id))
     if running is not None:
         now = None if thread is None else thread.running_turn()
         turns.append(now if now is not None and now.id == running.id else running)
@@ -170,12 +175,20 @@ async def _with_turns(server: AppServer, wire: WireThread) -> WireThread:
 
 async def list_turns(call: Call[ThreadTurnsListParams]) -> ThreadTurnsListResponse:
     params = structs.replace(call.params, thread_id=check_thread_id(call.params.thread_id))
-    return await thread_reading.list_turns(await call.server.threads.store_of(params.thread_id), params)
+    store = await call.server.threads.store_of(params.thread_id)
+    return await thread_reading.list_turns(store, params, call.server.threads.running_items(params.thread_id))
 
 
 async def list_items(call: Call[ThreadItemsListParams]) -> ThreadItemsListResponse:
     params = structs.replace(call.params, thread_id=check_thread_id(call.params.thread_id))
-    return await thread_reading.list_items(await call.server.threads.store_of(params.thread_id), params)
+    store = await call.server.threads.store_of(params.thread_id)
+    return await thread_reading.list_items(store, params, call.server.threads.running_items(params.thread_id))
+
+
+async def read_items(call: Call[ThreadItemsReadParams]) -> ThreadItemsReadResponse:
+    params = structs.replace(call.params, thread_id=check_thread_id(call.params.thread_id))
+    store = await call.server.threads.store_of(params.thread_id)
+    return await thread_reading.read_items(store, params, call.server.threads.running_items(params.thread_id))
 
 
 async def list_events(call: Call[ThreadEventsListParams]) -> ThreadEventsListResponse:
@@ -183,11 +196,3 @@ async def list_events(call: Call[ThreadEventsListParams]) -> ThreadEventsListRes
     params = structs.replace(call.params, thread_id=check_thread_id(call.params.thread_id))
     store = await threads.store_of(params.thread_id)
     return await thread_reading.list_events(store, params, threads.get(params.thread_id))
-
-
-async def search(call: Call[MessageSearchParams]) -> MessageSearchResponse:
-    store = await call.server.store()
-    hits = await store.search(call.params.search_term, call.params.limit)
-    return MessageSearchResponse(
-        data=tuple(MessageSearchHit(thread_id=hit.thread_id, item_id=hit.item_id, snippet=hit.snippet) for hit in hits)
-    )

@@ -6,9 +6,11 @@ same. It relies on items being numbered in the order of their turns.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +22,8 @@ from treadle.store.contract import (
     HistoryRecord,
     ItemRecord,
     Loaded,
+    MessageText,
+    QueuedRecord,
     SearchHit,
     ThreadPage,
     ThreadQuery,
@@ -75,6 +79,7 @@ SELECT fence,
     coalesce((SELECT max(number) FROM turns WHERE thread_id = threads.id), 0),
     coalesce((SELECT max(number) FROM items WHERE thread_id = threads.id), 0),
     coalesce((SELECT max(number) FROM history WHERE thread_id = threads.id), 0),
+    EXISTS (SELECT 1 FROM queue WHERE thread_id = threads.id),
     {_THREAD}
 FROM threads WHERE id = ?
 """
@@ -84,7 +89,7 @@ def load(connection: sqlite3.Connection, thread_id: str) -> Loaded | None:
     row = connection.execute(_LOAD, (thread_id,)).fetchone()
     if row is None:
         return None
-    return Loaded(_thread(row[5:]), Counters(*row[1:5]), row[0])
+    return Loaded(_thread(row[6:]), Counters(*row[1:5]), row[0], row[5] == 1)
 
 
 def history(connection: sqlite3.Connection, thread_id: str) -> list[HistoryRecord]:
@@ -94,6 +99,13 @@ def history(connection: sqlite3.Connection, thread_id: str) -> list[HistoryRecor
         {"thread": thread_id},
     )
     return [HistoryRecord(row[0], row[1], row[2], _sound(row[3], "the model's history", row[0])) for row in rows]
+
+
+def queue(connection: sqlite3.Connection, thread_id: str) -> list[QueuedRecord]:
+    rows = connection.execute(
+        "SELECT thread_id, id, position, data FROM queue WHERE thread_id = ? ORDER BY position, id", (thread_id,)
+    )
+    return [QueuedRecord(row[0], row[1], row[2], _sound(row[3], "the queue", row[0])) for row in rows]
 
 
 # Still one range of the key: the numbers that the turns begin and end with narrow it.
@@ -231,6 +243,8 @@ def _interrupted(record: TurnRecord) -> TurnRecord:
 
 
 def threads(connection: sqlite3.Connection, query: ThreadQuery) -> ThreadPage:
+    if query.phrase is not None:
+        return _threads_with(connection, query, query.phrase)
     conditions, operands = _conditions(query)
     order = _order(query.descending)
     rows = connection.execute(
@@ -239,6 +253,29 @@ def threads(connection: sqlite3.Connection, query: ThreadQuery) -> ThreadPage:
         (*operands, _limit(query.limit) + 1),
     ).fetchall()
     return ThreadPage([_thread(row) for row in rows[: query.limit]], len(rows) > query.limit)
+
+
+# Of each thread the first message: keys grow.
+_WITH_PHRASE: Final = f"""
+SELECT {_THREAD}, (SELECT text FROM items WHERE items.key = hits.key) FROM threads JOIN (
+    SELECT items.thread_id, min(items.key) AS key FROM messages JOIN items ON items.key = messages.rowid
+    WHERE messages MATCH ? GROUP BY items.thread_id
+) AS hits ON hits.thread_id = threads.id
+"""
+
+
+def _threads_with(connection: sqlite3.Connection, query: ThreadQuery, phrase: str) -> ThreadPage:
+    match = _match_phrase(phrase)
+    if not match:
+        return ThreadPage([], False)
+    conditions, operands = _conditions(query)
+    order = _order(query.descending)
+    rows = connection.execute(
+        f"{_WITH_PHRASE} WHERE {' AND '.join(conditions)} ORDER BY {query.sort_key} {order}, id {order} LIMIT ?",
+        (match, *operands, _limit(query.limit) + 1),
+    ).fetchall()
+    page = rows[: query.limit]
+    return ThreadPage([_thread(row) for row in page], len(rows) > query.limit, [row[-1] for row in page])
 
 
 def _conditions(query: ThreadQuery) -> tuple[list[str], list[Any]]:
@@ -284,9 +321,53 @@ def search(connection: sqlite3.Connection, words: str, limit: int) -> list[Searc
 
 
 def _match(words: str) -> str:
-    """A query of FTS5 that means nothing but these words: each is a quoted string, and a NUL would end the query."""
-    cleaned = words.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
-    return " ".join('"' + word.replace('"', '""') + '"' for word in cleaned.split())
+    """A query of FTS5 that means nothing but these words: each is a quoted string."""
+    return " ".join(_quoted(word) for word in _clean(words).split())
+
+
+def _match_phrase(phrase: str) -> str:
+    """The same for words in their order. One letter alone would mean almost every word."""
+    cleaned = _clean(phrase).strip()
+    if not cleaned:
+        return ""
+    return _quoted(cleaned) if len(cleaned) == 1 else f"{_quoted(cleaned)} *"
+
+
+def _quoted(words: str) -> str:
+    return '"' + words.replace('"', '""') + '"'
+
+
+def _clean(text: str) -> str:
+    """What SQLite can be given: a NUL would end it, and half a character is none."""
+    return text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
+
+
+# A pattern may have 50,000 bytes. What is longer is found by its beginning first.
+_LIKE_CHARS: Final = 1_000
+# The index in which items are in order. Left to itself, SQLite may sort them.
+_MESSAGES: Final = """
+SELECT items.number, items.id, turns.number, turns.id, items.text
+FROM items INDEXED BY sqlite_autoindex_items_1
+JOIN turns ON turns.thread_id = items.thread_id AND turns.number = items.turn
+WHERE items.thread_id = ? AND items.number >= ? AND items.text LIKE ? ESCAPE '!' ORDER BY items.number
+"""
+
+
+def messages(connection: sqlite3.Connection, thread_id: str, part: str, first: int, limit: int) -> list[MessageText]:
+    holds = re.compile(re.escape(part), re.IGNORECASE).search
+    with closing(connection.execute(_MESSAGES, (thread_id, first, f"%{_like(_clean(part))}%"))) as rows:
+        return [MessageText(*row) for row in islice((row for row in rows if holds(row[-1])), limit)]
+
+
+def _like(part: str) -> str:
+    """A pattern that finds this part in whatever case, and sometimes more: SQLite knows the cases of ASCII alone."""
+    return "".join(_like_letter(letter) for letter in part[:_LIKE_CHARS])
+
+
+def _like_letter(letter: str) -> str:
+    if letter.isascii():
+        return f"!{letter}" if letter in "%_!" else letter
+    return "_" if letter.lower() != letter.upper() else letter
 
 
 def _json(values: tuple[str, ...]) -> str:

@@ -20,6 +20,8 @@ from treadle.store.contract import (
     HistoryRecord,
     ItemRecord,
     Loaded,
+    MessageText,
+    QueuedRecord,
     Release,
     SearchHit,
     StoreError,
@@ -150,11 +152,17 @@ class SqlStore:
     async def events(self, thread_id: str, after_seq: int, limit: int) -> EventPage:
         return await self._read(lambda connection: queries.events(connection, thread_id, after_seq, limit))
 
+    async def queue(self, thread_id: str) -> list[QueuedRecord]:
+        return await self._read(lambda connection: queries.queue(connection, thread_id))
+
     async def threads(self, query: ThreadQuery) -> ThreadPage:
         return await self._read(lambda connection: queries.threads(connection, query))
 
     async def search(self, words: str, limit: int = 20) -> list[SearchHit]:
         return await self._read(lambda connection: queries.search(connection, words, limit))
+
+    async def messages(self, thread_id: str, part: str, *, first: int = 0, limit: int = 100) -> list[MessageText]:
+        return await self._read(lambda connection: queries.messages(connection, thread_id, part, first, limit))
 
 
 def announce(loop: asyncio.AbstractEventLoop, outcomes: Sequence[tuple[Done, StoreError | None]]) -> None:

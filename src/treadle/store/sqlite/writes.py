@@ -22,10 +22,12 @@ from treadle.store.contract import (
     CutTurns,
     DeleteThread,
     DropItem,
+    DropQueued,
     EventRecord,
     HistoryRecord,
     ItemRecord,
     PruneEvents,
+    QueuedRecord,
     Release,
     StoreError,
     ThreadRecord,
@@ -143,6 +145,7 @@ _RECORDS: Final[dict[type, Insert]] = {
     ItemRecord: Insert("items", fields(ItemRecord), ("thread_id", "number")),
     HistoryRecord: Insert("history", fields(HistoryRecord)),
     Compaction: Insert("compactions", fields(Compaction), ("thread_id", "turn")),
+    QueuedRecord: Insert("queue", fields(QueuedRecord), ("thread_id", "id")),
 }
 
 
@@ -179,6 +182,10 @@ def _exists(connection: sqlite3.Connection, thread_id: str) -> bool:
 
 def _drop_item(connection: sqlite3.Connection, write: DropItem) -> None:
     connection.execute("DELETE FROM items WHERE thread_id = ? AND number = ?", (write.thread_id, write.number))
+
+
+def _drop_queued(connection: sqlite3.Connection, write: DropQueued) -> None:
+    connection.execute("DELETE FROM queue WHERE thread_id = ? AND id = ?", (write.thread_id, write.id))
 
 
 def _cut_turns(connection: sqlite3.Connection, write: CutTurns) -> None:
@@ -238,6 +245,7 @@ def _release(connection: sqlite3.Connection, write: Release) -> None:
 
 _ACTS: Final[dict[type, _Apply]] = {
     DropItem: _drop_item,
+    DropQueued: _drop_queued,
     CutTurns: _cut_turns,
     CopyTurns: _copy_turns,
     PruneEvents: _prune_events,

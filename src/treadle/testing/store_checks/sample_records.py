@@ -9,6 +9,7 @@ from treadle.store.contract import (
     EventRecord,
     HistoryRecord,
     ItemRecord,
+    QueuedRecord,
     Store,
     StoreError,
     ThreadRecord,
@@ -61,6 +62,10 @@ def history(number: int, thread_id: str = A, turn: int = 1, data: bytes = b"{}")
 
 def event(seq: int, thread_id: str = A, frame: bytes = b"{}") -> EventRecord:
     return EventRecord(thread_id, seq, frame)
+
+
+def queued(name: str, position: int, thread_id: str = A, data: bytes = b"{}") -> QueuedRecord:
+    return QueuedRecord(thread_id, name, position, data)
 
 
 async def keep(store: Store, *writes: Any) -> None:

@@ -1,0 +1,134 @@
+"""Finding what was said: in all threads, in one, or as a list of messages."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, cast
+
+import msgspec
+
+from treadle.agent.occurrences import Place, places, snippet
+from treadle.agent.thread_pages import make_cursor
+from treadle.errors import INVALID_REQUEST, RpcError
+from treadle.protocol.app.ours import MessageSearchHit, MessageSearchParams, MessageSearchResponse
+from treadle.protocol.app.thread_search import (
+    ThreadSearchOccurrence,
+    ThreadSearchOccurrencesParams,
+    ThreadSearchOccurrencesResponse,
+    ThreadSearchParams,
+    ThreadSearchResponse,
+    ThreadSearchResult,
+)
+from treadle.server.client_base import Call
+from treadle.server.methods.thread_listing import (
+    INTERACTIVE,
+    page_limit,
+    read_thread_cursor,
+    thread_cursor,
+    wire_if_sound,
+)
+from treadle.server.refusals import check_thread_id
+from treadle.store.contract import SortKey, ThreadQuery
+
+MAX_TERM: Final = 1_000
+DEFAULT_OCCURRENCES: Final = 50
+MAX_OCCURRENCES: Final = 100
+
+
+def _checked(term: str, method: str) -> str:
+    if not term.strip():
+        raise RpcError(INVALID_REQUEST, f"{method} requires a non-empty searchTerm")
+    if len(term) > MAX_TERM:
+        raise RpcError(INVALID_REQUEST, f"the searchTerm of {method} may have {MAX_TERM} characters, not {len(term)}")
+    return term
+
+
+async def search_messages(call: Call[MessageSearchParams]) -> MessageSearchResponse:
+    store = await call.server.store()
+    hits = await store.search(call.params.search_term, call.params.limit)
+    return MessageSearchResponse(
+        data=tuple(MessageSearchHit(thread_id=hit.thread_id, item_id=hit.item_id, snippet=hit.snippet) for hit in hits)
+    )
+
+
+async def search_threads(call: Call[ThreadSearchParams]) -> ThreadSearchResponse:
+    params, server = call.params, call.server
+    term = _checked(params.search_term, "thread/search")
+    key = cast("SortKey", params.sort_key or "created_at")  # params have no other
+    query = ThreadQuery(
+        phrase=term,
+        limit=page_limit(params.limit),
+        sort_key=key,
+        descending=params.sort_direction != "asc",
+        after=read_thread_cursor(params.cursor),
+        archived=bool(params.archived),
+        sources=params.source_kinds or INTERACTIVE,
+    )
+    store = await server.store()
+    page = await store.threads(query)
+    found = zip((wire_if_sound(server, store, record) for record in page.threads), page.texts, strict=True)
+    return ThreadSearchResponse(
+        data=tuple(
+            ThreadSearchResult(thread=wire, snippet=snippet(text, term)) for wire, text in found if wire is not None
+        ),
+        next_cursor=thread_cursor(page.threads[-1], key) if page.more else None,
+        backwards_cursor=thread_cursor(page.threads[0], key) if page.threads else None,
+    )
+
+
+# --- in one thread ---------------------------------------------------------------------------------------------------
+
+
+class _Cursor(msgspec.Struct):
+    """The first place of the page: the number of its item, and its index there."""
+
+    thread: str
+    term: str
+    number: int
+    index: int
+
+
+_read_cursor = msgspec.json.Decoder(_Cursor).decode
+
+
+async def search_occurrences(call: Call[ThreadSearchOccurrencesParams]) -> ThreadSearchOccurrencesResponse:
+    params = call.params
+    term = _checked(params.search_term, "thread/searchOccurrences")
+    thread_id = check_thread_id(params.thread_id)
+    first = _first_place(params.cursor, thread_id, term)
+    limit = max(1, min(DEFAULT_OCCURRENCES if params.limit is None else params.limit, MAX_OCCURRENCES))
+    store = await call.server.threads.store_of(thread_id)
+    messages = await store.messages(thread_id, term, first=first[0], limit=limit + 2)
+    # Not on the event loop: a message may have a mebibyte.
+    found = await asyncio.to_thread(places, messages, term, first, limit + 1)
+    return ThreadSearchOccurrencesResponse(
+        data=tuple(_occurrence(thread_id, place) for place in found[:limit]),
+        next_cursor=_cursor_at(thread_id, term, found[limit]) if len(found) > limit else None,
+    )
+
+
+def _first_place(cursor: str | None, thread_id: str, term: str) -> tuple[int, int]:
+    if cursor is None:
+        return 0, 0
+    try:
+        found = _read_cursor(cursor)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        found = None
+    if found is None or (found.thread, found.term) != (thread_id, term) or not 0 <= found.number < 2**63:
+        raise RpcError(INVALID_REQUEST, f"invalid cursor: {cursor[:200]}")
+    return found.number, found.index
+
+
+def _cursor_at(thread_id: str, term: str, place: Place) -> str:
+    return msgspec.json.encode(_Cursor(thread_id, term, place.message.number, place.index)).decode()
+
+
+def _occurrence(thread_id: str, place: Place) -> ThreadSearchOccurrence:
+    message = place.message
+    return ThreadSearchOccurrence(
+        item_id=message.id,
+        snippet=place.snippet,
+        snippet_match_range=place.range,
+        turn_cursor=make_cursor(thread_id, "turns", message.turn, with_it=True),
+        turn_id=message.turn_id,
+    )

@@ -1,0 +1,28 @@
+"""`thread/backgroundTerminals/*`: the commands that run for a thread, listed and ended by its clients."""
+
+from __future__ import annotations
+
+from treadle.protocol.app.base import Empty
+from treadle.protocol.app.terminals import (
+    ThreadBackgroundTerminalsCleanParams,
+    ThreadBackgroundTerminalsListParams,
+    ThreadBackgroundTerminalsListResponse,
+    ThreadBackgroundTerminalsTerminateParams,
+    ThreadBackgroundTerminalsTerminateResponse,
+)
+from treadle.server.client_base import Call
+
+
+def list_terminals(call: Call[ThreadBackgroundTerminalsListParams]) -> ThreadBackgroundTerminalsListResponse:
+    return call.server.threads.find(call.params.thread_id).list_terminals(call.params)
+
+
+async def clean(call: Call[ThreadBackgroundTerminalsCleanParams]) -> Empty:
+    await call.server.threads.find(call.params.thread_id).clean_terminals()
+    return Empty()
+
+
+async def terminate(
+    call: Call[ThreadBackgroundTerminalsTerminateParams],
+) -> ThreadBackgroundTerminalsTerminateResponse:
+    return await call.server.threads.find(call.params.thread_id).terminate_terminal(call.params)
