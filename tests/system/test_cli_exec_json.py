@@ -174,15 +174,17 @@ def test_a_resumed_run_goes_by_what_holds_now(stage: Stage) -> None:
 
 
 def test_a_run_goes_by_the_permission_profile_of_the_settings(stage: Stage) -> None:
-    for _ in range(2):
+    for _ in range(3):
         stage.model.enqueue_function_call("exec_command", {"cmd": "touch written"})
         stage.model.enqueue_assistant_message("ok")
-    profile = ("-c", f'permissions.p.filesystem={{":root" = "read", "{stage.workspace}" = "write"}}')
-    chosen = (*profile, "-c", "default_permissions=p")
-    thread = stage.events(*JSON, *chosen, "-", stdin="go")[0]["thread_id"]
+    profile = f'permissions.p.filesystem={{":root" = "read", "{stage.workspace}" = "write"}}'
+    chosen = ("-c", profile, "-c", "default_permissions=p")
     written = stage.workspace / "written"
-    written.unlink()
+    thread = stage.events(*JSON, "-", stdin="go")[0]["thread_id"]
+    assert not written.exists()
     stage.events(*JSON, *chosen, "resume", thread, "-", stdin="go")
+    written.unlink()
+    stage.events(*JSON, *chosen, "-", stdin="go")
     assert written.exists()
 
 
