@@ -125,6 +125,19 @@ def test_folders_that_are_added_can_be_written(stage: Stage, tmp_path: Path) -> 
     assert [f"wrote {folder.name}" in output for folder in folders] == [True, True, False]
 
 
+def test_nothing_comes_after_the_turn_also_when_a_command_went_on(stage: Stage) -> None:
+    call = {"cmd": "echo begun; exec sleep 3600", "login": False, "yield_time_ms": 250}
+    stage.model.enqueue_function_call("exec_command", call)
+    stage.model.enqueue_assistant_message("it runs")
+    events = stage.events(*JSON, "-", stdin="go")
+    kinds = [(event["type"], event.get("item", {}).get("type")) for event in events]
+    assert kinds[2:] == [
+        ("item.started", "command_execution"),
+        ("item.completed", "agent_message"),
+        ("turn.completed", None),
+    ]
+
+
 def test_options_before_the_command(stage: Stage) -> None:
     stage.model.enqueue_assistant_message("ok")
     events = stage.events("-c", 'model_reasoning_effort="low"', "-m", "gpt-5.5", *JSON, "-", stdin="hi")
