@@ -22,6 +22,11 @@ def exec_command(cmd: str, *, tty: bool = False, yield_time_ms: int = 30_000) ->
     return ToolCall("exec_command", {"cmd": cmd, "tty": tty, "yield_time_ms": yield_time_ms})
 
 
+def outside_the_sandbox(cmd: str) -> ToolCall:
+    arguments = {"cmd": cmd, "sandbox_permissions": "require_escalated", "justification": "May I do this?"}
+    return ToolCall("exec_command", arguments)
+
+
 def write_stdin(session_id: int, chars: str, *, yield_time_ms: int = 1000) -> ToolCall:
     return ToolCall("write_stdin", {"session_id": session_id, "chars": chars, "yield_time_ms": yield_time_ms})
 

@@ -45,6 +45,7 @@ class SettingsInUse(TypedDict):
     active_permission_profile: ActivePermissionProfile | None
     instruction_sources: tuple[str, ...]
     reasoning_effort: str | None
+    runtime_workspace_roots: tuple[str, ...]
     service_tier: str | None
 
 
@@ -63,6 +64,7 @@ def _in_use(settings: Settings, sources: Sequence[InstructionFile]) -> SettingsI
         "active_permission_profile": settings.profile,
         "instruction_sources": tuple(file.path for file in sources),
         "reasoning_effort": settings.effort,
+        "runtime_workspace_roots": (settings.cwd,),
         "service_tier": settings.service_tier,
     }
 

@@ -166,11 +166,18 @@ def read_values(table: Mapping[str, Any]) -> ParsedValues:
             with _collected(reading):
                 reading.values[key] = _read((key,), value, reading)
         elif key in IGNORED:
-            if value not in _NOTHING:
+            if not _asks_for_nothing(key, value):
                 reading.ignored.append((key,))
         elif key not in SILENT | _ELSEWHERE:
             reading.unknown.append((key,))
     return reading
+
+
+def _asks_for_nothing(key: str, value: Any) -> bool:
+    """Nothing is in it, or only that folders are trusted: every one is here, and clients write it by themselves."""
+    if key == "projects" and isinstance(value, Mapping):
+        return all(project == {"trust_level": "trusted"} for project in value.values())
+    return value in _NOTHING
 
 
 @contextmanager

@@ -430,7 +430,7 @@ model_provider = "mine"
 capabilities = 1
 [permissions.x]
 [projects."/p"]
-trust_level = "trusted"
+trust_level = "untrusted"
 [tui]
 theme = "dark"
 [history]
@@ -446,6 +446,14 @@ circuit_break_action = "strict"
         f"{tmp_path / 'config.toml'}: of the keys that Codex reads, these have no effect here: {names}, "
         "`shell_environment_policy.filters`, `web_search`"
     )
+
+
+def test_trusted_folders_are_no_reason_for_a_warning(tmp_path: Path) -> None:
+    trusted = '[projects."/p"]\ntrust_level = "trusted"\n'
+    assert load(tmp_path, trusted).warnings == ()
+    untrusted = '[projects."/q"]\ntrust_level = "untrusted"\n'
+    (warning,) = load(tmp_path, trusted + untrusted).warnings
+    assert "`projects`" in str(warning)
 
 
 @pytest.mark.parametrize(

@@ -52,11 +52,11 @@ OUR_MEMBERS = {
     # Experimental:
     "CommandExecParams": {"permissionProfile"},
     "ThreadForkParams": {"permissions"},
-    "ThreadForkResponse": {"activePermissionProfile"},
+    "ThreadForkResponse": {"activePermissionProfile", "runtimeWorkspaceRoots"},
     "ThreadResumeParams": {"permissions"},
-    "ThreadResumeResponse": {"activePermissionProfile"},
+    "ThreadResumeResponse": {"activePermissionProfile", "runtimeWorkspaceRoots"},
     "ThreadStartParams": {"dynamicTools", "environments", "permissions"},
-    "ThreadStartResponse": {"activePermissionProfile"},
+    "ThreadStartResponse": {"activePermissionProfile", "runtimeWorkspaceRoots"},
     "TurnStartParams": {"collaborationMode", "environments", "permissions"},
 }
 # Where we know more words, by the place of the member.

@@ -26,7 +26,6 @@ LEFT_OUT = {
     "*.canAcceptDirectInput": "experimental",
     "*.daybreakEnabled": "vendor",
     "*.multiAgentMode": "experimental: sub-agents",
-    "result:thread/*.runtimeWorkspaceRoots": "experimental: several workspace roots",
     "result:thread/resume.initialTurnsPage": "experimental",
     "result:thread/list.readStates": "experimental: what a person has read",
     "result:thread/read.readState": "experimental: what a person has read",

@@ -98,6 +98,7 @@ class ThreadStartResponse(Wire, frozen=True, kw_only=True):
     disabled_plugin_ids: tuple[str, ...] = ()
     instruction_sources: tuple[str, ...] = ()
     reasoning_effort: Open[ReasoningEffort] | None = None
+    runtime_workspace_roots: tuple[str, ...] = ()
     service_tier: str | None = None
 
 
@@ -134,6 +135,7 @@ class ThreadResumeResponse(Wire, frozen=True, kw_only=True):
     instruction_sources: tuple[str, ...] = ()
     items_backwards_cursor: str | None = None
     reasoning_effort: Open[ReasoningEffort] | None = None
+    runtime_workspace_roots: tuple[str, ...] = ()
     service_tier: str | None = None
     turns_backwards_cursor: str | None = None
 
@@ -171,6 +173,7 @@ class ThreadForkResponse(Wire, frozen=True, kw_only=True):
     disabled_plugin_ids: tuple[str, ...] = ()
     instruction_sources: tuple[str, ...] = ()
     reasoning_effort: Open[ReasoningEffort] | None = None
+    runtime_workspace_roots: tuple[str, ...] = ()
     service_tier: str | None = None
 
 

@@ -1,0 +1,74 @@
+"""`ToldModel`: a mock model that does what the test has told it to do at certain words of the user.
+
+Owns which words have been told, and what is left to do for each. One model serves many conversations at once, so the
+words of a scenario must be its own.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from typing import Final, TypeAlias
+
+from treadle.testing import MockModel, RecordedRequest
+from treadle.testing.replies import Reply, ToolCall, item_events, sse_reply, stream
+
+Step: TypeAlias = str | Reply | ToolCall
+
+# The start of what codex asks for the title of a conversation, with the user's words behind it.
+TITLE_PROMPT: Final = "Generate a concise, single-line task title"
+TITLE: Final = "Do what was told"
+
+
+class ToldModel(MockModel):
+    """It answers what it was told (`when`), in turn, and titles of conversations."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, deque[Step]] = {}
+        self._lock = threading.Lock()  # guards `_told`
+        self._calls = 0
+        super().__init__(on_empty=self._play)
+
+    def when(self, words: str, *steps: Step) -> None:
+        """What to do, one step for each request, while the user's last words contain these."""
+        with self._lock:
+            self._told[words] = deque(steps)
+
+    def asked(self, words: str) -> list[RecordedRequest]:
+        """The requests of turns that these words have started; the one for a title is none of them."""
+        return [request for request in self.requests() if words in _last_words(request) and not _is_title(request)]
+
+    def titles(self, words: str) -> list[RecordedRequest]:
+        """The requests for a title of what began with these words."""
+        return [request for request in self.requests() if words in _last_words(request) and _is_title(request)]
+
+    def gated(self, text: str, gate: threading.Event, *, shown: str) -> Reply:
+        """A message that stops after the beginning `shown` until the gate opens."""
+        assert text.startswith(shown), f"{text!r} does not begin with {shown!r}"
+        created_added_delta = 3
+        return self.reply_message(text, deltas=[shown, text[len(shown) :]], gate=gate, gate_after=created_added_delta)
+
+    def _play(self, request: RecordedRequest) -> Reply | str:
+        if _is_title(request):
+            return json.dumps({"title": TITLE})
+        words = _last_words(request)
+        with self._lock:
+            told = [steps for key, steps in self._told.items() if key in words]
+            assert len(told) == 1, f"{len(told)} of {list(self._told)} are told for {words!r}"
+            assert told[0], f"nothing is left to do for {words!r}"
+            step = told[0].popleft()
+            self._calls += 1
+        return self._call(step) if isinstance(step, ToolCall) else step
+
+    def _call(self, call: ToolCall) -> Reply:
+        item = call.item(f"call_{self._calls}")
+        return sse_reply(stream(f"resp_call_{self._calls}", list(item_events(item, 0)), [item], None))
+
+
+def _last_words(request: RecordedRequest) -> str:
+    return request.last_user_text or ""
+
+
+def _is_title(request: RecordedRequest) -> bool:
+    return _last_words(request).startswith(TITLE_PROMPT)
