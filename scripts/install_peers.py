@@ -90,10 +90,9 @@ PEERS: Final = {
     peer.name: peer
     for peer in (
         Peer("codex", "pypi", "openai-codex-cli-bin", "0.163.0", "codex_cli_bin/bin/codex"),
+        # The same program in the version that newer clients are for, and whose terminal interface is driven.
         Peer("codex-npm", "npm", "@openai/codex", "0.166.0", "node_modules/.bin/codex"),
         Peer("codex-sdk", "pypi", "openai-codex", "0.163.0", "openai_codex", _SDK_REQUIRES, module="openai_codex"),
-        # The same program in the version whose terminal interface is driven.
-        Peer("codex-npm", "npm", "@openai/codex", "0.166.0", "node_modules/.bin/codex"),
         # Its path is the folder that has node_modules in it. The program that it drives is the one from PyPI.
         Peer("codex-ts-sdk", "npm", "@openai/codex-sdk", "0.163.0", ".", module="@openai/codex-sdk"),
         # Clients of the app-server. The program that they drive is `codex-npm`, or ours.

@@ -165,6 +165,7 @@ class InteropTable:
         self._config = config
         self._file = file
         self._rows = Rows()
+        self._lost = False  # tests that could not even be read
 
     @pytest.hookimpl
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -175,13 +176,17 @@ class InteropTable:
                 item.user_properties.append((PROPERTY, [mark.kwargs["client"], mark.kwargs["name"], list(sides)]))
 
     @pytest.hookimpl
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self._lost = self._lost or report.failed
+
+    @pytest.hookimpl
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._rows.add(report)
 
     @pytest.hookimpl
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         ended = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-        stopped = session.shouldfail or session.shouldstop
+        stopped = session.shouldfail or session.shouldstop or self._lost
         if ended and not stopped and self._rows.cells and is_whole(self._config):
             self._file.write_text(self._rows.text(datetime.datetime.now(datetime.UTC).date()), encoding="utf-8")
 

@@ -126,7 +126,13 @@ def test_a_run_of_everything_writes_the_table(tmp_path: Path) -> None:
 
 
 def finish(
-    folder: Path, arguments: list[str], *, stopped: bool = False, worker: bool = False, **options: object
+    folder: Path,
+    arguments: list[str],
+    *,
+    stopped: bool = False,
+    unreadable: bool = False,
+    worker: bool = False,
+    **options: object,
 ) -> bool:
     """Whether the end of a run that was called like this writes the table."""
     config = SimpleNamespace(
@@ -137,6 +143,7 @@ def finish(
         **({"workerinput": {}} if worker else {}),
     )
     table = InteropTable(config, folder / "table.md")  # type: ignore[arg-type]
+    table.pytest_collectreport(pytest.CollectReport("t", "failed" if unreadable else "passed", None, None))
     table.pytest_runtest_logreport(report("passed"))
     session = SimpleNamespace(shouldfail=False, shouldstop="stopping after 1 failures" if stopped else False)
     table.pytest_sessionfinish(session, pytest.ExitCode.OK)  # type: ignore[arg-type]
@@ -154,6 +161,7 @@ def test_a_run_of_something_else_leaves_the_table_alone(tmp_path: Path) -> None:
     assert not finish(tmp_path, whole, lf=True)
     assert not finish(tmp_path, whole, worker=True)
     assert not finish(tmp_path, whole, stopped=True)
+    assert not finish(tmp_path, whole, unreadable=True)
     assert finish(tmp_path, whole)
     (tmp_path / "table.md").unlink()
     assert finish(tmp_path, whole, markexpr="scenario")
