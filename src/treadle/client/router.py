@@ -325,11 +325,11 @@ class Router:
     def turn_started(self, thread_id: str, turn_id: str) -> None:
         """The server has answered. The turn may have ended in the meantime."""
         self._starting.discard(thread_id)
-        if self.failure is None and not self._is_over(turn_id):
+        if self.failure is None and not self.is_over(turn_id):
             self._active[thread_id] = turn_id
 
     def turn_refused(self, thread_id: str) -> AbandonedTurn | None:
-        """There is no turn. Whoever waits for the end of it is to be woken."""
+        """There is no turn, or none any more. Whoever waits for the end of it is to be woken."""
         self._starting.discard(thread_id)
         abandoned = self._abandoned.get(thread_id)
         return self._over(thread_id, abandoned) if abandoned is not None and abandoned.turn_id is None else None
@@ -339,7 +339,8 @@ class Router:
         if thread_id not in self._abandoned:
             self.turn_refused(thread_id)
 
-    def _is_over(self, turn_id: str) -> bool:
+    def is_over(self, turn_id: str) -> bool:
+        """Whether the end of a turn has arrived, read or not."""
         stream = self._streams.get(turn_id)
         return turn_id in self._ended if stream is None else stream.completed
 
@@ -351,7 +352,7 @@ class Router:
         if turn_id is None:
             self._abandoned[thread_id] = abandoned or AbandonedTurn(None)
             return False
-        if self._is_over(turn_id) or (abandoned is not None and abandoned.turn_id == turn_id):
+        if self.is_over(turn_id) or (abandoned is not None and abandoned.turn_id == turn_id):
             return False
         if abandoned is None:
             abandoned = self._abandoned[thread_id] = AbandonedTurn(None)
