@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from interop.scripted_model import apply_patch, exec_command
+from interop.tui.app_servers import AppServer
 from interop.tui.conftest import CLIENT, OpenTui
 from interop.tui.told_model import TITLE, ToldModel
 
@@ -18,7 +19,9 @@ INTERRUPTED = "■ Conversation interrupted"
 
 
 @pytest.mark.scenario(client=CLIENT, name="start-up")
-def test_start_up(tui: OpenTui) -> None:
+def test_start_up(tui: OpenTui, server: AppServer) -> None:
+    server.stop()
+    server.start()  # so that it starts with what clients write into its settings
     screen = tui()
     screen.wait_for("OpenAI Codex (v0.166.0)", "To get started, describe a task", "Ask Codex to do anything")
     screen.press("f2")
