@@ -64,7 +64,7 @@ generate: $(READY) ## write the generated parts of the SDK anew
 	@$(BIN)/python scripts/make_types.py
 	@$(BIN)/python scripts/make_reference.py
 
-interop: $(READY) ## tests against the real codex, its SDKs, claude, opencode and pi, installed into a cache folder
+interop: $(READY) ## tests with the real codex, its clients, claude, opencode and pi (in a cache folder); writes docs/interop.md
 	@$(BIN)/python -m pytest -n 2 -m interop tests/interop
 
 bench: $(READY) ## compare with the real codex and print tables of ratios

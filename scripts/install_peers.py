@@ -53,6 +53,8 @@ class Peer:
     program: str
     requires: tuple[str, ...] = ()
     module: str | None = None
+    # Whether the packages come along that npm calls optional: programs for a platform, hundreds of megabytes.
+    optional: bool = True
 
     @property
     def folder(self) -> str:
@@ -81,15 +83,25 @@ _CLIENT_REQUIRES: Final = (
     "truststore==0.10.5",
 )
 _ANTHROPIC_REQUIRES: Final = (*_CLIENT_REQUIRES, "docstring-parser==0.18.0", "opentelemetry-api==1.45.2")
+_ACP: Final = "@agentclientprotocol/codex-acp"
+# Of its whole world only what speaks to codex, which needs one package of the dozens that it asks for.
+_HERMES: Final = "agent.transports.codex_app_server_session"
 PEERS: Final = {
     peer.name: peer
     for peer in (
         Peer("codex", "pypi", "openai-codex-cli-bin", "0.163.0", "codex_cli_bin/bin/codex"),
+        Peer("codex-npm", "npm", "@openai/codex", "0.166.0", "node_modules/.bin/codex"),
         Peer("codex-sdk", "pypi", "openai-codex", "0.163.0", "openai_codex", _SDK_REQUIRES, module="openai_codex"),
         # The same program in the version whose terminal interface is driven.
         Peer("codex-npm", "npm", "@openai/codex", "0.166.0", "node_modules/.bin/codex"),
         # Its path is the folder that has node_modules in it. The program that it drives is the one from PyPI.
         Peer("codex-ts-sdk", "npm", "@openai/codex-sdk", "0.163.0", ".", module="@openai/codex-sdk"),
+        # Clients of the app-server. The program that they drive is `codex-npm`, or ours.
+        Peer(
+            "codex-acp", "npm", "@agentclientprotocol/codex-acp", "2.6.0", "node_modules/.bin/codex-acp", optional=False
+        ),
+        Peer("hermes", "pypi", "hermes-agent", "0.19.0", "agent", ("pyyaml==6.0.3",), module=_HERMES),
+        Peer("ai-sdk-codex", "npm", "ai-sdk-provider-codex-cli", "2.2.1", ".", module="ai-sdk-provider-codex-cli"),
         Peer("claude", "npm", "@anthropic-ai/claude-code", "2.1.197", "node_modules/.bin/claude"),
         Peer("opencode", "npm", "opencode-ai", "1.18.33", "node_modules/.bin/opencode"),
         Peer("pi", "npm", "@mariozechner/pi-coding-agent", "0.73.1", "node_modules/.bin/pi"),
@@ -182,7 +194,7 @@ def _npm_command(peer: Peer, target: Path) -> list[str]:
             " install Node.js 20.6 or later and run this again"
         )
     # The programs are packages of their own for each platform, optional ones; a library needs none of them.
-    omitted = ("--omit=optional",) if peer.module else ()
+    omitted = ("--omit=optional",) if peer.module or not peer.optional else ()
     return [
         *(npm, "install", "--prefix", str(target), f"--before={NPM_BEFORE}", "--no-package-lock", "--no-audit"),
         *("--no-fund", "--no-update-notifier", "--loglevel=error", "--fetch-retries=0", "--fetch-timeout=60000"),

@@ -121,6 +121,7 @@ ABOUT: Final[dict[str, str]] = {
     "experimentalFeature/enablement/set": "Switch experimental features on or off.",
     "experimentalFeature/list": "The experimental features.",
     "externalAgentConfig/detect": "What other agents have configured here.",
+    "feedback/save": "Write what there is to say of a thread to a file; nothing is sent.",
     "fs/copy": "Copy a file or a folder.",
     "fs/createDirectory": "Make a folder.",
     "fs/getMetadata": "What kind of file there is, and how large.",

@@ -185,6 +185,7 @@ from treadle.protocol.app.features import (
     PermissionProfileListResponse,
     PermissionProfileSummary,
 )
+from treadle.protocol.app.feedback import FeedbackSaveParams, FeedbackSaveResponse
 from treadle.protocol.app.files import (
     FsChangedNotification,
     FsCopyParams,
@@ -440,8 +441,6 @@ from treadle.protocol.app.reviews import (
     McpToolCallGuardianApprovalReviewAction,
     NetworkAccessGuardianApprovalReviewAction,
     RequestPermissionsGuardianApprovalReviewAction,
-    ThreadApproveGuardianDeniedActionParams,
-    ThreadApproveGuardianDeniedActionResponse,
     WriteStdinGuardianApprovalReviewAction,
 )
 from treadle.protocol.app.search import (
@@ -544,6 +543,8 @@ from treadle.protocol.app.thread_history import (
 )
 from treadle.protocol.app.thread_methods import (
     SortDirection,
+    ThreadApproveGuardianDeniedActionParams,
+    ThreadApproveGuardianDeniedActionResponse,
     ThreadArchiveParams,
     ThreadArchiveResponse,
     ThreadCompactStartParams,
@@ -824,6 +825,8 @@ __all__ = [
     "ExternalAgentConfigDetectParams",
     "ExternalAgentConfigDetectResponse",
     "ExternalSandboxSandboxPolicy",
+    "FeedbackSaveParams",
+    "FeedbackSaveResponse",
     "FileChange",
     "FileChangeApprovalDecision",
     "FileChangeOutputDeltaNotification",

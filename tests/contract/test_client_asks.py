@@ -248,6 +248,19 @@ async def test_a_text_that_starts_again_is_told(stage: Stage) -> None:
     assert events[-1].result.final_response == "all done"
 
 
+async def test_questions_of_the_model_are_answered_by_a_handler(stage: Stage) -> None:
+    options = [{"label": "red", "description": "warm"}, {"label": "blue", "description": "cold"}]
+    question = {"id": "colour", "header": "Colour", "question": "Which?", "options": options}
+    stage.model.enqueue_function_call("request_user_input", {"questions": [question]}, call_id="c1")
+    stage.model.enqueue_assistant_message("done")
+    async with stage.codex(user_input_handler=lambda request: {request.questions[0].id: "blue"}) as codex:
+        config = {"features": {"default_mode_request_user_input": True}}
+        thread = await stage.call(codex.thread_start, config=config)
+        result = await stage.call(thread.run, "paint it")
+    assert result.final_response == "done"
+    assert json.loads(stage.model.requests()[-1].tool_outputs["c1"]) == {"answers": {"colour": {"answers": ["blue"]}}}
+
+
 async def test_small_events(stage: Stage) -> None:
     plan = {"plan": [{"step": "look", "status": "in_progress"}]}
     stage.model.enqueue_function_call("update_plan", plan)

@@ -24,9 +24,14 @@ from interop.scripted_model import Script, ScriptedModel
 
 sys.path.append(str(ROOT))  # for `scripts`, which is no part of the package
 
+from interop.interop_table import InteropTable
 from interop.peers import NOT_INSTALLED, installed
 
 Proxied = Callable[[str], AbstractAsyncContextManager[RecordingProxy]]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(InteropTable(config), "interop-table")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -51,6 +51,11 @@ enabled = false
 """
 
 
+def codex_config(base_url: str, sandbox: str = FULL_ACCESS) -> str:
+    """A `config.toml` for codex, and for us, with the model at `base_url`."""
+    return _CONFIG.format(base_url=base_url, sandbox=sandbox)
+
+
 @dataclass(frozen=True, slots=True)
 class CodexRun:
     """How `codex exec --json` ended."""
@@ -106,7 +111,7 @@ async def codex_exec(
     assert exec_server_url.startswith("ws://"), "with an empty URL codex silently runs commands itself"
     codex_home = home / ".codex"
     codex_home.mkdir(parents=True)
-    (codex_home / "config.toml").write_text(_CONFIG.format(base_url=base_url, sandbox=sandbox))
+    (codex_home / "config.toml").write_text(codex_config(base_url, sandbox))
     command = [str(codex), "exec", "--json", "--skip-git-repo-check", "--color=never", "-"]
     log = home / "codex.log"
     async with _child(command, home, cwd, log, CODEX_EXEC_SERVER_URL=exec_server_url) as child:
@@ -152,7 +157,7 @@ async def _child(
         yield child
     finally:
         await _stop(child)
-        _sweep(mark)
+        sweep(mark)
 
 
 async def _stop(child: asyncio.subprocess.Process) -> None:
@@ -169,7 +174,7 @@ async def _stop(child: asyncio.subprocess.Process) -> None:
         await child.communicate()
 
 
-def _sweep(mark: str) -> None:
+def sweep(mark: str) -> None:
     """Kill what still carries the mark; such processes have left the group of their program long ago."""
     wanted = f"{MARK}={mark}".encode()
     for folder in Path("/proc").glob("[0-9]*"):

@@ -13,8 +13,7 @@ import pytest
 
 from kit.async_app_client import ROADS, AsyncAppClient, InProcess, opened
 from treadle.errors import INVALID_PARAMS, INVALID_REQUEST, OVERLOADED, RpcError
-from treadle.execution.file_search.search_walk import Found
-from treadle.protocol.app.search import FuzzyFileSearchParams
+from treadle.protocol.app.search import FuzzyFileSearchParams, FuzzyFileSearchResult
 from treadle.server.methods.fuzzy_file_search import MAX_SEARCHES, Search
 from unit.protocol.app_traffic import DATA
 
@@ -338,9 +337,9 @@ async def test_a_client_searches_a_few_things_at_once(local: InProcess) -> None:
     assert all(search.cancelled() for search in running)
 
 
-async def _endless() -> list[Found]:
+async def _endless() -> tuple[FuzzyFileSearchResult, ...]:
     await asyncio.Event().wait()
-    return []
+    return ()
 
 
 # --- params ----------------------------------------------------------------------------------------------------------

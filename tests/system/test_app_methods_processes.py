@@ -123,7 +123,8 @@ async def test_each_stream_has_its_cap(local: InProcess, streamed: bool) -> None
 async def test_output_is_bounded_unless_it_is_said_otherwise(local: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_command, "MAX_HELD", 2 << 20)
     script = f"head -c {3 << 20} /dev/zero | tr '\\0' x"
-    for number, (more, size) in enumerate(((({}, 1 << 20)), ({"outputBytesCap": None}, 2 << 20)), start=1):
+    cases: list[tuple[dict[str, Any], int]] = [({}, 1 << 20), ({"outputBytesCap": None}, 2 << 20)]
+    for number, (more, size) in enumerate(cases, start=1):
         await local.request("process/spawn", shell(script, **more))
         ended = await exited(local, number)
         assert (len(ended["stdout"]), ended["stdoutCapReached"]) == (size, True)

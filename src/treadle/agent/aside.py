@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from treadle.agent.state import Settings
     from treadle.agent.thread import Thread
     from treadle.config import ModelFacts
+    from treadle.store.contract import Write
 
 
 class Aside:
@@ -36,6 +37,8 @@ class Aside:
         settings = self.settings(thread)
         return model_facts(settings.model, thread.services.config_for(settings))
 
-    def remember(self, items: Sequence[Any], origin: str | None = None) -> None:
+    def remember(self, items: Sequence[Any], turn: int, origin: str | None = None) -> list[Write]:
+        """As a thread does; there is nothing to be kept."""
         for item in items:
             self.history.add(item if isinstance(item, Raw) else Raw(msgspec.json.encode(item)), origin)
+        return []

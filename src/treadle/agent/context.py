@@ -17,6 +17,7 @@ from treadle.agent.aside import Aside
 from treadle.agent.state import Settings
 from treadle.agent.summary import user_message
 from treadle.agent.thread import Thread
+from treadle.agent.thread_goal import is_pursued
 from treadle.agent.tools.toolbox import specifications
 from treadle.agent.turn import Turn, developer_message
 from treadle.config import (
@@ -109,7 +110,7 @@ def _make_cached(thread: Thread, basis: _Basis) -> CachedContext:
         _mode_text(settings),
     ]
     after = _messages([_environment(settings, date)])
-    if goal is not None and goal.status == "active":
+    if goal is not None and is_pursued(thread):
         text = goal_text(goal.objective, token_budget=goal.token_budget, tokens_used=goal.tokens_used)
         after.append(Raw(msgspec.json.encode(user_message(text))))
     return CachedContext(basis, _messages(before), after, specifications(thread))

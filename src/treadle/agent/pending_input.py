@@ -8,8 +8,8 @@ text that says so, because the rest of what the user said is worth sending.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
@@ -28,9 +28,9 @@ from treadle.protocol.app.turns import TurnToolOutput
 from treadle.store.contract import DropQueued
 
 if TYPE_CHECKING:
+    from treadle.agent.aside import Aside
     from treadle.agent.thread import Thread
     from treadle.agent.turn_items import TurnItems
-    from treadle.store.contract import Write
 
 # Messages that may wait for the running response; each may be a mebibyte.
 MAX_PENDING: Final = 64
@@ -50,15 +50,13 @@ class Input(Struct, frozen=True):
         return not self.parts and self.tool_output is None
 
 
-Remember: TypeAlias = Callable[[Sequence[Any]], "list[Write]"]
-
-
 class PendingInput:
-    """Of one turn. `remember` adds to what its model has seen."""
+    """Of one turn, whose number it is. `memory` has what its model has seen."""
 
-    def __init__(self, thread: Thread, remember: Remember, items: TurnItems) -> None:
+    def __init__(self, thread: Thread, memory: Thread | Aside, number: int, items: TurnItems) -> None:
         self._thread = thread
-        self._remember = remember
+        self._memory = memory
+        self._number = number
         self._items = items
         self._waiting: deque[Input] = deque()
 
@@ -101,7 +99,7 @@ class PendingInput:
 
     def _take_message(self, given: Input, items: list[dict[str, object]]) -> None:
         thread = self._thread
-        writes = self._remember(items)
+        writes = self._memory.remember(items, self._number)
         if not thread.record.listed:
             preview = thread.record.preview or text_of(given.parts)[:MAX_PREVIEW]
             writes.append(thread.save(preview=preview, listed=True))
@@ -117,7 +115,7 @@ class PendingInput:
         output = {"type": "function_call_output", "name": told.name, "output": told.output}
         if told.namespace is not None:
             output["namespace"] = told.namespace
-        self._items.show(item, *self._remember([output]))
+        self._items.show(item, *self._memory.remember([output], self._number))
 
 
 # --- what was said, as it is checked and as the model gets it -------------------------------------------------------

@@ -18,7 +18,8 @@ from treadle.protocol.app.terminals import (
 )
 
 if TYPE_CHECKING:
-    from treadle.agent.turn_items import TurnItems
+    from treadle.agent.turn_items import OpenItem, OpenItems, TurnItems
+    from treadle.protocol.app.items import KnownItem
     from treadle.tools.command.command_sessions import CommandSession
 
 
@@ -26,51 +27,70 @@ class Terminal(Struct, frozen=True, eq=False):
     session: CommandSession
     items: TurnItems
     """Those of its turn."""
-    item_id: str
+    opened: OpenItem
     command: str
     cwd: str
 
     def on_wire(self) -> ThreadBackgroundTerminal:
         return ThreadBackgroundTerminal(
-            item_id=self.item_id, process_id=self.session.process_id, command=self.command, cwd=self.cwd
+            item_id=self.opened.item.id, process_id=self.session.process_id, command=self.command, cwd=self.cwd
         )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its end is still to be told."""
+        return self.items.find(self.opened.item.id) is self.opened
 
 
 class Terminals:
     def __init__(self) -> None:
         self._known: dict[CommandSession, Terminal] = {}
+        self._ending: set[CommandSession] = set()
 
     def add(self, terminal: Terminal) -> None:
         if not terminal.session.closed:
             self._known[terminal.session] = terminal
 
     def closed(self, session: CommandSession) -> None:
-        """It has ended with all its children. To remember it would keep its output and its turn in memory."""
+        """It has ended with all its children, and that is kept. To remember it would keep its output and its turn in
+        memory."""
         self._known.pop(session, None)
+        self._ending.discard(session)
 
     def _running(self) -> list[Terminal]:
         """Those that can be seen, in the order of their numbers."""
         running = [terminal for terminal in self._known.values() if terminal.session.running]
         return sorted(running, key=lambda terminal: terminal.session.id)
 
-    def item_ids(self) -> frozenset[str]:
-        return frozenset(terminal.item_id for terminal in self._running())
+    def _listed(self) -> list[Terminal]:
+        return [terminal for terminal in self._running() if terminal.session not in self._ending]
+
+    def open_items(self) -> OpenItems:
+        """Those whose end is not kept yet."""
+        return {(terminal.items.turn, terminal.opened.item.id): terminal.opened for terminal in self._known.values()}
+
+    def left_open(self, turn: int) -> list[KnownItem]:
+        """Those of other turns, as far as they have come."""
+        known = self._known.values()
+        return [terminal.opened.so_far() for terminal in known if terminal.is_open and terminal.items.turn != turn]
 
     def page(self, params: ThreadBackgroundTerminalsListParams) -> ThreadBackgroundTerminalsListResponse:
         after = -1 if params.cursor is None else _number(params.cursor, "cursor")
-        rest = [terminal for terminal in self._running() if terminal.session.id > after]
+        rest = [terminal for terminal in self._listed() if terminal.session.id > after]
         limit = len(rest) if params.limit is None else max(params.limit, 1)
         data = tuple(terminal.on_wire() for terminal in rest[:limit])
         return ThreadBackgroundTerminalsListResponse(
             data=data, next_cursor=data[-1].process_id if len(rest) > limit else None
         )
 
-    async def terminate(self, process_id: str) -> bool:
-        """End one with its descendants. Whether there was one."""
+    def take(self, process_id: str) -> Terminal | None:
+        """One that is to be ended, if there is one: it is listed no more."""
         number = _number(process_id, "background terminal process id")
-        found = [terminal for terminal in self._running() if terminal.session.id == number]
-        await _end(found)
-        return bool(found)
+        for terminal in self._listed():
+            if terminal.session.id == number:
+                self._ending.add(terminal.session)
+                return terminal
+        return None
 
     async def clean(self) -> None:
         """End all with their descendants."""
@@ -80,7 +100,7 @@ class Terminals:
         """Turns from this one on are gone: how their commands end is nobody's news."""
         for terminal in self._known.values():
             if terminal.items.turn >= turn:
-                terminal.items.forget(terminal.item_id)
+                terminal.items.forget(terminal.opened.item.id)
 
 
 async def _end(terminals: list[Terminal]) -> None:

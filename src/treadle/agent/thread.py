@@ -44,8 +44,10 @@ if TYPE_CHECKING:
     from treadle.agent.context import CachedContext
     from treadle.agent.terminals import Terminals
     from treadle.agent.turn import Turn
+    from treadle.agent.turn_items import OpenItems
     from treadle.config import Config, InstructionFile, ModelFacts
     from treadle.execution.sandbox.policy import Policy
+    from treadle.protocol.app.items import KnownItem
     from treadle.protocol.app.turns import Turn as WireTurn
     from treadle.tools.command.command_sessions import CommandSession, CommandSessions
 
@@ -121,9 +123,15 @@ class Thread:
         return self._terminals
 
     @property
-    def running_items(self) -> frozenset[str]:
-        """Those of commands that run now, also of turns that are over."""
-        return frozenset() if self._terminals is None else self._terminals.item_ids()
+    def running_items(self) -> OpenItems:
+        """Those of commands that run now, also of turns that are over, and of those whose end is not kept yet."""
+        return {} if self._terminals is None else self._terminals.open_items()
+
+    def open_items(self) -> tuple[KnownItem, ...]:
+        """Those of the turn that runs, and of commands that outlived theirs, as far as they have come."""
+        turn = self.turn
+        left = () if self._terminals is None else self._terminals.left_open(0 if turn is None else turn.number)
+        return (*left, *(() if turn is None else turn.items.open()))
 
     # --- the right to write ---
 
@@ -285,7 +293,7 @@ class Thread:
 
     def _command_closed(self, session: CommandSession) -> None:
         self.authority.closed(session)
-        self.terminals.closed(session)
+        self.journal.after(lambda: self.terminals.closed(session))
 
     def turns_cut(self, first: int) -> None:
         """Turns from `first` on are gone: what still runs in them is kept nowhere."""

@@ -93,4 +93,12 @@ def account(thread: Thread, turn_id: str, tokens: int, seconds: int) -> None:
 
 def wants_turn(thread: Thread) -> bool:
     """Whether the thread should go on by itself."""
-    return thread.turn is None and thread.state.goal is not None and thread.state.goal.status == "active"
+    return thread.turn is None and is_pursued(thread)
+
+
+def is_pursued(thread: Thread) -> bool:
+    """Whether there is a goal to work for. A thread that plans waits for the user, and goals can be switched off."""
+    goal, settings = thread.state.goal, thread.settings
+    if goal is None or goal.status != "active" or settings.mode == "plan":
+        return False
+    return thread.services.config_for(settings).features.goals

@@ -26,6 +26,7 @@ from treadle.agent.thread_pages import turns_with_items
 from treadle.agent.thread_settings import setting_changes
 from treadle.agent.thread_view import ThreadView, cursors_of, recent_turns, usage_news, view_of, warning_news
 from treadle.agent.turn import Turn, developer_message
+from treadle.agent.turn_items import OpenItems
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.goals import ThreadGoalClearResponse, ThreadGoalSetParams, ThreadGoalSetResponse
 from treadle.protocol.app.items import KnownItem
@@ -207,12 +208,14 @@ class ThreadHandle:
         await self._thread.terminals.clean()
         await self._told()
 
-    async def terminate_terminal(
+    def terminate_terminal(
         self, params: ThreadBackgroundTerminalsTerminateParams
     ) -> ThreadBackgroundTerminalsTerminateResponse:
-        terminated = await self._thread.terminals.terminate(params.process_id)
-        await self._told()
-        return ThreadBackgroundTerminalsTerminateResponse(terminated=terminated)
+        """Its end is told after the answer: clients take one that comes first for an end of its own."""
+        taken = self._thread.terminals.take(params.process_id)
+        if taken is not None:
+            self._thread.services.spawn(taken.session.terminate(), f"end of terminal {params.process_id} of {self.id}")
+        return ThreadBackgroundTerminalsTerminateResponse(terminated=taken is not None)
 
     async def _told(self) -> None:
         if self._thread.journal.busy and not self.is_broken:
@@ -405,12 +408,12 @@ class ThreadHandle:
         return None if self._thread.turn is None else self._thread.turn.snapshot()
 
     @property
-    def running_items(self) -> frozenset[str]:
+    def running_items(self) -> OpenItems:
         """Those of commands that run now, also of turns that are over."""
         return self._thread.running_items
 
     def open_items(self) -> tuple[KnownItem, ...]:
-        return () if self._thread.turn is None else tuple(self._thread.turn.items.open())
+        return self._thread.open_items()
 
     async def published(self) -> None:
         """Until everything so far is kept and published. Raises `StoreError`."""

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
 
-from treadle.agent.turn_items import given_up
+from treadle.agent.turn_items import OpenItems, given_up
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.base import Closed, decode, encode
 from treadle.protocol.app.items import ThreadItem
 from treadle.protocol.app.turn_errors import TurnError
 from treadle.protocol.app.turns import Turn, TurnItemsView
 from treadle.store.contract import ItemRecord, Store, TurnRecord
+
+NONE: Final[OpenItems] = {}
 
 
 def wire_turn(record: TurnRecord, items: Iterable[Any] = (), view: Closed[TurnItemsView] = "full") -> Turn:
@@ -38,10 +40,10 @@ async def turns_with_items(
     records: list[TurnRecord],
     view: Closed[TurnItemsView] = "full",
     *,
-    running: frozenset[str] = frozenset(),
+    running: OpenItems = NONE,
 ) -> list[Turn]:
     """Turns that follow each other in either direction, with what the view asks for. `running` are the items of
-    commands that run now."""
+    commands that ran when this was called: of one that ends meanwhile it is told how."""
     if view == "notLoaded" or not records:
         return [wire_turn(record, (), view) for record in records]
     numbers = [record.number for record in records]
@@ -51,9 +53,7 @@ async def turns_with_items(
     return [wire_turn(record, _viewed(items[record.number], record, view, running), view) for record in records]
 
 
-def _viewed(
-    items: list[ItemRecord], turn: TurnRecord, view: Closed[TurnItemsView], running: frozenset[str]
-) -> list[Raw]:
+def _viewed(items: list[ItemRecord], turn: TurnRecord, view: Closed[TurnItemsView], running: OpenItems) -> list[Raw]:
     if view == "summary":
         users = [item for item in items if item.type == "userMessage"][:1]
         answers = [item for item in items if item.type == "agentMessage"][-1:]
@@ -61,12 +61,13 @@ def _viewed(
     return [wire_item(item, turn, running) for item in items]
 
 
-def wire_item(record: ItemRecord, turn: TurnRecord, running: frozenset[str]) -> Raw:
+def wire_item(record: ItemRecord, turn: TurnRecord, running: OpenItems) -> Raw:
     """As JSON: it was made by us, and goes out as it is. One that its server left behind when it was killed ended
     there, whatever the last word about it was."""
-    if record.open and turn.status != "inProgress" and record.id not in running:
-        return Raw(encode(given_up(decode(record.data, ThreadItem))))
-    return Raw(record.data)
+    if not record.open or turn.status == "inProgress":
+        return Raw(record.data)
+    live = running.get((record.turn, record.id))
+    return Raw(encode(given_up(decode(record.data, ThreadItem)) if live is None else live.so_far()))
 
 
 # --- cursors ---------------------------------------------------------------------------------------------------------
@@ -89,7 +90,7 @@ def make_cursor(thread_id: str, kind: str, after: int, *, with_it: bool = False)
     return msgspec.json.encode(_Cursor(thread_id, kind, after, with_it)).decode()
 
 
-def read_cursor(text: str | None, thread_id: str, kind: str, *, descending: bool) -> int | None:
+def read_cursor(text: str | None, thread_id: str, kind: str, *, descending: bool = False) -> int | None:
     """The number after which a page in this direction begins."""
     if text is None:
         return None

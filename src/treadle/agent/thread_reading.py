@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Raw
 
 from treadle.agent import thread_refusals
-from treadle.agent.thread_pages import make_cursor, read_cursor, turns_with_items, wire_item
+from treadle.agent.thread_pages import NONE, make_cursor, read_cursor, turns_with_items, wire_item
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.ours import ThreadEventsListParams, ThreadEventsListResponse
 from treadle.protocol.app.thread_history import (
@@ -24,6 +24,7 @@ from treadle.store.contract import EventPage, ItemRecord, Store, TurnRecord
 
 if TYPE_CHECKING:
     from treadle.agent.thread_handle import ThreadHandle
+    from treadle.agent.turn_items import OpenItems
 
 DEFAULT_LIMIT: Final = 25
 MAX_LIMIT: Final = 500
@@ -37,9 +38,7 @@ def _limit(asked: int | None) -> int:
 # --- pages -----------------------------------------------------------------------------------------------------------
 
 
-async def list_turns(
-    store: Store, params: ThreadTurnsListParams, running: frozenset[str] = frozenset()
-) -> ThreadTurnsListResponse:
+async def list_turns(store: Store, params: ThreadTurnsListParams, running: OpenItems = NONE) -> ThreadTurnsListResponse:
     """Newest first unless asked otherwise. `running` are the items of commands that run now."""
     thread_id = params.thread_id
     limit = _limit(params.limit)
@@ -60,9 +59,7 @@ def _before(number: int, descending: bool) -> int:
     return number - 1 if descending else number + 1
 
 
-async def list_items(
-    store: Store, params: ThreadItemsListParams, running: frozenset[str] = frozenset()
-) -> ThreadItemsListResponse:
+async def list_items(store: Store, params: ThreadItemsListParams, running: OpenItems = NONE) -> ThreadItemsListResponse:
     """Oldest first unless asked otherwise. `running` is that of `list_turns`."""
     thread_id = params.thread_id
     turns = None
@@ -82,9 +79,7 @@ async def list_items(
     )
 
 
-async def read_items(
-    store: Store, params: ThreadItemsReadParams, running: frozenset[str] = frozenset()
-) -> ThreadItemsReadResponse:
+async def read_items(store: Store, params: ThreadItemsReadParams, running: OpenItems = NONE) -> ThreadItemsReadResponse:
     """Those that the turn has, in its order. `running` is that of `list_turns`."""
     if not 1 <= len(params.item_ids) <= MAX_READ:
         raise RpcError(INVALID_REQUEST, f"itemIds must contain 1 to {MAX_READ} IDs")
@@ -119,7 +114,7 @@ async def _turns_of(store: Store, thread_id: str, page: list[ItemRecord]) -> dic
     return {turn.number: turn for turn in turns}
 
 
-def _entry(record: ItemRecord, turn: TurnRecord, running: frozenset[str]) -> ThreadItemEntry:
+def _entry(record: ItemRecord, turn: TurnRecord, running: OpenItems) -> ThreadItemEntry:
     return ThreadItemEntry(
         turn_id=turn.id,
         item=wire_item(record, turn, running),  # type: ignore[arg-type]

@@ -58,11 +58,12 @@ class Turn:
         self.thread = thread
         self.kind: Kind = kind
         self.aside = aside
+        self._memory: Thread | Aside = thread if aside is None else aside
         self.state: TurnState = TurnState(thread.next_turn())
         self.id: str = self.state.id
         self.number: int = self.state.number
         self.items: TurnItems = TurnItems(thread, self.state)
-        self.input: PendingInput = PendingInput(thread, self.remember, self.items)
+        self.input: PendingInput = PendingInput(thread, self._memory, self.number, self.items)
         self.report: TurnReport = TurnReport(thread, self.id, aside)
         self.output_schema: Any = None
         self.calls: dict[str, str] = {}  # call ids without an output yet, with the type of the call
@@ -136,16 +137,13 @@ class Turn:
     @property
     def history(self) -> History:
         """What the model has seen."""
-        history = self.thread.history if self.aside is None else self.aside.history
+        history = self._memory.history
         assert history is not None
         return history
 
     def remember(self, items: Sequence[Any], origin: str | None = None) -> list[Write]:
         """Add to what the model has seen; the writes are for the journal. `origin` is that of thoughts."""
-        if self.aside is None:
-            return self.thread.remember(items, self.number, origin)
-        self.aside.remember(items, origin)
-        return []
+        return self._memory.remember(items, self.number, origin)
 
     @property
     def diff(self) -> TurnDiff:

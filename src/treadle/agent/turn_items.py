@@ -5,7 +5,7 @@ An item is started, may grow by deltas, and is completed; some are over as soon 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import structs
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 
 SoFar: TypeAlias = Callable[[KnownItem], KnownItem]
+OpenItems: TypeAlias = "Mapping[tuple[int, str], OpenItem]"
+"""By the number of their turn and their id: one such as a model gives need not be the only one of its thread."""
 
 
 class OpenItem:
@@ -103,7 +105,7 @@ class TurnItems:
         opened = self._close(item.id)
         started = opened.item.started_at_ms
         now = max(now_ms(), started or 0)  # the clock may have been set back meanwhile
-        item = structs.replace(item, started_at_ms=started, completed_at_ms=now)
+        item = opened.item = structs.replace(item, started_at_ms=started, completed_at_ms=now)
         self._emit_completed(opened.number, item, now, writes)
 
     def show(self, item: KnownItem, *writes: Write) -> None:

@@ -18,12 +18,12 @@ from typing import Final
 
 from treadle.cli.doctor_checks import Check
 from treadle.cli.run_failure import failure_reason, stderr_lines
-from treadle.client.secrets import secrets_in
 from treadle.runners.engine import Timeouts
 from treadle.runners.engine_registry import find_engine
 from treadle.runners.run_events import CompletedEvent
 from treadle.runners.runner import Runner
 from treadle.runners.status import EngineStatus, engine_statuses
+from treadle.secrets import secrets_in
 from treadle.testing import EngineHome, EngineModel
 from treadle.testing.engines.engine_home import ENGINES, EngineName
 

@@ -106,7 +106,7 @@ class ExecTurn:
             model=request.model or config.document.get("model"),
             model_provider=config.document.get("model_provider"),
             sandbox=None if profile else request.sandbox or config.sandbox_mode,
-            permissions=profile and profile.id,
+            permissions=None if profile is None else profile.id,
             exclude_turns=True,
         )
         try:

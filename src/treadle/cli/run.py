@@ -29,7 +29,6 @@ from treadle.cli.stop_signals import stop_signals
 from treadle.cli.streams import OutputFailed, write, write_bytes, write_stderr
 from treadle.cli.terminal import Colors, is_terminal, wants_color
 from treadle.cli.visible import visible
-from treadle.client.secrets import secrets_in
 from treadle.config import ConfigError
 from treadle.errors import TreadleError
 from treadle.runners.last_errors import LastError, LastErrors
@@ -37,6 +36,7 @@ from treadle.runners.progress import elapsed
 from treadle.runners.run_events import CompletedEvent, Event
 from treadle.runners.runner import Run, Runner
 from treadle.runners.status import find_program
+from treadle.secrets import secrets_in
 
 _NAME: Final = "run"
 _MORE: Final = """\

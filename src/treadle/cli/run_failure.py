@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from treadle.cli.visible import visible
-from treadle.client.secrets import redact
 from treadle.runners.engine import Ending
 from treadle.runners.logins import HOW_TO_LOG_IN
 from treadle.runners.run_events import CompletedEvent
+from treadle.secrets import redact
 
 # Of what the engine complained about: the last lines, and so much of each.
 TAIL_LINES: Final = 12

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         PermissionProfileListParams,
         PermissionProfileListResponse,
     )
+    from treadle.protocol.app.feedback import FeedbackSaveParams, FeedbackSaveResponse
     from treadle.protocol.app.files import (
         FsCopyParams,
         FsCopyResponse,
@@ -117,10 +118,6 @@ if TYPE_CHECKING:
         ThreadQueueUpdateParams,
         ThreadQueueUpdateResponse,
     )
-    from treadle.protocol.app.reviews import (
-        ThreadApproveGuardianDeniedActionParams,
-        ThreadApproveGuardianDeniedActionResponse,
-    )
     from treadle.protocol.app.search import (
         FuzzyFileSearchParams,
         FuzzyFileSearchResponse,
@@ -180,6 +177,8 @@ if TYPE_CHECKING:
         ThreadTurnsListResponse,
     )
     from treadle.protocol.app.thread_methods import (
+        ThreadApproveGuardianDeniedActionParams,
+        ThreadApproveGuardianDeniedActionResponse,
         ThreadArchiveResponse,
         ThreadCompactStartResponse,
         ThreadDeleteParams,
@@ -359,6 +358,13 @@ class Calls(ABC):
     ) -> ExternalAgentConfigDetectResponse:
         """What other agents have configured here. (`externalAgentConfig/detect`)"""
         answer: ExternalAgentConfigDetectResponse = self._call("externalAgentConfig/detect", params or {}, timeout)
+        return answer
+
+    def feedback_save(
+        self, params: FeedbackSaveParams | JsonObject, *, timeout: float | None = None
+    ) -> FeedbackSaveResponse:
+        """Write what there is to say of a thread to a file; nothing is sent. (`feedback/save`)"""
+        answer: FeedbackSaveResponse = self._call("feedback/save", params, timeout)
         return answer
 
     def fs_copy(self, params: FsCopyParams | JsonObject, *, timeout: float | None = None) -> FsCopyResponse:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from treadle._version import __version__
 from treadle.arguments import flag, folder, path, seconds, text, texts, variables, words
 from treadle.client.sdk_errors import CodexError
-from treadle.client.secrets import HIDDEN, hides_secret, is_secret, kept_url, shown_argument, shown_setting
+from treadle.secrets import HIDDEN, hides_secret, is_secret, kept_url, shown_argument, shown_setting
 
 REQUEST_S: Final = 120.0
 """No request takes a server that is well so long: a turn is not one, and what runs something has no limit."""

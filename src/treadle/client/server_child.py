@@ -17,8 +17,8 @@ from typing import Final
 
 from treadle.client.codex_config import CodexConfig
 from treadle.client.sdk_errors import CodexError, TransportClosedError
-from treadle.client.secrets import redact, secrets_in
 from treadle.execution.supervisor.supervisor_program import RLIMIT_LOCKS, family, scan, send_signal, signal_group
+from treadle.secrets import redact, secrets_in
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -174,7 +174,7 @@ def read_values(table: Mapping[str, Any]) -> ParsedValues:
 
 
 def _asks_for_nothing(key: str, value: Any) -> bool:
-    """Nothing is in it, or only that folders are trusted: every one is here, and clients write it without being asked."""
+    """Nothing is in it, or only that folders are trusted: every one is here, and clients write it by themselves."""
     if key == "projects" and isinstance(value, Mapping):
         return all(project == {"trust_level": "trusted"} for project in value.values())
     return value in _NOTHING

@@ -17,9 +17,9 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from treadle.client.own_thread import run_on_own_thread
-from treadle.client.secrets import redact, secrets_in
 from treadle.host.ask import Approvals, Ask, Choice
 from treadle.host.clock import Clock
+from treadle.secrets import redact, secrets_in
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from treadle.client.secrets import redact, secrets_in
 from treadle.host.faults import Fault, FaultKind
+from treadle.secrets import redact, secrets_in
 
 TAIL_LINES: Final = 20
 _MAX_TEXT: Final = 2000

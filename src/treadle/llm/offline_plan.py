@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from treadle.llm.offline_view import Done, View
+from treadle.llm.offline_view import PLAN_TAG, Done, View
 from treadle.llm.schema_value import schema_value
 
 LOOK: Final = "ls -1"
@@ -31,6 +31,16 @@ _ABOUT: Final = (
     "    [model_providers.mine]\n"
     '    base_url = "https://<host>/v1"\n'
     '    env_key = "<VARIABLE_WITH_YOUR_KEY>"\n'
+)
+_PROPOSAL: Final = "\n".join(
+    [
+        "",
+        PLAN_TAG,
+        "# A tour of the tools",
+        "",
+        *(f"{n}. {step}" for n, step in enumerate(_STEPS, start=1)),
+        PLAN_TAG.replace("<", "</"),
+    ]
 )
 
 
@@ -60,6 +70,8 @@ def decide(view: View) -> Step:
 def _script(view: View) -> list[Call]:
     """All calls from the first to the last, as far as they are known: the name of the note depends on the files."""
     calls = []
+    if view.planning:
+        return [_function("exec_command", {"cmd": LOOK})] if "exec_command" in view.tools else []
     if "update_plan" in view.tools and ("exec_command" in view.tools or "apply_patch" in view.tools):
         calls.append(_function("update_plan", {"explanation": "A tour of the tools.", "plan": _plan(view)}))
     if "exec_command" in view.tools:
@@ -133,6 +145,8 @@ def _answer(view: View) -> str:
         parts.append("To show that everything else works, I made these calls and saw:\n")
         parts += [_report(one) for one in view.done]
     parts.append(f"You asked: {_shorten(view.user_text) or '(nothing)'}")
+    if view.planning:
+        parts.append(_PROPOSAL)
     return "\n".join(parts)
 
 

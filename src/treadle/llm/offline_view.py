@@ -22,12 +22,16 @@ class Done(Struct, frozen=True):
 
 
 class View(Struct, frozen=True, kw_only=True):
-    """`tools` maps each name to whether the tool takes free text. `done`: the calls since the last user message."""
+    """`tools` maps each name to whether the tool takes free text. `done`: the calls since the last user message.
+
+    `planning` is whether it was told to propose a plan instead of working.
+    """
 
     user_text: str
     tools: dict[str, bool]
     done: tuple[Done, ...]
     parallel: bool
+    planning: bool
     schema: object
     size: int
     fingerprint: bytes
@@ -53,6 +57,7 @@ class _Tool(Struct):
     name: str = ""
 
 
+PLAN_TAG: Final = "<proposed_plan>"
 _output_decoder: Final = msgspec.json.Decoder(str | list[_Part])
 _CALLS: Final = ("function_call", "custom_tool_call")
 _OUTPUTS: Final = ("function_call_output", "custom_tool_call_output")
@@ -67,6 +72,7 @@ def read_view(request: ModelRequest) -> View:
         tools=dict(_tools(request)),
         done=_done(items[last + 1 :]),
         parallel=request.parallel_tool_calls,
+        planning=any(item.role == "developer" and PLAN_TAG in _text(item) for item in items),
         schema=None if request.output_schema is None else _plain(request.output_schema),
         size=sum(map(len, encoded)),
         fingerprint=b"\n".join(encoded),

@@ -21,6 +21,7 @@ from treadle.server.refusals import check_thread_id
 from treadle.store.contract import Store
 
 if TYPE_CHECKING:
+    from treadle.agent.turn_items import OpenItems
     from treadle.server.app import AppServer
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -116,10 +117,10 @@ class LoadedThreads:
             raise not_loaded(thread_id)
         return store
 
-    def running_items(self, thread_id: str) -> frozenset[str]:
+    def running_items(self, thread_id: str) -> OpenItems:
         """Those of commands that run now, also of turns that are over."""
         thread = self._loaded.get(thread_id)
-        return frozenset() if thread is None else thread.running_items
+        return {} if thread is None else thread.running_items
 
     @asynccontextmanager
     async def alone(self, thread_id: str) -> AsyncIterator[None]:

@@ -13,7 +13,7 @@ from treadle.agent.client_requests import ClientRequest
 from treadle.agent.event import Event
 from treadle.errors import INVALID_REQUEST, OVERLOAD_DATA, OVERLOADED, RpcError
 from treadle.protocol.app.base import encode
-from treadle.rpc.nesting import is_too_deep
+from treadle.rpc.nesting import MAX_DEPTH, is_too_deep
 from treadle.server import refusals
 from treadle.server.client_base import MAX_CALLS, Call, Client, find_route
 
@@ -113,7 +113,8 @@ class LocalClient(Client):
 def _is_too_deep(params: Any) -> bool:
     """As it would be for a client that sends JSON: what walks through params later is the same code."""
     try:
-        return is_too_deep(encode(params))
+        given = encode(params)
+        return len(given) > 2 * MAX_DEPTH and is_too_deep(given)  # every level has two brackets
     except RecursionError:
         return True
     except (TypeError, ValueError):  # not of JSON; whoever reads it says so

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from interop.interop_table import scenario_of
 from interop.sdk.differences import DIFFERENCES, Server
 from interop.sdk.interpreter import Play
 
 pytestmark = pytest.mark.interop
+scenario = scenario_of("Python SDK")
 
 
+@scenario("steer")
 def test_a_steered_turn_answers_to_the_new_input(play: Play, server: Server) -> None:
     seen = play("control.steered")
     assert {name: seen.pop(name) for name in ("items", "answered")} in DIFFERENCES["steering"].of(server)
@@ -25,6 +28,7 @@ def test_steering_waits_for_a_running_command(play: Play) -> None:
     }
 
 
+@scenario("interrupt in text")
 def test_an_interrupted_turn_ends_and_the_thread_goes_on(play: Play, server: Server) -> None:
     seen = play("control.interrupted")
     assert seen.pop("marked") in DIFFERENCES["notes of the server"].of(server)
@@ -36,6 +40,7 @@ def test_an_interrupted_turn_ends_and_the_thread_goes_on(play: Play, server: Ser
     }
 
 
+@scenario("interrupt in a command")
 def test_a_turn_is_interrupted_while_a_command_runs(play: Play) -> None:
     assert play("control.interrupted_command") == {"status": "interrupted", "answer": None}
 
@@ -55,6 +60,7 @@ def test_a_turn_that_is_over_cannot_be_controlled(play: Play) -> None:
     }
 
 
+@scenario("server restart in mid-session")
 def test_after_a_killed_server_the_thread_goes_on(play: Play) -> None:
     assert play("control.killed") == {
         "error": "TransportClosedError",

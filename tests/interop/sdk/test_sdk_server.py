@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from interop.interop_table import scenario_of
 from interop.sdk.differences import DIFFERENCES, Server
 from interop.sdk.interpreter import Play
 
 pytestmark = pytest.mark.interop
+scenario = scenario_of("Python SDK")
 
 
+@scenario("start-up")
 def test_the_server_tells_what_it_is(play: Play) -> None:
     assert play("server.metadata") == {
         "server": ["my_client", True],

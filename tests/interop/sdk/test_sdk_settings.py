@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from interop.interop_table import scenario_of
 from interop.sdk.differences import DIFFERENCES, Server
 from interop.sdk.interpreter import Play
 
 pytestmark = pytest.mark.interop
+scenario = scenario_of("Python SDK")
 
 
 def test_approval_and_sandbox_settings_persist(play: Play, server: Server) -> None:
@@ -29,9 +31,9 @@ def test_approval_and_sandbox_settings_persist(play: Play, server: Server) -> No
 @pytest.mark.parametrize(
     ("decision", "made", "status", "item", "answer"),
     [
-        ("accepted", True, "completed", "completed", "So be it."),
-        ("declined", False, "completed", "declined", "So be it."),
-        ("cancelled", False, "interrupted", "declined", None),
+        pytest.param("accepted", True, "completed", "completed", "So be it.", marks=scenario("approval: accept")),
+        pytest.param("declined", False, "completed", "declined", "So be it.", marks=scenario("approval: decline")),
+        pytest.param("cancelled", False, "interrupted", "declined", None, marks=scenario("approval: cancel")),
     ],
 )
 def test_a_command_waits_for_approval(
@@ -51,6 +53,7 @@ def test_a_command_waits_for_approval(
     }
 
 
+@scenario("approval: of a patch")
 def test_a_patch_waits_for_approval(play: Play) -> None:
     assert play("settings.patch") == {
         "asked": ["call-1"],

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from interop.interop_table import scenario_of
 from interop.sdk.differences import DIFFERENCES, Server
 from interop.sdk.interpreter import Play
 
 pytestmark = pytest.mark.interop
+scenario = scenario_of("Python SDK")
 
 
+@scenario("resume")
 def test_a_thread_is_resumed_by_another_server(play: Play) -> None:
     assert play("threads.resumed") == {
         "same": True,
@@ -25,6 +28,7 @@ def test_turns_can_be_left_out_of_answers(play: Play) -> None:
     assert play("threads.without_turns") == [0, 0, 1]
 
 
+@scenario("fork")
 def test_a_fork_and_its_source_go_their_own_ways(play: Play) -> None:
     assert play("threads.forked") == {
         "other": True,
@@ -34,6 +38,7 @@ def test_a_fork_and_its_source_go_their_own_ways(play: Play) -> None:
     }
 
 
+@scenario("resume picker")
 def test_threads_are_listed(play: Play, server: Server) -> None:
     seen = play("threads.listed")
     assert seen.pop("pages") in DIFFERENCES["pages by creation"].of(server)
@@ -51,6 +56,7 @@ def test_threads_are_listed(play: Play, server: Server) -> None:
     }
 
 
+@scenario("archive")
 def test_a_thread_is_archived_and_comes_back(play: Play) -> None:
     assert play("threads.archived") == {
         "away": [[], [True]],
@@ -82,6 +88,7 @@ def test_an_ephemeral_thread_is_not_kept(play: Play) -> None:
     }
 
 
+@scenario("compact")
 def test_a_compacted_thread_goes_on_from_the_summary(play: Play, server: Server) -> None:
     seen = play("threads.compacted")
     assert seen.pop("summary") in DIFFERENCES["summary"].of(server)

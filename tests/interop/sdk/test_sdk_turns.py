@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from interop.interop_table import scenario_of
 from interop.sdk.interpreter import Play
 
 pytestmark = pytest.mark.interop
+scenario = scenario_of("Python SDK")
 
 
+@scenario("message")
 def test_a_run_gives_the_answer_and_what_led_to_it(play: Play) -> None:
     seen = play("turns.hello")
     assert seen == {
@@ -38,6 +41,7 @@ def test_the_phase_of_a_message_decides_whether_it_is_the_answer(play: Play) -> 
     assert play("turns.phases") == [["as None", items], ["as final_answer", items], [None, items]]
 
 
+@scenario("command")
 def test_a_command_is_run_and_told(play: Play) -> None:
     assert play("turns.command") == {
         "items": ["userMessage", "commandExecution", "agentMessage"],
@@ -49,6 +53,7 @@ def test_a_command_is_run_and_told(play: Play) -> None:
     }
 
 
+@scenario("patch")
 def test_a_patch_is_applied_and_told(play: Play) -> None:
     assert play("turns.patched") == {
         "items": ["userMessage", "fileChange", "agentMessage"],
@@ -60,6 +65,7 @@ def test_a_patch_is_applied_and_told(play: Play) -> None:
     }
 
 
+@scenario("streaming")
 def test_a_stream_has_every_delta_in_order(play: Play) -> None:
     assert play("turns.streamed") == {
         "methods": [
@@ -115,6 +121,7 @@ def test_the_client_below_the_public_classes_streams_too(play: Play) -> None:
     assert play("turns.low_level") == {"deltas": ["a", "b"], "status": "completed", "started": "inProgress"}
 
 
+@scenario("a request that the model refuses")
 def test_an_error_of_the_model_fails_one_turn(play: Play) -> None:
     assert play("turns.failed") == {
         "message": True,

@@ -43,6 +43,12 @@ stream_max_retries = 0
 [analytics]
 enabled = false
 
+# The real codex makes .git where a command may write and there is none, and leaves it behind when it is killed: not in
+# the folder that all tests share.
+[sandbox_workspace_write]
+exclude_slash_tmp = true
+exclude_tmpdir_env_var = true
+
 [notice.model_migrations]
 "gpt-5.5" = "gpt-6-sol"
 

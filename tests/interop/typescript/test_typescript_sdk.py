@@ -11,12 +11,14 @@ from typing import Any, Final, TypeAlias
 
 import pytest
 
+from interop.interop_table import scenario_of
 from interop.peers import installed
 from interop.typescript.sdk_run import SdkRun
 from treadle.testing import MockModel, RecordedRequest, Usage
 from treadle.testing.replies import item_events, message_item, stream
 
 pytestmark = pytest.mark.interop
+scenario = scenario_of("TypeScript SDK")
 
 USAGE: Final = Usage(input_tokens=11, cached_input_tokens=3, output_tokens=7)
 KEY: Final = "sk-of-this-run"
@@ -96,6 +98,7 @@ def user_texts(request: RecordedRequest) -> list[str]:
     return [text for text in request.input_texts("user") if not text.startswith("<")]
 
 
+@scenario("message")
 def test_text(both: Sides) -> None:
     seen = both("text", says("pong"))
     assert seen["finalResponse"] == "pong"
@@ -104,10 +107,12 @@ def test_text(both: Sides) -> None:
     assert seen["thread"] == "$ID0"
 
 
+@scenario("streaming")
 def test_stream(both: Sides) -> None:
     assert types(both("stream", says("pong"))) == ["thread.started", "turn.started", "item.completed", "turn.completed"]
 
 
+@scenario("command")
 def test_command(both: Sides) -> None:
     def script(model: MockModel) -> None:
         model.enqueue_function_call("exec_command", {"cmd": "echo mark$((40+2)); exit 3"}, usage=USAGE)
@@ -119,6 +124,7 @@ def test_command(both: Sides) -> None:
     assert seen[-1]["usage"]["input_tokens"] == 22
 
 
+@scenario("patch")
 def test_patch(both: Sides) -> None:
     def script(model: MockModel) -> None:
         patch = "*** Begin Patch\n*** Add File: new.txt\n+one\n*** End Patch\n"
@@ -129,12 +135,14 @@ def test_patch(both: Sides) -> None:
     assert seen["items"][0]["changes"] == [{"path": "$ROOT/workspace/new.txt", "kind": "add"}]
 
 
+@scenario("typed answer")
 def test_schema(both: Sides) -> None:
     assert both("schema", says('{"title": "x"}'))["finalResponse"] == '{"title": "x"}'
     [wanted] = both.asked(lambda request: request.json["text"]["format"])
     assert wanted["schema"]["required"] == ["title"]
 
 
+@scenario("image")
 def test_image(both: Sides) -> None:
     assert both("image", says("a dot"))["finalResponse"] == "a dot"
     [kinds] = both.asked(lambda request: [part["type"] for part in request.input[-1]["content"]])
@@ -142,6 +150,7 @@ def test_image(both: Sides) -> None:
     assert both.asked(lambda request: request.last_user_text) == ["look\n\nclosely"]
 
 
+@scenario("resume")
 def test_resume(both: Sides) -> None:
     seen = both("resume", says("1", "2", "3"))
     assert [turn["usage"]["output_tokens"] for turn in seen[:2]] == [7, 14]
@@ -158,6 +167,7 @@ def test_an_unknown_thread(both: Sides) -> None:
     assert both.requests == {"treadle": [], "codex": []}
 
 
+@scenario("interrupt in text")
 def test_abort(both: Sides) -> None:
     gate = threading.Event()
     try:
@@ -167,6 +177,7 @@ def test_abort(both: Sides) -> None:
     assert types(seen) == ["thread.started", "turn.started", "thrown"]
 
 
+@scenario("interrupt in a command")
 def test_abort_of_a_command(both: Sides) -> None:
     """What it had started is gone, see `all_gone`."""
 
@@ -177,6 +188,7 @@ def test_abort_of_a_command(both: Sides) -> None:
     assert types(seen) == ["thread.started", "turn.started", "item.started", "thrown"]
 
 
+@scenario("a request that the model refuses")
 def test_failure(both: Sides) -> None:
     def script(model: MockModel) -> None:
         for _ in range(2):
@@ -226,6 +238,7 @@ def test_a_thought(both: Sides) -> None:
     assert [item["type"] for item in both("thought", script)["items"]] == ["reasoning", "agent_message"]
 
 
+@scenario("all options of a thread")
 def test_all_options(both: Sides) -> None:
     assert both("options", says("pong"))["finalResponse"] == "pong"
     assert both.asked(lambda request: (request.json["model"], request.json["reasoning"]["effort"])) == [

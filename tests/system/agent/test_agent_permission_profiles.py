@@ -208,7 +208,8 @@ async def test_what_the_machine_cannot_hold_is_refused_when_it_is_chosen(
         with pytest.raises(RpcError, match="install bubblewrap"):
             await stage.start(permissions="mine")
         thread = await stage.start(permissions=":read-only")
-        for method, params in ((UPDATE, {}), ("turn/start", {"input": []})):
+        choices: list[tuple[str, Json]] = [(UPDATE, {}), ("turn/start", {"input": []})]
+        for method, params in choices:
             with pytest.raises(RpcError, match="install bubblewrap") as caught:
                 await stage.client.request(method, {"threadId": thread, "permissions": "mine", **params})
             assert caught.value.code == INVALID_REQUEST

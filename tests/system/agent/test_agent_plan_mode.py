@@ -142,6 +142,20 @@ async def test_tools_of_another_mode_are_refused(tmp_path: Path) -> None:
         assert stage.client.told(ASK) == []
 
 
+@pytest.mark.parametrize(("kind", "goals"), [("plan", True), ("default", False)])
+async def test_a_goal_waits_while_the_thread_plans_or_goals_are_off(tmp_path: Path, kind: str, goals: bool) -> None:
+    async with scene(tmp_path) as stage:
+        thread = await stage.start(config={"features.goals": goals})
+        await stage.client.request("thread/settings/update", {"threadId": thread, "collaborationMode": mode(kind)})
+        await stage.client.request("thread/goal/set", {"threadId": thread, "objective": "mend the roof"})
+        stage.model.enqueue_assistant_message("what should it look like?")
+        await stage.run(thread)
+        assert not any("mend the roof" in text for text in _told(stage))
+        read = await stage.client.request("thread/read", {"threadId": thread})
+        assert read["thread"]["status"] == {"type": "idle"}
+        assert len(stage.model.requests()) == 1
+
+
 # --- the plan --------------------------------------------------------------------------------------------------------
 
 

@@ -114,7 +114,7 @@ async def test_a_target_that_says_nothing_is_refused(tmp_path: Path, target: Jso
         thread = await stage.start()
         with pytest.raises(RpcError, match=message):
             await _begin(stage, thread, target, delivery=delivery)
-        assert len(stage.client.told("thread/started")) == 1
+        assert (await stage.client.request("thread/loaded/list", {}))["data"] == [thread]
 
 
 async def test_a_detached_review_is_in_a_copy_and_the_thread_goes_on(tmp_path: Path) -> None:

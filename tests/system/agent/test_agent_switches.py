@@ -109,6 +109,14 @@ async def test_a_tool_that_is_switched_off_in_the_file_is_refused(tmp_path: Path
         assert stage.client.told("turn/plan/updated", "thread/goal/updated") == []
 
 
+async def test_without_goals_there_is_none_to_set(tmp_path: Path) -> None:
+    async with scene(tmp_path, extra_toml="[features]\ngoals = false\n") as stage:
+        thread = await stage.start()
+        for method in ("thread/goal/set", "thread/goal/get", "thread/goal/clear"):
+            with pytest.raises(RpcError, match="goals feature is disabled"):
+                await stage.client.request(method, {"threadId": thread})
+
+
 async def test_a_client_brings_a_tool_in_place_of_one_that_is_switched_off(tmp_path: Path) -> None:
     async with scene(tmp_path) as stage:
         spec = {"type": "function", "name": "exec_command", "description": "d", "inputSchema": {"type": "object"}}

@@ -76,11 +76,13 @@ async def test_commands_are_listed_by_pages_and_ended_one_by_one(tmp_path: Path,
         assert stage.completed("commandExecution") == []
 
         params = {"threadId": thread, "processId": both[0]["processId"]}
+        told = len(stage.client.messages)
         assert await stage.client.request(f"{TERMINALS}/terminate", params) == {"terminated": True}
-        (item,) = stage.completed("commandExecution")
-        assert item["id"] == both[0]["itemId"]
         assert (await terminals(stage, thread))["data"] == both[1:]
         assert await stage.client.request(f"{TERMINALS}/terminate", params) == {"terminated": False}
+        await stage.client.wait_for("item/completed", lambda params: params["item"]["id"] == both[0]["itemId"])
+        # Its end comes after the answer, as with the real server.
+        assert stage.client.messages[told]["method"] == "<reply>"
 
         assert await stage.client.request(f"{TERMINALS}/clean", {"threadId": thread}) == {}
         items = {item["id"]: item for item in stage.completed("commandExecution")}
@@ -96,7 +98,7 @@ async def test_commands_are_listed_by_pages_and_ended_one_by_one(tmp_path: Path,
 async def test_what_ends_by_itself_later_is_told_then(tmp_path: Path, interrupted: bool) -> None:
     async with scene(tmp_path) as stage:
         await asyncio.to_thread(os.mkfifo, stage.workspace / "pipe")
-        cmd = shell("echo begun; read x < pipe; echo got $x", yield_time_ms=250)
+        cmd = shell("echo begun; for i in 1 2; do read x < pipe; echo got $x; done", yield_time_ms=250)
         stage.model.enqueue_function_call("exec_command", cmd, call_id="c1")
         stage.model.enqueue_assistant_message("it runs", gate=gate() if interrupted else None)
         thread = await stage.start()
@@ -106,15 +108,21 @@ async def test_what_ends_by_itself_later_is_told_then(tmp_path: Path, interrupte
             await stage.interrupt(thread, turn)
         assert (await stage.end(turn))["status"] == ("interrupted" if interrupted else "completed")
         told = len(stage.client.messages)
-        assert (await commands_of(stage, thread))["c1"]["status"] == "inProgress"
+        await asyncio.to_thread((stage.workspace / "pipe").write_text, "more\n")
+        await stage.command_output(thread, "got more")
+        seen = (await commands_of(stage, thread))["c1"]
+        assert (seen["status"], seen["aggregatedOutput"]) == ("inProgress", "begun\ngot more\n")
+        seq = stage.client.messages[told - 1]["seq"]
+        page = await stage.client.request("thread/events/list", {"threadId": thread, "afterSeq": seq})
+        assert page["openItems"] == [seen]
         await asyncio.to_thread((stage.workspace / "pipe").write_text, "this\n")
         done = await stage.client.wait_for("item/completed", lambda params: params["item"]["id"] == "c1")
         done = done["params"]
         assert done["turnId"] == turn
-        item = done["item"]
-        assert (item["status"], item["aggregatedOutput"], item["exitCode"]) == ("completed", "begun\ngot this\n", 0)
+        item, output = done["item"], "begun\ngot more\ngot this\n"
+        assert (item["status"], item["aggregatedOutput"], item["exitCode"]) == ("completed", output, 0)
         later = [message["method"] for message in stage.client.messages[told:] if message["method"] != "<reply>"]
-        assert later == ["item/commandExecution/outputDelta", "item/completed"]
+        assert later == [*["item/commandExecution/outputDelta"] * 2, "item/completed"]
         assert await commands_of(stage, thread) == {"c1": item}
         assert (await terminals(stage, thread))["data"] == []
 

@@ -54,6 +54,7 @@ def test_no_thread_starts(harness: AppServerHarness, text: str, place: tuple[int
         for method, params in (
             ("thread/start", {}),
             ("command/exec", {"command": ["true"]}),
+            ("process/spawn", {"command": ["true"], "cwd": "/", "processHandle": "p"}),
             ("config/read", {}),
         ):
             error = client.failure(method, params)

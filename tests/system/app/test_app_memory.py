@@ -126,6 +126,22 @@ async def test_a_turn_that_fails(harness: AppServerHarness, watch: Watch) -> Non
         await watch.nothing_left()
 
 
+@pytest.mark.parametrize("ends", ["completed", "failed"])
+async def test_a_review(harness: AppServerHarness, watch: Watch, ends: str) -> None:
+    harness.model.enqueue_function_call("exec_command", {"cmd": "echo hi", "login": False})
+    if ends == "completed":
+        harness.model.enqueue_assistant_message("Fine.")
+    else:
+        harness.model.enqueue_error(400, "no such thing")
+    async with harness.connect() as client:
+        thread = (await client.request("thread/start", {}))["thread"]["id"]
+        given = {"threadId": thread, "target": {"type": "uncommittedChanges"}}
+        turn = (await client.request("review/start", given))["turn"]["id"]
+        assert (await client.turn_end(turn))["turn"]["status"] == ends
+        assert len(watch.seen) == 2
+        await watch.nothing_left()
+
+
 async def test_clients_of_models_are_bounded(harness: AppServerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every thread may bring a provider of its own. Those that are in use stay."""
     monkeypatch.setattr("treadle.server.model_clients.MAX_MODELS", 2)

@@ -300,10 +300,11 @@ async def test_refusals(harness: AppServerHarness) -> None:
         for ids in ([one], [one, one], [one, two, two], [one, "x"], []):
             refused = await queue.refusal("reorder", queuedSubmissionIds=ids)
             assert refused == "queue reorder must include every queued submission exactly once"
-        for verb, more in (("update", {"input": text("x")}), ("start", {})):
-            assert await queue.refusal(verb, queuedSubmissionId="x", **more) == "queued submission not found: x"
-        for more in ({}, {"queuedSubmissionId": two}):
-            assert await queue.refusal("start", **more) == "thread already has an active or pending turn"
+        missing = "queued submission not found: x"
+        assert await queue.refusal("update", queuedSubmissionId="x", input=text("x")) == missing
+        assert await queue.refusal("start", queuedSubmissionId="x") == missing
+        for which in ({}, {"queuedSubmissionId": two}):
+            assert await queue.refusal("start", **which) == "thread already has an active or pending turn"
         assert await queue.waiting() == ["one", "two"]
         await queue.interrupt(turn)
 

@@ -212,6 +212,13 @@ def test_a_long_conversation_is_cut(sizes: list[tuple[str, int]]) -> None:
         assert entries[-1]["role"] == "user"  # what the user said last is always there
 
 
+def test_a_model_that_reads_no_schema_is_told_the_form_too() -> None:
+    rules, _ = review_messages([], action(), "m")
+    members = SCHEMA["properties"]
+    assert isinstance(members, dict)
+    assert all(f'"{name}"' in rules["content"][0]["text"] for name in members)
+
+
 def test_the_rules_of_the_installation_are_added() -> None:
     rules, _ = review_messages([], action(), "m", ["never touch production"])
     assert rules["role"] == "developer"

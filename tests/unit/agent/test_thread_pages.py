@@ -19,6 +19,11 @@ def test_a_cursor_comes_back() -> None:
     assert read_cursor(None, "t", "turns") is None
 
 
+def test_a_cursor_that_is_part_of_the_page() -> None:
+    cursor = make_cursor("t", "turns", 7, with_it=True)
+    assert (read_cursor(cursor, "t", "turns"), read_cursor(cursor, "t", "turns", descending=True)) == (6, 8)
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -32,6 +32,15 @@ def test_what_was_used_before_costs_were_kept_is_not_free() -> None:
     assert costs(old.add(SOME, "b", 1.0)) == (1.0, None)
 
 
+def test_a_review_costs_something_beside_the_conversation() -> None:
+    usage = Usage().add(SOME, "a", 1.0)
+    reviewed = usage.spend("a", 0.5)
+    assert costs(reviewed) == (1.5, 1.5)
+    assert (reviewed.total, reviewed.last) == (usage.total, usage.last)
+    assert costs(usage.spend("b", 0.5)) == (0.5, 1.5)
+    assert costs(usage.spend("a", None)) == (None, None)
+
+
 def test_a_compaction_changes_no_cost_and_a_provider_that_does_not_count_has_none() -> None:
     usage = Usage().add(SOME, "a", 1.0)
     assert costs(usage.resized(3, "a")) == (1.0, 1.0)

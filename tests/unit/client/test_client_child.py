@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from treadle.client import CodexConfig, CodexError
-from treadle.client.secrets import redact, secrets_in
 from treadle.client.server_child import SHOWN_LINES, ServerChild, command_line
+from treadle.secrets import redact, secrets_in
 
 SECRET = "correct-horse-battery-staple"
 

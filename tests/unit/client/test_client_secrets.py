@@ -31,7 +31,7 @@ from treadle.client import (
     TurnHandle,
 )
 from treadle.client.sdk_errors import rpc_error
-from treadle.client.secrets import kept_url
+from treadle.secrets import kept_url
 
 SECRET = "s3cr3t-of-the-house"
 

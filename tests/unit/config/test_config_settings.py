@@ -15,7 +15,7 @@ from treadle.config.configuration import Config, Loaded, load_config
 from treadle.config.known_keys import IGNORED, SILENT
 from treadle.config.login import Login
 from treadle.config.problems import ConfigError, ModelUnusable
-from treadle.config.values import Settings, read_values
+from treadle.config.values import AutoReview, Settings, read_values
 from treadle.llm.known_providers import KNOWN, known_provider
 from treadle.protocol.app.settings import (
     DangerFullAccessSandboxPolicy,
@@ -413,6 +413,13 @@ command = "y"
     assert "did you mean `model`" in warnings[0].message
 
 
+def test_the_automatic_reviewer_has_a_table(tmp_path: Path) -> None:
+    given = load(tmp_path, '[auto_review]\ntimeout_ms = 5\nmodel = "small"\npolicy = "p"\nextra_policy = "q"\n').config
+    assert given.auto_review == AutoReview(timeout_ms=5, model="small", policy="p", extra_policy="q")
+    assert load(tmp_path, "").config.auto_review == AutoReview(timeout_ms=90_000)
+    assert "auto_review.timeout_ms" in str(refused(tmp_path, "auto_review.timeout_ms = 0"))
+
+
 def test_keys_of_codex_that_change_something_are_named_in_one_warning(tmp_path: Path) -> None:
     text = f"""
 hooks = {{}}
@@ -430,11 +437,14 @@ theme = "dark"
 persistence = "none"
 [shell_environment_policy]
 filters = 1
+[auto_review]
+circuit_break_action = "strict"
 """
     (warning,) = load(tmp_path, text).warnings
-    names = "`model_providers.mine.aws`, `notify`, `projects`, `shell_environment_policy.filters`"
+    names = "`auto_review.circuit_break_action`, `model_providers.mine.aws`, `notify`, `projects`"
     assert str(warning) == (
-        f"{tmp_path / 'config.toml'}: of the keys that Codex reads, these have no effect here: {names}, `web_search`"
+        f"{tmp_path / 'config.toml'}: of the keys that Codex reads, these have no effect here: {names}, "
+        "`shell_environment_policy.filters`, `web_search`"
     )
 
 

@@ -69,7 +69,7 @@ def test_what_no_rule_is_about_cannot_be_read(cwd: Path) -> None:
 
 def test_of_two_rules_for_one_path_the_narrower_counts(cwd: Path) -> None:
     for rules in ((("/tmp", "read"), (":slash_tmp", "write")), ((":slash_tmp", "write"), ("/tmp", "read"))):
-        assert meaning(profile((":root", "read"), *rules), cwd).access("/tmp") == "read"  # type: ignore[arg-type]
+        assert meaning(profile((":root", "read"), *rules), cwd).access("/tmp") == "read"
     both = profile((":workspace_roots", "deny"), (str(cwd), "write"), (":root", "read"))
     assert meaning(both, cwd).access(str(cwd)) == "none"
 
@@ -99,7 +99,7 @@ def test_the_home_is_hidden_whatever_the_profile_says(tmp_path: Path, cwd: Path)
     assert closed.access(str(home / "skills/a")) == "none"
     for access in ("read", "write"):
         with pytest.raises(SandboxRefused, match="in the home of Treadle"):
-            meaning(profile((":root", "read"), (str(home / "auth.json"), access)), cwd, home)  # type: ignore[arg-type]
+            meaning(profile((":root", "read"), (str(home / "auth.json"), access)), cwd, home)
 
 
 def test_a_workspace_in_the_home_is_what_the_profile_says(tmp_path: Path) -> None:

@@ -199,3 +199,15 @@ def test_who_asks_for_a_form_gets_the_answer_at_once_and_nothing_is_run() -> Non
     (item,) = [event.item for event in events if isinstance(event, ItemDone)]
     assert isinstance(item, MessageItem)
     assert json.loads(item.text) == {"title": "rm -rf the old build folder and then"}
+
+
+def test_who_is_told_to_plan_looks_and_proposes() -> None:
+    machine = Machine(ALL, {"main.py": ""})
+    told = "Put the plan between <proposed_plan> and </proposed_plan>."
+    machine.history.append({"type": "message", "role": "developer", "content": [{"type": "input_text", "text": told}]})
+    answer = machine.turn("mend the roof")
+    assert [json.loads(text) for _, text in machine.calls] == [{"cmd": "ls -1"}]
+    assert list(machine.files) == ["main.py"]
+    message, _, plan = answer.partition("\n<proposed_plan>\n")
+    assert "mend the roof" in message
+    assert plan.endswith("\n</proposed_plan>")

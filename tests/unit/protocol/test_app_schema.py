@@ -135,7 +135,7 @@ EXTRA_METHODS = {
 }
 VENDOR = (
     *("account/gatewayOAuth", "account/rateLimitReset", "account/usage", "account/workspaceMessages"),
-    *("account/sendAdd", "app/", "externalAgentConfig/import", "feedback/", "marketplace/", "windows"),
+    *("account/sendAdd", "app/", "externalAgentConfig/import", "feedback/upload", "marketplace/", "windows"),
     *("plugin/install", "plugin/read", "plugin/reconcile", "plugin/s", "plugin/uninstall"),
     "thread/attachment",
 )

@@ -200,8 +200,9 @@ class CommandCall:
         rules = None if sandbox is None else await asyncio.to_thread(rules_of, sandbox)
         session = self._session = await self._thread.sessions.start(spec, self._grow)
         self._item = structs.replace(self._item, process_id=session.process_id, source="unifiedExecStartup")
-        self._open().look = self._so_far
-        self._thread.terminals.add(Terminal(session, self._turn.items, self._item.id, arguments.cmd, self._cwd))
+        opened = self._open()
+        opened.look = self._so_far
+        self._thread.terminals.add(Terminal(session, self._turn.items, opened, arguments.cmd, self._cwd))
         self._thread.command_started(session, self._approval.epoch, self._settings, rules)
         return session
 

@@ -25,7 +25,6 @@ from treadle.client.params import turn_params
 from treadle.client.retry import async_retry_on_overload
 from treadle.client.router import Stream
 from treadle.client.sdk_errors import CodexError, JsonRpcError, TransportClosedError
-from treadle.client.secrets import secrets_in
 from treadle.client.tools import tools_by_name
 from treadle.client.turn_input import ImageInput, Input, InputItem, LocalImageInput, TextInput, wire_input
 from treadle.errors import ArgumentError, ArgumentValueError
@@ -42,6 +41,7 @@ from treadle.host.limited_tools import limited
 from treadle.host.runtime import Opened, Opening, RuntimeEvent, TurnEnded, UserInput, begins_work
 from treadle.protocol.app.thread_history import ThreadRevertParams
 from treadle.protocol.app.thread_methods import ThreadResumeParams, ThreadStartParams
+from treadle.secrets import secrets_in
 
 if TYPE_CHECKING:
     from treadle.protocol.app.turns import TurnStartParams

@@ -12,7 +12,6 @@ from typing import Any, Final
 from msgspec.structs import replace as changed
 
 from treadle.agent.ids import new_id
-from treadle.client.secrets import secrets_in
 from treadle.host.ask import Ask, AskPerson
 from treadle.host.chat_items import read_input
 from treadle.host.engine.faults import engine_fault
@@ -28,6 +27,7 @@ from treadle.runners.engine import ApprovalAnswer, ApprovalAsk, RunOptions
 from treadle.runners.logins import HOW_TO_LOG_IN, find_login
 from treadle.runners.run_events import CompletedEvent, ResumeToken, StartedEvent
 from treadle.runners.runner import Runner
+from treadle.secrets import secrets_in
 
 logger: Final = logging.getLogger(__name__)
 

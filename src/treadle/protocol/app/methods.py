@@ -91,7 +91,7 @@ RECORDS: dict[str, Method] = {
     "thread/compact/start": Method("thread_methods.ThreadCompactStart", "turn_methods.compact"),
     "thread/shellCommand": Method("thread_methods.ThreadShellCommand", "turn_methods.shell_command"),
     "thread/approveGuardianDeniedAction": Method(
-        "reviews.ThreadApproveGuardianDeniedAction", "turn_methods.approve_denied_action"
+        "thread_methods.ThreadApproveGuardianDeniedAction", "turn_methods.approve_denied_action"
     ),
     "thread/backgroundTerminals/list": Method(
         "terminals.ThreadBackgroundTerminalsList", "terminal_methods.list_terminals", experimental=True
@@ -172,6 +172,7 @@ RECORDS: dict[str, Method] = {
     "plugin/installed": Method("plugins.PluginInstalled", "absent_features.list_installed_plugins"),
     "externalAgentConfig/detect": Method("plugins.ExternalAgentConfigDetect", "absent_features.detect_other_agents"),
     "threadSection/list": Method("sections.ThreadSectionList", "absent_features.list_sections"),
+    "feedback/save": Method("feedback.FeedbackSave", "feedback_methods.save"),
     # Known, for clients of other servers; ours does not have them.
     "config/mcpServer/reload": Method("mcp.McpServerRefresh"),
     "mcpServer/oauth/login": Method("mcp.McpServerOauthLogin"),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from treadle.protocol.app.approvals import NetworkApprovalProtocol
-from treadle.protocol.app.base import Empty, Open, OrUnknown, Params, Variant, Wire, Word
+from treadle.protocol.app.base import Open, OrUnknown, Variant, Wire, Word
 from treadle.protocol.app.permissions import RequestPermissionProfile
 
 
@@ -122,16 +122,6 @@ class ItemGuardianApprovalReviewCompletedNotification(Wire, frozen=True, kw_only
     review_id: str
     started_at_ms: int
     target_item_id: str | None = None
-
-
-class ThreadApproveGuardianDeniedActionParams(Params, frozen=True, kw_only=True):
-    """`event` is what the client was told of the denial, of which `id` counts: that of the review."""
-
-    thread_id: str
-    event: Any
-
-
-ThreadApproveGuardianDeniedActionResponse = Empty
 
 
 class GuardianWarningNotification(Wire, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from msgspec import UNSET, UnsetType
 
@@ -287,3 +287,13 @@ class ThreadShellCommandParams(Params, frozen=True, kw_only=True):
 
 
 ThreadShellCommandResponse = Empty
+
+
+class ThreadApproveGuardianDeniedActionParams(Params, frozen=True, kw_only=True):
+    """`event` is what the client was told of the denial, of which `id` counts: that of the review."""
+
+    thread_id: str
+    event: Any
+
+
+ThreadApproveGuardianDeniedActionResponse = Empty

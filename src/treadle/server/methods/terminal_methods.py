@@ -22,7 +22,5 @@ async def clean(call: Call[ThreadBackgroundTerminalsCleanParams]) -> Empty:
     return Empty()
 
 
-async def terminate(
-    call: Call[ThreadBackgroundTerminalsTerminateParams],
-) -> ThreadBackgroundTerminalsTerminateResponse:
-    return await call.server.threads.find(call.params.thread_id).terminate_terminal(call.params)
+def terminate(call: Call[ThreadBackgroundTerminalsTerminateParams]) -> ThreadBackgroundTerminalsTerminateResponse:
+    return call.server.threads.find(call.params.thread_id).terminate_terminal(call.params)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from treadle.agent.stored_thread import StoredThread
+from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.base import Empty
 from treadle.protocol.app.goals import (
     ThreadGoalClearParams,
@@ -12,8 +13,11 @@ from treadle.protocol.app.goals import (
     ThreadGoalSetParams,
     ThreadGoalSetResponse,
 )
-from treadle.protocol.app.reviews import ThreadApproveGuardianDeniedActionParams
-from treadle.protocol.app.thread_methods import ThreadCompactStartParams, ThreadShellCommandParams
+from treadle.protocol.app.thread_methods import (
+    ThreadApproveGuardianDeniedActionParams,
+    ThreadCompactStartParams,
+    ThreadShellCommandParams,
+)
 from treadle.protocol.app.turns import (
     ReviewStartParams,
     ReviewStartResponse,
@@ -23,6 +27,7 @@ from treadle.protocol.app.turns import (
     TurnSteerParams,
     TurnSteerResponse,
 )
+from treadle.server.app import AppServer
 from treadle.server.client_base import Call
 from treadle.server.methods.thread_lifecycle import fork_for_review
 from treadle.server.refusals import check_thread_id
@@ -73,14 +78,22 @@ async def approve_denied_action(call: Call[ThreadApproveGuardianDeniedActionPara
 
 
 async def set_goal(call: Call[ThreadGoalSetParams]) -> ThreadGoalSetResponse:
+    _check_goals(call.server)
     thread = call.server.threads.find(call.params.thread_id)
     return await thread.set_goal(call.params, may_start=not call.server.draining)
 
 
 async def get_goal(call: Call[ThreadGoalGetParams]) -> ThreadGoalGetResponse:
+    _check_goals(call.server)
     thread = await call.server.threads.find_or_stored(check_thread_id(call.params.thread_id))
     return ThreadGoalGetResponse(goal=await thread.goal() if isinstance(thread, StoredThread) else thread.goal)
 
 
 async def clear_goal(call: Call[ThreadGoalClearParams]) -> ThreadGoalClearResponse:
+    _check_goals(call.server)
     return await call.server.threads.find(call.params.thread_id).clear_goal()
+
+
+def _check_goals(server: AppServer) -> None:
+    if not server.shown_config.features.goals:
+        raise RpcError(INVALID_REQUEST, "goals feature is disabled; take `features.goals = false` out of config.toml")
