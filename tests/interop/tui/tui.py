@@ -34,7 +34,7 @@ KEYS: Final = {
     "backspace": "\x7f",
     "f2": "\x1bOQ",
     "ctrl-c": "\x03",
-    "ctrl-d": "\x04",
+    "ctrl-u": "\x15",
 }
 
 
@@ -116,6 +116,11 @@ class Tui:
     def wait_for(self, *wanted: str, deadline: float = DEADLINE) -> str:
         """The screen when all these texts are on it."""
         return self._wait(lambda text: all(part in text for part in wanted), f"{wanted} on the screen", deadline)
+
+    def wait_for_sequence(self, *wanted: str, deadline: float = DEADLINE) -> str:
+        """The screen when all these texts are on it, one after the other."""
+        sequence = re.compile(".*".join(map(re.escape, wanted)), re.DOTALL)
+        return self._wait(lambda text: sequence.search(text) is not None, f"{wanted} in this order", deadline)
 
     def wait_until_gone(self, unwanted: str, deadline: float = DEADLINE) -> str:
         return self._wait(lambda text: unwanted not in text, f"a screen without {unwanted!r}", deadline)
