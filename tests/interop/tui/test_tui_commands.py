@@ -151,8 +151,9 @@ def test_question_to_the_user(tui: OpenTui, model: ToldModel) -> None:
 def test_shell_command(tui: OpenTui) -> None:
     screen = tui()
     screen.press("!")
-    screen.wait_until_gone("Ask Codex to do anything")
-    screen.say("echo mine $((40 + 2))")
+    screen.wait_for("Shell mode")
+    screen.type("echo mine $((40 + 2))", prompt="!")
+    screen.press("enter")
     screen.wait_for("• You ran echo mine $((40 + 2))", "mine 42")
 
 

@@ -76,10 +76,10 @@ class Tui:
             os.close(self._terminal)
         self._terminal = -1
 
-    def type(self, text: str) -> None:
+    def type(self, text: str, *, prompt: str = "›") -> None:
         """Write into the composer, and wait until it is there."""
         self._send(text)
-        self.wait_for(text)
+        self.wait_for(f"{prompt} {text}")
 
     def press(self, *keys: str) -> None:
         for key in keys:
