@@ -125,6 +125,19 @@ def test_folders_that_are_added_can_be_written(stage: Stage, tmp_path: Path) -> 
     assert [f"wrote {folder.name}" in output for folder in folders] == [True, True, False]
 
 
+def test_nothing_comes_after_the_turn_also_when_a_command_went_on(stage: Stage) -> None:
+    call = {"cmd": "echo begun; exec sleep 3600", "login": False, "yield_time_ms": 250}
+    stage.model.enqueue_function_call("exec_command", call)
+    stage.model.enqueue_assistant_message("it runs")
+    events = stage.events(*JSON, "-", stdin="go")
+    kinds = [(event["type"], event.get("item", {}).get("type")) for event in events]
+    assert kinds[2:] == [
+        ("item.started", "command_execution"),
+        ("item.completed", "agent_message"),
+        ("turn.completed", None),
+    ]
+
+
 def test_options_before_the_command(stage: Stage) -> None:
     stage.model.enqueue_assistant_message("ok")
     events = stage.events("-c", 'model_reasoning_effort="low"', "-m", "gpt-5.5", *JSON, "-", stdin="hi")
@@ -174,15 +187,17 @@ def test_a_resumed_run_goes_by_what_holds_now(stage: Stage) -> None:
 
 
 def test_a_run_goes_by_the_permission_profile_of_the_settings(stage: Stage) -> None:
-    for _ in range(2):
+    for _ in range(3):
         stage.model.enqueue_function_call("exec_command", {"cmd": "touch written"})
         stage.model.enqueue_assistant_message("ok")
-    profile = ("-c", f'permissions.p.filesystem={{":root" = "read", "{stage.workspace}" = "write"}}')
-    chosen = (*profile, "-c", "default_permissions=p")
-    thread = stage.events(*JSON, *chosen, "-", stdin="go")[0]["thread_id"]
+    profile = f'permissions.p.filesystem={{":root" = "read", "{stage.workspace}" = "write"}}'
+    chosen = ("-c", profile, "-c", "default_permissions=p")
     written = stage.workspace / "written"
-    written.unlink()
+    thread = stage.events(*JSON, "-", stdin="go")[0]["thread_id"]
+    assert not written.exists()
     stage.events(*JSON, *chosen, "resume", thread, "-", stdin="go")
+    written.unlink()
+    stage.events(*JSON, *chosen, "-", stdin="go")
     assert written.exists()
 
 

@@ -131,7 +131,8 @@ class StoredThread:
         return self._state(loaded.record).goal
 
     def wire(self, record: ThreadRecord) -> WireThread:
-        return wire_thread(record, self._state(record), NotLoadedThreadStatus())
+        location = self._store.location
+        return wire_thread(record, self._state(record), NotLoadedThreadStatus(), location=location)
 
     def _state(self, record: ThreadRecord) -> State:
         return read_state(record.state, self._store.location)

@@ -365,6 +365,7 @@ class Thread:
             self.record,
             self.state,
             self.status,
+            location=self.store.location,
             ephemeral=self.ephemeral,
             turns=tuple(turns),
         )
@@ -375,6 +376,7 @@ def wire_thread(
     state: State,
     status: ThreadStatus,
     *,
+    location: str | None,
     ephemeral: bool = False,
     turns: tuple[WireTurn, ...] = (),
 ) -> WireThread:
@@ -397,6 +399,8 @@ def wire_thread(
         model=record.model,
         name=record.name,
         originator=record.originator,
+        # Clients take threads with the same path for one, and a thread without a path for one that is not kept.
+        path=None if location is None else f"{location}/{record.id}",
         reasoning_effort=state.settings.effort,
         recency_at=record.recency_at // 1000,
         thread_source=state.thread_source,

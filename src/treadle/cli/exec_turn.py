@@ -133,11 +133,13 @@ class ExecTurn:
     # --- what the server says ---
 
     def _event_received(self, event: Event) -> None:
+        if self._done.done():  # a command that went on is ended with this program, and nobody waits for that
+            return
         params: Any = event.params
         self._guarded(lambda: self._display.show(event.method, params))
         if event.method == "item/completed" and isinstance(params.item, AgentMessageThreadItem):
             self.answer = params.item.text
-        if event.method == "turn/completed" and not self._done.done():
+        if event.method == "turn/completed":
             self._done.set_result(params.turn)
 
     def _guarded(self, showing: Callable[[], None]) -> None:

@@ -155,7 +155,7 @@ async def test_a_new_thread(harness: AppServerHarness) -> None:
         assert thread["cwd"] == answer["cwd"] == str(harness.workspace / "sub")
         assert (thread["preview"], thread["ephemeral"], thread["source"], thread["turns"]) == ("", False, "vscode", [])
         assert thread["id"] == thread["sessionId"]
-        assert thread["path"] is None  # clients take threads with the same path for one
+        assert thread["path"] == str(harness.home / "threads.db" / thread["id"])  # of its own: clients compare them
         assert thread["originator"] == "editor"
         assert thread["status"] == {"type": "idle"}
         assert (answer["model"], answer["modelProvider"]) == ("mock-model", "mock_provider")

@@ -116,7 +116,7 @@ def read_thread_cursor(text: str | None) -> ThreadCursor | None:
 def _wire(server: AppServer, store: Store, record: ThreadRecord) -> WireThread:
     thread = server.threads.get(record.id)
     status = NotLoadedThreadStatus() if thread is None else thread.status
-    return wire_thread(record, read_state(record.state, store.location), status)
+    return wire_thread(record, read_state(record.state, store.location), status, location=store.location)
 
 
 def wire_if_sound(server: AppServer, store: Store, record: ThreadRecord) -> WireThread | None:
