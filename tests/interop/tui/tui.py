@@ -28,10 +28,8 @@ DEADLINE: Final = 30.0
 KEYS: Final = {
     "enter": "\r",
     "escape": "\x1b",
-    "up": "\x1b[A",
     "down": "\x1b[B",
     "tab": "\t",
-    "backspace": "\x7f",
     "f2": "\x1bOQ",
     "ctrl-c": "\x03",
     "ctrl-u": "\x15",
@@ -147,13 +145,12 @@ class Tui:
         while True:
             try:
                 data = os.read(self._terminal, 65536)
+                with self._changed:
+                    answer = self._screen.feed(data)
+                    self._changed.notify_all()
+                os.write(self._terminal, answer)
             except OSError:  # how a terminal ends whose program has gone
                 break
-            with self._changed:
-                answer = self._screen.feed(data)
-                self._changed.notify_all()
-            if answer:
-                os.write(self._terminal, answer)
         with self._changed:
             self._ended = True
             self._changed.notify_all()
