@@ -6,6 +6,7 @@ Owns its process, its home and the secret of its listener.
 from __future__ import annotations
 
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -20,6 +21,8 @@ Kind: TypeAlias = Literal["ours", "codex"]
 SECRET: Final = "a-secret-of-the-listener-in-a-test"
 POLL_SECONDS: Final = 0.02
 PATIENCE_SECONDS: Final = 1.0
+# Below those that the system gives away by itself: nobody takes the port of a server while it is started again.
+PORTS: Final = range(20_000, 32_000)
 
 COMPACT_PROMPT: Final = "Sum it up."  # of both, to tell their requests by
 SETTINGS: Final = """\
@@ -129,6 +132,10 @@ class AppServer:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    while True:
+        port = random.choice(PORTS)
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue  # someone listens there
+        return port

@@ -43,9 +43,11 @@ def server(
     kind: Kind = request.param
     with ToldModel() as model:
         server = AppServer(kind, codex_npm, tmp_path_factory.mktemp(kind), model)
-        server.start()
-        yield server
-        server.stop()
+        try:
+            server.start()
+            yield server
+        finally:
+            server.stop()
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,19 @@ def test_cancel(tui: OpenTui, model: ToldModel, folder: Path) -> None:
     screen.wait_for("• Gladly.", "Worked for")
     assert not (folder / "cancelled.txt").exists()
     assert len(model.asked("Ask and stop.")) == 1
+
+
+@pytest.mark.scenario(client=CLIENT, name="approval: by the automatic reviewer")
+def test_by_the_reviewer(tui: OpenTui, model: ToldModel, folder: Path) -> None:
+    model.when("Ask the reviewer.", outside_the_sandbox("echo fine >reviewed.txt"), "It was allowed.")
+    screen = tui()
+    screen.say("/permissions")
+    screen.wait_for("Update Model Permissions")
+    screen.choose("Approve for me")
+    screen.wait_for("• Permission selection requested: Approve for me")
+    screen.say("Ask the reviewer.")
+    shown = screen.wait_for("• Ran echo fine >reviewed.txt", "• It was allowed.", "Worked for")
+    assert QUESTION not in shown
+    assert (folder / "reviewed.txt").read_text() == "fine\n"
+    (asked,) = model.verdicts
+    assert "reviewed.txt" in json.dumps(asked.input)

@@ -12,6 +12,7 @@ from interop.scripted_model import apply_patch, exec_command
 from interop.tui.app_servers import COMPACT_PROMPT
 from interop.tui.conftest import CLIENT, OpenTui
 from interop.tui.told_model import ToldModel
+from treadle.testing.replies import ToolCall
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
 
@@ -125,6 +126,47 @@ def test_plan_mode(tui: OpenTui, model: ToldModel) -> None:
     screen.wait_for("• Proposed Plan", "# The way", "• first this", "• then that", "Implement this plan?")
     screen.choose("Yes, implement this plan")
     screen.wait_for("• It is built.")
+
+
+@pytest.mark.scenario(client=CLIENT, name="question to the user")
+def test_question_to_the_user(tui: OpenTui, model: ToldModel) -> None:
+    red = {"label": "Red (Recommended)", "description": "Warm."}
+    blue = {"label": "Blue", "description": "Cold."}
+    question = {"id": "colour", "header": "Colour", "question": "Which shall it be?", "options": [red, blue]}
+    model.when("Ask me a question.", ToolCall("request_user_input", {"questions": [question]}), "Blue it is.")
+    screen = tui()
+    screen.say("/plan")
+    screen.wait_for("Plan mode (shift+tab to cycle)")
+    screen.say("Ask me a question.")
+    screen.wait_for("Which shall it be?", "1. Red", "2. Blue")
+    screen.choose("Blue")
+    screen.wait_for("• Blue it is.")
+    *_, answered = model.asked("Ask me a question.")
+    assert [json.loads(output) for output in answered.tool_outputs.values()] == [
+        {"answers": {"colour": {"answers": ["Blue"]}}}
+    ]
+
+
+@pytest.mark.scenario(client=CLIENT, name="shell command of the user")
+def test_shell_command(tui: OpenTui) -> None:
+    screen = tui()
+    screen.press("!")
+    screen.wait_for("Shell mode")
+    screen.type("echo mine $((40 + 2))", prompt="!")
+    screen.press("enter")
+    screen.wait_for("• You ran echo mine $((40 + 2))", "mine 42")
+
+
+@pytest.mark.scenario(client=CLIENT, name="mention of a file")
+def test_mention_of_a_file(tui: OpenTui, folder: Path) -> None:
+    (folder / "needle.txt").touch()
+    (folder / "straw.txt").touch()
+    screen = tui()
+    screen.type("@ndl")
+    shown = screen.wait_for("needle.txt")
+    assert "straw.txt" not in shown
+    screen.press("tab")
+    screen.wait_for("› needle.txt")
 
 
 @pytest.mark.scenario(client=CLIENT, name="background terminals")

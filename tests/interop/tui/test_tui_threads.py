@@ -18,7 +18,7 @@ def exchange(screen: Tui, model: ToldModel, words: str, answer: str) -> None:
     """A whole turn, until the thread can be left."""
     model.when(words, answer)
     screen.say(words)
-    screen.wait_for(f"› {words}", f"• {answer}", "Worked for", f"· {TITLE}")
+    screen.wait_for_sequence(f"› {words}", f"• {answer}", "Worked for", f"· {TITLE}")
 
 
 @pytest.mark.scenario(client=CLIENT, name="resume picker")
@@ -68,6 +68,41 @@ def test_archive(tui: OpenTui, model: ToldModel) -> None:
     picker.wait_for("1 / 1")
     picker.press("enter")
     picker.wait_for("› Is this new?", "• Brand new.")
+
+
+@pytest.mark.scenario(client=CLIENT, name="side conversation")
+def test_side_conversation(tui: OpenTui, model: ToldModel) -> None:
+    model.when("A word aside.", "Between us.")
+    screen = tui()
+    exchange(screen, model, "What is the matter?", "This matter.")
+    screen.say("/side")
+    screen.wait_for("Side from main thread")
+    screen.say("A word aside.")
+    screen.wait_for("• Between us.")
+    screen.press("ctrl-c")
+    screen.wait_until_gone("Side from main thread")
+    screen.wait_for("• This matter.")
+    exchange(screen, model, "Back to the matter.", "At once.")
+    (asked,) = model.asked("Back to the matter.")
+    assert asked.input_texts("user")[-2:] == ["What is the matter?", "Back to the matter."]
+
+
+@pytest.mark.scenario(client=CLIENT, name="going back")
+def test_going_back(tui: OpenTui, model: ToldModel) -> None:
+    screen = tui()
+    exchange(screen, model, "The right way.", "I go.")
+    exchange(screen, model, "The wrong way.", "I went.")
+    screen.press("escape")
+    screen.wait_for("esc again to edit previous message")
+    screen.press("escape")
+    screen.wait_for("↵ rewind")
+    screen.press("enter")
+    screen.wait_for("• Conversation reverted to this point.")
+    screen.wait_until_gone("• I went.")
+    screen.press("ctrl-u")
+    exchange(screen, model, "The other way.", "I come.")
+    (asked,) = model.asked("The other way.")
+    assert asked.input_texts("user")[-2:] == ["The right way.", "The other way."]
 
 
 @pytest.mark.scenario(client=CLIENT, name="two clients on one thread")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from interop.scripted_model import apply_patch, exec_command
+from interop.tui.app_servers import AppServer
 from interop.tui.conftest import CLIENT, OpenTui
 from interop.tui.told_model import TITLE, ToldModel
 
@@ -18,7 +19,9 @@ INTERRUPTED = "■ Conversation interrupted"
 
 
 @pytest.mark.scenario(client=CLIENT, name="start-up")
-def test_start_up(tui: OpenTui) -> None:
+def test_start_up(tui: OpenTui, server: AppServer) -> None:
+    server.stop()
+    server.start()  # so that it starts with what clients write into its settings
     screen = tui()
     screen.wait_for("OpenAI Codex (v0.166.0)", "To get started, describe a task", "Ask Codex to do anything")
     screen.press("f2")
@@ -103,19 +106,32 @@ def test_interrupt_in_a_command(tui: OpenTui, model: ToldModel) -> None:
 
 @pytest.mark.scenario(client=CLIENT, name="steer")
 def test_steer(tui: OpenTui, model: ToldModel) -> None:
-    """The real one breaks off what is being said; ours lets it end first. Both answer in the same turn."""
-    gate = threading.Event()
-    model.when("Begin to work.", model.gated("I work\nand work\nand work", gate, shown="I work\nand"))
+    model.when("Work until I speak.", *[exec_command("sleep 0.2")] * 100, "You did not speak.")
     model.when("Work faster.", "Faster it is.")
     screen = tui()
-    screen.say("Begin to work.")
-    screen.wait_for("• I work")
-    screen.type("Work faster.")
-    screen.press("enter")
-    screen.wait_for("Ask Codex to do anything")
+    screen.say("Work until I speak.")
+    screen.wait_for("• Ran sleep 0.2")
+    screen.say("Work faster.")
+    screen.wait_for_sequence("› Work faster.", "• Faster it is.", "Worked for")
+    assert screen.history.count("Worked for") == 1
+    (asked,) = model.asked("Work faster.")
+    assert asked.input_texts("user")[-2:] == ["Work until I speak.", "Work faster."]
+
+
+@pytest.mark.scenario(client=CLIENT, name="queued message")
+def test_queued_message(tui: OpenTui, model: ToldModel) -> None:
+    gate = threading.Event()
+    model.when("This one first.", model.gated("I take\nmy time\nfor it", gate, shown="I take\nmy"))
+    model.when("That one then.", "Now that one.")
+    screen = tui()
+    screen.say("This one first.")
+    screen.wait_for("• I take")
+    screen.type("That one then.")
+    screen.press("tab")
+    screen.wait_for("Queued follow-up inputs", "↳ That one then.")
+    assert model.asked("That one then.") == []
     gate.set()
-    screen.wait_for("› Work faster.", "• Faster it is.", "Worked for")
-    assert screen.text.count("Worked for") == 1
+    screen.wait_for("for it", "› That one then.", "• Now that one.")
 
 
 @pytest.mark.scenario(client=CLIENT, name="title")

@@ -19,10 +19,12 @@ Step: TypeAlias = str | Reply | ToolCall
 # The start of what codex asks for the title of a conversation, with the user's words behind it.
 TITLE_PROMPT: Final = "Generate a concise, single-line task title"
 TITLE: Final = "Do what was told"
+# What a reviewer of approvals says.
+VERDICT: Final = {"risk_level": "low", "user_authorization": "high", "outcome": "allow", "rationale": "It is harmless."}
 
 
 class ToldModel(MockModel):
-    """It answers what it was told (`when`), in turn, and titles of conversations."""
+    """It answers what it was told (`when`), in turn. It also gives titles, and allows what it is to review."""
 
     def __init__(self) -> None:
         self._told: dict[str, deque[Step]] = {}
@@ -39,6 +41,11 @@ class ToldModel(MockModel):
         """The requests of turns that these words have started; the one for a title is none of them."""
         return [request for request in self.requests() if words in _last_words(request) and not _is_title(request)]
 
+    @property
+    def verdicts(self) -> list[RecordedRequest]:
+        """The requests of a reviewer of approvals."""
+        return [request for request in self.requests() if _is_verdict(request)]
+
     def titles(self, words: str) -> list[RecordedRequest]:
         """The requests for a title of what began with these words."""
         return [request for request in self.requests() if words in _last_words(request) and _is_title(request)]
@@ -52,6 +59,8 @@ class ToldModel(MockModel):
     def _play(self, request: RecordedRequest) -> Reply | str:
         if _is_title(request):
             return json.dumps({"title": TITLE})
+        if _is_verdict(request):
+            return json.dumps(VERDICT)
         words = _last_words(request)
         with self._lock:
             told = [steps for key, steps in self._told.items() if key in words]
@@ -72,3 +81,8 @@ def _last_words(request: RecordedRequest) -> str:
 
 def _is_title(request: RecordedRequest) -> bool:
     return _last_words(request).startswith(TITLE_PROMPT)
+
+
+def _is_verdict(request: RecordedRequest) -> bool:
+    schema = request.output_schema or {}
+    return set(VERDICT) == set(schema.get("properties", ()))

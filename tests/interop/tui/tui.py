@@ -28,13 +28,11 @@ DEADLINE: Final = 30.0
 KEYS: Final = {
     "enter": "\r",
     "escape": "\x1b",
-    "up": "\x1b[A",
     "down": "\x1b[B",
     "tab": "\t",
-    "backspace": "\x7f",
     "f2": "\x1bOQ",
     "ctrl-c": "\x03",
-    "ctrl-d": "\x04",
+    "ctrl-u": "\x15",
 }
 
 
@@ -76,10 +74,10 @@ class Tui:
             os.close(self._terminal)
         self._terminal = -1
 
-    def type(self, text: str) -> None:
+    def type(self, text: str, *, prompt: str = "›") -> None:
         """Write into the composer, and wait until it is there."""
         self._send(text)
-        self.wait_for(text)
+        self.wait_for(f"{prompt} {text}")
 
     def press(self, *keys: str) -> None:
         for key in keys:
@@ -117,6 +115,11 @@ class Tui:
         """The screen when all these texts are on it."""
         return self._wait(lambda text: all(part in text for part in wanted), f"{wanted} on the screen", deadline)
 
+    def wait_for_sequence(self, *wanted: str, deadline: float = DEADLINE) -> str:
+        """The screen when all these texts are on it, one after the other."""
+        sequence = re.compile(".*".join(map(re.escape, wanted)), re.DOTALL)
+        return self._wait(lambda text: sequence.search(text) is not None, f"{wanted} in this order", deadline)
+
     def wait_until_gone(self, unwanted: str, deadline: float = DEADLINE) -> str:
         return self._wait(lambda text: unwanted not in text, f"a screen without {unwanted!r}", deadline)
 
@@ -142,13 +145,12 @@ class Tui:
         while True:
             try:
                 data = os.read(self._terminal, 65536)
+                with self._changed:
+                    answer = self._screen.feed(data)
+                    self._changed.notify_all()
+                os.write(self._terminal, answer)
             except OSError:  # how a terminal ends whose program has gone
                 break
-            with self._changed:
-                answer = self._screen.feed(data)
-                self._changed.notify_all()
-            if answer:
-                os.write(self._terminal, answer)
         with self._changed:
             self._ended = True
             self._changed.notify_all()
