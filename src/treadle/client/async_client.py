@@ -244,7 +244,7 @@ class AsyncAppServerClient(AsyncShell, AsyncCalls):
             logger.debug("turn %s could not be interrupted: %s", turn_id, error)
 
     def _interrupt_abandoned(self, thread_id: str, answer: AsyncAnswer) -> None:
-        """A turn was started, or was not, for somebody who has gone. It may even have ended: its end can arrive together
+        """A turn was started, or was not, for somebody who has gone. It may have ended, too: its end can arrive together
         with the answer."""
         turn_id = started_turn(answer.result() if answer.exception() is None else None)
         if turn_id is not None and not self._router.is_over(turn_id):

@@ -104,12 +104,16 @@ class Server:
         )
 
     def release(self, params: Json) -> None:
-        """What was held back: the answer to `turn/start`, or else the end of that turn."""
+        """What was held back: the answer to `turn/start`, or else the end of that turn, or both at once."""
         held = self.held[0]
         if params.get("completion"):
             self.complete(held["params"]["threadId"], held["turn"], "interrupted")
         elif "result" in params:
             self.say({"id": held["id"], "result": params["result"]})
+        elif params.get("whole"):
+            turn = turn_of(held["turn"], "inProgress")
+            over = {"threadId": held["params"]["threadId"], "turn": turn_of(held["turn"], "completed")}
+            self.say({"id": held["id"], "result": {"turn": turn}}, {"method": "turn/completed", "params": over})
         else:
             self.begin(held, held["params"]["threadId"], held["turn"], tell=self.deed != "hold_completion")
 

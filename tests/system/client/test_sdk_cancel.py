@@ -141,6 +141,21 @@ def test_a_run_after_a_cancelled_start_waits_for_its_end(looping: Looping, fake:
     assert following.result(DEADLINE_S).status is TurnStatus.completed
 
 
+def test_a_cancelled_start_that_is_answered_with_the_end_of_the_turn_is_over(looping: Looping, fake: MakeFake) -> None:
+    """Both come in one piece: there is nothing to interrupt, and nothing that the next turn could wait for."""
+    server = fake("hold_start")
+    codex = looping.open(server.config)
+    running = looping.go(lambda: looping.thread(codex).run("go on"))
+    server.heard("turn/start")
+    looping.cancel(running)
+    following = looping.go(lambda: looping.thread(codex).run("finish"))
+    looping.do(lambda: looping.request(codex, "test/echo"))
+    looping.notify(codex, "test/release", whole=True)
+    seen = [server.heard_any()["method"] for _ in range(3)]
+    assert seen == ["test/echo", "test/release", "turn/start"]
+    assert following.result(DEADLINE_S).status is TurnStatus.completed
+
+
 def test_a_cancelled_stream_is_interrupted(looping: Looping, fake: MakeFake) -> None:
     server = fake("exit")
     codex = looping.open(server.config)
