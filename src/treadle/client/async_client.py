@@ -244,8 +244,8 @@ class AsyncAppServerClient(AsyncShell, AsyncCalls):
             logger.debug("turn %s could not be interrupted: %s", turn_id, error)
 
     def _interrupt_abandoned(self, thread_id: str, answer: AsyncAnswer) -> None:
-        """A turn was started, or was not, for somebody who has gone. It may have ended, too: its end can arrive together
-        with the answer."""
+        """A turn was started, or was not, for somebody who has gone. It may be over, too: its end can come with the
+        answer."""
         turn_id = started_turn(answer.result() if answer.exception() is None else None)
         if turn_id is not None and not self._router.is_over(turn_id):
             self._router.turn_started(thread_id, turn_id)

@@ -141,8 +141,11 @@ def test_a_run_after_a_cancelled_start_waits_for_its_end(looping: Looping, fake:
     assert following.result(DEADLINE_S).status is TurnStatus.completed
 
 
-def test_a_cancelled_start_that_is_answered_with_the_end_of_the_turn_is_over(looping: Looping, fake: MakeFake) -> None:
+def test_a_cancelled_start_that_is_answered_with_the_end_of_the_turn_is_over(
+    looping: Looping, fake: MakeFake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Both come in one piece: there is nothing to interrupt, and nothing that the next turn could wait for."""
+    monkeypatch.setattr("treadle.client.async_client.ABANDONED_S", 10 * DEADLINE_S)
     server = fake("hold_start")
     codex = looping.open(server.config)
     running = looping.go(lambda: looping.thread(codex).run("go on"))
