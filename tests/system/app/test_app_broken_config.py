@@ -15,7 +15,7 @@ from treadle.testing import AppServerHarness
 @contextmanager
 def served(harness: AppServerHarness, **env: str) -> Iterator[AppClient]:
     with stdio_server(harness, env=env) as program:
-        program.client.initialize()
+        program.client.initialize(experimentalApi=True)
         yield program.client
         program.hang_up()
         program.client.read_to_end()
