@@ -53,7 +53,7 @@ class PlanSampling(Sampling):
             if plan is not None:
                 self._complete_plan(plan)
             if message.strip() and item.id not in self._open:
-                super()._item_started(item)
+                super()._item_started(structs.replace(item, text=""))
             self._message = None
         super()._item_done(item)
 
