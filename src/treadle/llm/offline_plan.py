@@ -169,9 +169,13 @@ def _title(one: Done) -> str:
 
 
 def _topic(text: str) -> str:
-    """What it is about, in a line: what comes last is said by the user, what comes first tells the model how."""
-    paragraphs = [paragraph for paragraph in re.split(r"\n\s*\n", text) if paragraph.strip()]
-    return _shorten(paragraphs[-1]) if paragraphs else ""
+    """What it is about, in a line: what comes last is said by the user, what comes first tells the model how. A line
+    that ends with a colon announces what the user said."""
+    paragraphs = [paragraph.strip() for paragraph in re.split(r"\n\s*\n", text) if paragraph.strip()]
+    if not paragraphs:
+        return ""
+    announced, _, said = paragraphs[-1].partition("\n")
+    return _shorten(said if said and announced.rstrip().endswith(":") else paragraphs[-1])
 
 
 def _shorten(text: str) -> str:

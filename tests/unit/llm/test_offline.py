@@ -192,9 +192,10 @@ def test_an_answer_in_the_form_that_is_asked_for() -> None:
     assert json.loads("".join(event.delta for event in events if isinstance(event, TextDelta))) == {"ok": False}
 
 
-def test_who_asks_for_a_form_gets_the_answer_at_once_and_nothing_is_run() -> None:
+@pytest.mark.parametrize("announced", ["", "User prompt:\n"])
+def test_who_asks_for_a_form_gets_the_answer_at_once_and_nothing_is_run(announced: str) -> None:
     schema = {"type": "object", "properties": {"title": {"type": "string", "maxLength": 36}}, "required": ["title"]}
-    asked = "Write a title of at most 36 characters.\n\nrm -rf the old build folder and then make a new one"
+    asked = f"Write a title of at most 36 characters.\n\n{announced}rm -rf the old build folder and then make a new one"
     events = list(play(ModelRequest(model="m", input=[user(asked)], tools=ALL, output_schema=schema)))
     (item,) = [event.item for event in events if isinstance(event, ItemDone)]
     assert isinstance(item, MessageItem)
