@@ -4,45 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kit.async_app_client import INITIALIZE, ROADS, AsyncAppClient, InProcess, OverStdio, opened
+from kit.async_app_client import INITIALIZE, AsyncAppClient, InProcess, OverStdio, opened
 from kit.processes import processes_left, processes_with
 from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, OVERLOADED
 from treadle.server import client_command
 from treadle.server.methods import process_methods
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(autouse=True)
-async def deadline() -> AsyncIterator[None]:
-    async with asyncio.timeout(100):
-        yield
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Path:
-    (tmp_path / "ws").mkdir()
-    (tmp_path / "home").mkdir()
-    return tmp_path / "ws"
-
-
-@pytest.fixture(params=ROADS)
-async def client(request: pytest.FixtureRequest, workspace: Path) -> AsyncIterator[AsyncAppClient]:
-    async with opened(request.param, workspace.parent / "home", workspace) as client:
-        yield client
-
-
-@pytest.fixture
-async def local(workspace: Path) -> AsyncIterator[InProcess]:
-    async with opened("local", workspace.parent / "home", workspace) as client:
-        assert isinstance(client, InProcess)
-        yield client
 
 
 def shell(script: str, handle: str = "p", **more: Any) -> dict[str, Any]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kit.async_app_client import ROADS, AsyncAppClient, InProcess, opened
+from kit.async_app_client import AsyncAppClient, InProcess
 from treadle.errors import INTERNAL_ERROR, INVALID_REQUEST, OVERLOADED, ExecError
 from treadle.server.methods import fuzzy_file_search
 
@@ -19,32 +19,12 @@ START, UPDATE, STOP = (f"fuzzyFileSearch/session{verb}" for verb in ("Start", "U
 UPDATED, COMPLETED = "fuzzyFileSearch/sessionUpdated", "fuzzyFileSearch/sessionCompleted"
 
 
-@pytest.fixture(autouse=True)
-async def deadline() -> AsyncIterator[None]:
-    async with asyncio.timeout(100):
-        yield
-
-
 @pytest.fixture
-def workspace(tmp_path: Path) -> Path:
-    (tmp_path / "home").mkdir()
-    (tmp_path / "ws" / "src").mkdir(parents=True)
+def workspace(workspace: Path) -> Path:
+    (workspace / "src").mkdir()
     for name in ("alpha.py", "beta.py", "src/alphabet.txt"):
-        (tmp_path / "ws" / name).write_text("x")
-    return tmp_path / "ws"
-
-
-@pytest.fixture(params=ROADS)
-async def client(request: pytest.FixtureRequest, workspace: Path) -> AsyncIterator[AsyncAppClient]:
-    async with opened(request.param, workspace.parent / "home", workspace) as client:
-        yield client
-
-
-@pytest.fixture
-async def local(workspace: Path) -> AsyncIterator[InProcess]:
-    async with opened("local", workspace.parent / "home", workspace) as client:
-        assert isinstance(client, InProcess)
-        yield client
+        (workspace / name).write_text("x")
+    return workspace
 
 
 async def begun(client: AsyncAppClient, workspace: Path, session: str = "s") -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import uuid
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kit.async_app_client import ROADS, AsyncAppClient, InProcess, OverStdio, opened
+from kit.async_app_client import AsyncAppClient, InProcess, OverStdio, opened
 from kit.processes import processes_left, processes_with
 from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST
 from treadle.server import client_command
@@ -23,31 +22,10 @@ FULL = {"sandboxPolicy": {"type": "dangerFullAccess"}}
 SPOKEN = {"processId": "p", "streamStdin": True, "streamStdoutStderr": True, "disableTimeout": True}
 
 
-@pytest.fixture(autouse=True)
-async def deadline() -> AsyncIterator[None]:
-    async with asyncio.timeout(100):
-        yield
-
-
 @pytest.fixture
-def workspace(tmp_path: Path) -> Path:
-    (tmp_path / "ws").mkdir()
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "config.toml").write_text('sandbox_mode = "danger-full-access"\n')
-    return tmp_path / "ws"
-
-
-@pytest.fixture(params=ROADS)
-async def client(request: pytest.FixtureRequest, workspace: Path) -> AsyncIterator[AsyncAppClient]:
-    async with opened(request.param, workspace.parent / "home", workspace) as client:
-        yield client
-
-
-@pytest.fixture
-async def local(workspace: Path) -> AsyncIterator[InProcess]:
-    async with opened("local", workspace.parent / "home", workspace) as client:
-        assert isinstance(client, InProcess)
-        yield client
+def home(home: Path) -> Path:
+    (home / "config.toml").write_text('sandbox_mode = "danger-full-access"\n')
+    return home
 
 
 def shell(script: str, **more: Any) -> dict[str, Any]:

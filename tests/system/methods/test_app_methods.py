@@ -23,36 +23,16 @@ CONFIG = '# kept\nmodel = "first"\nmodel_provider = "offline"\n'
 PROFILES = [":read-only", ":workspace", ":danger-full-access"]
 
 
-@pytest.fixture(autouse=True)
-async def deadline() -> AsyncIterator[None]:
-    async with asyncio.timeout(100):
-        yield
+@pytest.fixture
+def home(home: Path) -> Path:
+    (home / "config.toml").write_text(CONFIG)
+    return home
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "config.toml").write_text(CONFIG)
-    return tmp_path / "home"
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Path:
-    (tmp_path / "ws" / ".git").mkdir(parents=True)
-    return tmp_path / "ws"
-
-
-@pytest.fixture(params=ROADS)
-async def client(request: pytest.FixtureRequest, home: Path, workspace: Path) -> AsyncIterator[AsyncAppClient]:
-    async with opened(request.param, home, workspace) as client:
-        yield client
-
-
-@pytest.fixture
-async def local(home: Path, workspace: Path) -> AsyncIterator[InProcess]:
-    async with opened("local", home, workspace) as client:
-        assert isinstance(client, InProcess)
-        yield client
+def workspace(workspace: Path) -> Path:
+    (workspace / ".git").mkdir()
+    return workspace
 
 
 def edit(key: str, value: object, strategy: str = "replace") -> dict[str, object]:

@@ -2,48 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import os
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kit.async_app_client import ROADS, AsyncAppClient, InProcess, opened
+from kit.async_app_client import AsyncAppClient, InProcess
 from treadle.errors import INTERNAL_ERROR, INVALID_REQUEST
 from treadle.server import file_watches
 from treadle.server.file_watches import FileWatches
 from treadle.server.methods import fs_methods as module
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(autouse=True)
-async def deadline() -> AsyncIterator[None]:
-    async with asyncio.timeout(100):
-        yield
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Path:
-    (tmp_path / "ws").mkdir()
-    (tmp_path / "home").mkdir()
-    return tmp_path / "ws"
-
-
-@pytest.fixture(params=ROADS)
-async def client(request: pytest.FixtureRequest, workspace: Path) -> AsyncIterator[AsyncAppClient]:
-    async with opened(request.param, workspace.parent / "home", workspace) as client:
-        yield client
-
-
-@pytest.fixture
-async def local(workspace: Path) -> AsyncIterator[InProcess]:
-    async with opened("local", workspace.parent / "home", workspace) as client:
-        assert isinstance(client, InProcess)
-        yield client
 
 
 def coded(data: bytes) -> str:
