@@ -33,9 +33,10 @@ FULL_ACCESS = "danger-full-access"
 _CONFIG = """\
 model = "gpt-5.5"
 model_provider = "mock"
-approval_policy = "never"
+approval_policy = "{approval}"
 sandbox_mode = "{sandbox}"
 check_for_update_on_startup = false
+{top}
 
 [model_providers.mock]
 name = "mock"
@@ -48,12 +49,20 @@ stream_max_retries = 0
 
 [analytics]
 enabled = false
-"""
+
+# The real codex makes .git where a command may write and there is none, and leaves it behind when it is killed: not in
+# the folder that all tests share.
+[sandbox_workspace_write]
+exclude_slash_tmp = true
+exclude_tmpdir_env_var = true
+{tables}"""
 
 
-def codex_config(base_url: str, sandbox: str = FULL_ACCESS) -> str:
-    """A `config.toml` for codex, and for us, with the model at `base_url`."""
-    return _CONFIG.format(base_url=base_url, sandbox=sandbox)
+def codex_config(
+    base_url: str, sandbox: str = FULL_ACCESS, approval: str = "never", *, top: str = "", tables: str = ""
+) -> str:
+    """A `config.toml` for codex, and for us, with the model at `base_url`; `top` and `tables` are lines more of it."""
+    return _CONFIG.format(base_url=base_url, sandbox=sandbox, approval=approval, top=top, tables=tables)
 
 
 @dataclass(frozen=True, slots=True)

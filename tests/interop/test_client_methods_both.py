@@ -13,6 +13,7 @@ import uuid
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -195,11 +196,26 @@ def processes(of: Server) -> Any:
     return learned
 
 
+def _look_everywhere(of: Server, files: int) -> None:
+    """A server may answer before it has seen all files: ask until it has."""
+    for query in cycle("ap"):
+        before = len(of.client.told)
+        of.ask("fuzzyFileSearch/sessionUpdate", sessionId="s", query=query)
+        while not (
+            found := [message for message in of.client.told[before:] if message["params"].get("query") == query]
+        ):
+            of.client.receive()
+        if len(found[-1]["params"]["files"]) == files:
+            return
+
+
 def search_sessions(of: Server) -> Any:
     (of.cwd / "src").mkdir()
-    for name in ("alpha.py", "beta.py", "src/alphabet.txt"):
+    names = ("alpha.py", "beta.py", "src/alphabet.txt")
+    for name in names:
         (of.cwd / name).write_text("x")
     learned = [of.ask("fuzzyFileSearch/sessionStart", sessionId="s", roots=[str(of.cwd)])]
+    _look_everywhere(of, len(names))
     for query in ("al", "be", "nothing", ""):
         learned.append(of.ask("fuzzyFileSearch/sessionUpdate", sessionId="s", query=query))
         files = of.told("fuzzyFileSearch/sessionUpdated", query=query)["files"]

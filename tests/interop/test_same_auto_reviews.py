@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from interop.peers import installed
-from interop.programs import ROOT
+from interop.programs import ROOT, codex_config
 from kit.transports import Pipes
 from kit.wire_client import Json, WireClient
 from treadle.testing import MockModel, RecordedRequest
@@ -30,26 +30,6 @@ PROGRAMS: dict[str, Callable[[], list[str]]] = {
     "real": lambda: [str(installed("codex")), "app-server"],
     "ours": lambda: [sys.executable, "-m", "treadle", "app-server"],
 }
-CONFIG = """\
-model = "gpt-5.5"
-model_provider = "mock"
-approval_policy = "on-request"
-approvals_reviewer = "auto_review"
-sandbox_mode = "read-only"
-check_for_update_on_startup = false
-
-[model_providers.mock]
-name = "mock"
-base_url = "{base_url}"
-wire_api = "responses"
-requires_openai_auth = false
-supports_websockets = false
-request_max_retries = 0
-stream_max_retries = 0
-
-[analytics]
-enabled = false
-"""
 STARTED, COMPLETED = "item/autoApprovalReview/started", "item/autoApprovalReview/completed"
 QUESTION = "item/commandExecution/requestApproval"
 ALLOW = json.dumps({"risk_level": "low", "user_authorization": "high", "rationale": "asked for", "outcome": "allow"})
@@ -101,7 +81,9 @@ def server(program: str, root: Path, base_url: str) -> Iterator[WireClient]:
     home, work = root / "home", root / "work"
     home.mkdir(parents=True)
     work.mkdir()
-    (home / "config.toml").write_text(CONFIG.format(base_url=base_url))
+    (home / "config.toml").write_text(
+        codex_config(base_url, "read-only", "on-request", top='approvals_reviewer = "auto_review"')
+    )
     env = {"HOME": str(home), "CODEX_HOME": str(home), "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src")}
     with (root / "stderr").open("wb") as errors:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": errors}

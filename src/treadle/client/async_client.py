@@ -236,22 +236,23 @@ class AsyncAppServerClient(AsyncShell, AsyncCalls):
 
     def abandon_turn(self, thread_id: str, turn_id: str) -> None:
         """Have a turn ended on the server without waiting for it. The next one on its thread waits for its end."""
-        if self._forked or self._connection is None or not self._router.abandon(thread_id, turn_id):
-            return
+        if not self._forked and self._connection is not None and self._router.abandon(thread_id, turn_id):
+            self._send_interrupt(thread_id, turn_id)
+
+    def _send_interrupt(self, thread_id: str, turn_id: str) -> None:
         try:
             self._send_request("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
         except CodexError as error:
             logger.debug("turn %s could not be interrupted: %s", turn_id, error)
 
     def _interrupt_abandoned(self, thread_id: str, answer: AsyncAnswer) -> None:
-        """A turn was started, or was not, for somebody who has gone. It may be over, too: its end can come with the
-        answer."""
+        """A turn was started, or was not, for somebody who has gone."""
         turn_id = started_turn(answer.result() if answer.exception() is None else None)
-        if turn_id is not None and not self._router.is_over(turn_id):
-            self._router.turn_started(thread_id, turn_id)
-            self.abandon_turn(thread_id, turn_id)
-        elif (over := self._router.turn_refused(thread_id)) is not None:
+        over = self._router.answered_late(thread_id, turn_id)
+        if over is not None:
             _wake([over])
+        elif turn_id is not None and not self._forked and self._connection is not None:
+            self._send_interrupt(thread_id, turn_id)
 
     async def _wait_for_ending(self, thread_id: str) -> None:
         """For a turn that somebody has given up: the next one would join it."""

@@ -325,7 +325,7 @@ class Router:
     def turn_started(self, thread_id: str, turn_id: str) -> None:
         """The server has answered. The turn may have ended in the meantime."""
         self._starting.discard(thread_id)
-        if self.failure is None and not self.is_over(turn_id):
+        if self.failure is None and not self._is_over(turn_id):
             self._active[thread_id] = turn_id
 
     def turn_refused(self, thread_id: str) -> AbandonedTurn | None:
@@ -334,12 +334,21 @@ class Router:
         abandoned = self._abandoned.get(thread_id)
         return self._over(thread_id, abandoned) if abandoned is not None and abandoned.turn_id is None else None
 
+    def answered_late(self, thread_id: str, turn_id: str | None) -> AbandonedTurn | None:
+        """The start of a turn that was given up is answered: with a turn, which has to be interrupted, or with none.
+        The end of the turn can come with the answer: then, as without one, whoever waits for it is to be woken."""
+        if turn_id is None or self._is_over(turn_id):
+            return self.turn_refused(thread_id)
+        self.turn_started(thread_id, turn_id)
+        self.abandon(thread_id, turn_id)
+        return None
+
     def start_failed(self, thread_id: str) -> None:
         """Whoever started a turn got no answer that counts. One that was given up may still come."""
         if thread_id not in self._abandoned:
             self.turn_refused(thread_id)
 
-    def is_over(self, turn_id: str) -> bool:
+    def _is_over(self, turn_id: str) -> bool:
         """Whether the end of a turn has arrived, read or not."""
         stream = self._streams.get(turn_id)
         return turn_id in self._ended if stream is None else stream.completed
@@ -352,7 +361,7 @@ class Router:
         if turn_id is None:
             self._abandoned[thread_id] = abandoned or AbandonedTurn(None)
             return False
-        if self.is_over(turn_id) or (abandoned is not None and abandoned.turn_id == turn_id):
+        if self._is_over(turn_id) or (abandoned is not None and abandoned.turn_id == turn_id):
             return False
         if abandoned is None:
             abandoned = self._abandoned[thread_id] = AbandonedTurn(None)

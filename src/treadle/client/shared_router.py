@@ -12,6 +12,7 @@ from treadle.client.router import Router
 # Not `peek`, `changes` and `readers`, which do a single lookup, nor `notification`, which does none.
 GUARDED: Final = (
     "abandon",
+    "answered_late",
     "begin_turn",
     "close",
     "abandoned",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from interop.clients.client_model import ClientModel
-from interop.programs import MARK, sweep
+from interop.programs import MARK, codex_config, sweep
 
 Server: TypeAlias = Literal["ours", "codex"]
 SERVERS: Final[tuple[Server, ...]] = ("ours", "codex")
@@ -20,35 +20,6 @@ MODEL: Final = "gpt-5.5"
 OTHER_MODEL: Final = "gpt-5.6-sol"
 # A busy machine is no reason to fail.
 WAIT_S: Final = 45.0
-
-_CONFIG: Final = """\
-model = "{model}"
-model_provider = "mock"
-approval_policy = "on-request"
-sandbox_mode = "workspace-write"
-check_for_update_on_startup = false
-
-[model_providers.mock]
-name = "mock"
-base_url = "{base_url}"
-wire_api = "responses"
-requires_openai_auth = false
-supports_websockets = false
-request_max_retries = 0
-stream_max_retries = 0
-
-[analytics]
-enabled = false
-
-# The real codex makes .git where a command may write and there is none, and leaves it behind when it is killed: not in
-# the folder that all tests share.
-[sandbox_workspace_write]
-exclude_slash_tmp = true
-exclude_tmpdir_env_var = true
-
-[projects."{workspace}"]
-trust_level = "trusted"
-"""
 
 
 class ClientStage:
@@ -65,7 +36,8 @@ class ClientStage:
         (self.home / ".codex").mkdir(parents=True)
         self.workspace.mkdir()
         (folder / "tmp").mkdir()
-        config = _CONFIG.format(model=MODEL, base_url=self.model.base_url, workspace=self.workspace)
+        trusted = f'\n[projects."{self.workspace}"]\ntrust_level = "trusted"\n'
+        config = codex_config(self.model.base_url, "workspace-write", "on-request", tables=trusted)
         (self.home / ".codex" / "config.toml").write_text(config)
         self._make_repository()
 

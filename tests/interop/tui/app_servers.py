@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from interop.programs import ROOT, START_SECONDS, STOP_SECONDS
+from interop.programs import ROOT, START_SECONDS, STOP_SECONDS, codex_config
 from interop.tui.told_model import ToldModel
 
 Kind: TypeAlias = Literal["ours", "codex"]
@@ -25,33 +25,11 @@ PATIENCE_SECONDS: Final = 1.0
 PORTS: Final = range(20_000, 32_000)
 
 COMPACT_PROMPT: Final = "Sum it up."  # of both, to tell their requests by
-SETTINGS: Final = """\
-model = "gpt-5.5"
-model_provider = "mock"
-approval_policy = "on-request"
-sandbox_mode = "workspace-write"
-check_for_update_on_startup = false
+TOP: Final = f"""\
 disable_paste_burst = true
-compact_prompt = "{compact_prompt}"
-
-[model_providers.mock]
-name = "mock"
-base_url = "{base_url}"
-wire_api = "responses"
-requires_openai_auth = false
-supports_websockets = false
-request_max_retries = 0
-stream_max_retries = 0
-
-[analytics]
-enabled = false
-
-# The real codex makes .git where a command may write and there is none, and leaves it behind when it is killed: not in
-# the folder that all tests share.
-[sandbox_workspace_write]
-exclude_slash_tmp = true
-exclude_tmpdir_env_var = true
-
+compact_prompt = "{COMPACT_PROMPT}"
+"""
+TABLES: Final = """
 [notice.model_migrations]
 "gpt-5.5" = "gpt-6-sol"
 
@@ -67,7 +45,7 @@ class AppServer:
         self.kind = kind
         self.model = model
         self.home = home
-        self.settings = SETTINGS.format(base_url=model.base_url, compact_prompt=COMPACT_PROMPT)
+        self.settings = codex_config(model.base_url, "workspace-write", "on-request", top=TOP, tables=TABLES)
         (home / ".codex").mkdir()
         (home / ".codex" / "config.toml").write_text(self.settings)
         self._temporary = home / "tmp"
