@@ -71,6 +71,8 @@ def _without_news(value: Any) -> Any:
     ours = {"started_at_ms", "completed_at_ms"} if "type" in value else {"codexHome", "extensions"}
     if "last" in value and "total" in value:
         ours.add("cost")
+    if "sandbox" in value:
+        ours |= {"active_permission_profile", "runtime_workspace_roots"}
     return {name: member for name, member in value.items() if name not in ours}
 
 
@@ -149,7 +151,12 @@ class Chance:
     allowed: Callable[[Server], tuple[Any, ...]]
 
 
+def _steered(member: str) -> Chance:
+    return Chance(member, lambda server: tuple(value[member] for value in DIFFERENCES["steering"].of(server)))
+
+
 CHANCES: Final = {
+    "control.steered": (_steered("items"), _steered("answered")),
     "control.interrupted_at_once": (Chance(None, DIFFERENCES["interrupt right after turn/start"].of),),
     "threads.listed": (Chance("pages", DIFFERENCES["pages by creation"].of),),
     "server.overloaded": (

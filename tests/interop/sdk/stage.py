@@ -137,7 +137,8 @@ class Stage:
     ) -> None:
         """Write `config.toml`; a scenario that wants other settings than these calls it before `codex`."""
         self.home.mkdir(exist_ok=True)
-        self.workspace.mkdir(exist_ok=True)
+        # Of its own: the paths of a diff begin where the repository does, and somebody may have one further up.
+        (self.workspace / ".git").mkdir(parents=True, exist_ok=True)
         text = _CONFIG.format(
             model=MODEL,
             approval_policy=approval_policy,
