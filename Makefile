@@ -65,7 +65,7 @@ generate: $(READY) ## write the generated parts of the SDK anew
 	@$(BIN)/python scripts/make_reference.py
 
 interop: $(READY) ## tests with the real codex, its clients, claude, opencode and pi (in a cache folder); writes docs/interop.md
-	@$(BIN)/python -m pytest -n 2 -m interop tests/interop
+	@$(BIN)/python -m pytest -n 3 -m interop tests/interop
 
 bench: $(READY) ## compare with the real codex and print tables of ratios
 	@$(BIN)/python -m bench
