@@ -43,8 +43,9 @@ async def _asked(stage: Scene, **changes: Any) -> tuple[str, str, Json]:
     return thread, turn, await stage.asked(ASK)
 
 
-def _told(stage: Scene) -> list[str]:
-    return stage.model.requests()[-1].input_texts("developer")
+def _told(stage: Scene) -> str:
+    """One message or several, by the wire API."""
+    return "\n".join(stage.model.requests()[-1].input_texts("developer"))
 
 
 # --- the mode --------------------------------------------------------------------------------------------------------
@@ -101,16 +102,16 @@ async def test_what_the_model_is_told(tmp_path: Path) -> None:
             stage.model.enqueue_assistant_message("yes")
         thread = await stage.start()
         await stage.run(thread, collaborationMode=mode("plan"))
-        assert any(text.startswith("<collaboration_mode>\n# Plan mode") for text in _told(stage))
+        assert "<collaboration_mode>\n# Plan mode" in _told(stage)
         assert "request_user_input" in stage.model.requests()[-1].tool_names
         assert "update_plan" not in stage.model.requests()[-1].tool_names
         await stage.run(thread)
-        assert any("# Plan mode" in text for text in _told(stage))
+        assert "# Plan mode" in _told(stage)
         await stage.run(thread, collaborationMode=mode("plan", developer_instructions="my own way"))
         assert "<collaboration_mode>\nmy own way\n</collaboration_mode>" in _told(stage)
-        assert not any("# Plan mode" in text for text in _told(stage))
+        assert "# Plan mode" not in _told(stage)
         await stage.run(thread, collaborationMode=mode("default"))
-        assert not any("collaboration_mode" in text for text in _told(stage))
+        assert "collaboration_mode" not in _told(stage)
         assert "update_plan" in stage.model.requests()[-1].tool_names
 
 
@@ -150,7 +151,7 @@ async def test_a_goal_waits_while_the_thread_plans_or_goals_are_off(tmp_path: Pa
         await stage.client.request("thread/goal/set", {"threadId": thread, "objective": "mend the roof"})
         stage.model.enqueue_assistant_message("what should it look like?")
         await stage.run(thread)
-        assert not any("mend the roof" in text for text in _told(stage))
+        assert "mend the roof" not in _told(stage)
         read = await stage.client.request("thread/read", {"threadId": thread})
         assert read["thread"]["status"] == {"type": "idle"}
         assert len(stage.model.requests()) == 1

@@ -151,7 +151,9 @@ async def test_kill_spares_nothing(client: AsyncAppClient, marker: str) -> None:
 
 
 async def test_they_end_with_their_connection(local: InProcess, marker: str) -> None:
-    await local.request("process/spawn", shell(f"(setsid sleep {marker} &) ; exec sleep {marker}", timeoutMs=None))
+    script = f"(setsid sleep {marker} &) ; echo up; exec sleep {marker}"
+    await local.request("process/spawn", shell(script, timeoutMs=None, streamStdoutStderr=True))
+    await local.until(lambda: told(local) == "up\n")
     assert processes_with(marker)
     local.client.close()
     assert await asyncio.to_thread(processes_left, marker) == []
@@ -160,7 +162,9 @@ async def test_they_end_with_their_connection(local: InProcess, marker: str) -> 
 async def test_they_end_with_their_server(workspace: Path, marker: str) -> None:
     async with opened("stdio", workspace.parent / "home", workspace) as client:
         assert isinstance(client, OverStdio)
-        await client.request("process/spawn", shell(f"exec sleep {marker}", timeoutMs=None))
+        script = f"echo up; exec sleep {marker}"
+        await client.request("process/spawn", shell(script, timeoutMs=None, streamStdoutStderr=True))
+        await client.until(lambda: told(client) == "up\n")
         assert processes_with(marker)
     assert await asyncio.to_thread(processes_left, marker) == []
 
