@@ -208,7 +208,7 @@ async def test_a_second_plan_in_a_turn_has_an_id_of_its_own(tmp_path: Path) -> N
         stage.model.enqueue_assistant_message("<proposed_plan>\n# Q\n</proposed_plan>")
         thread = await stage.start()
         turn = await stage.begin(thread, collaborationMode=mode("plan"))
-        await stage.client.wait_for("item/completed")
+        await stage.model.arrived(1)
         await stage.steer(thread, turn, "and another")
         opened.set()
         await stage.end(turn)
