@@ -8,10 +8,9 @@ their meaning (`epoch`), and commands that may do more than the new settings all
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, structs
 
@@ -32,7 +31,8 @@ CHANGED: Final = (
     "nothing was done: the approval policy, the sandbox or the directory of the thread changed meanwhile. "
     "Call it again if it is still needed."
 )
-# Ended commands that the model can still ask about; a thread has no more of them at a time. Denied actions, too.
+# Ended commands that the model can still ask about; a thread has no more of them at a time. Actions that were denied,
+# and those that were overruled, too.
 _REMEMBERED: Final = 64
 _RANK: Final = {"none": 0, "read": 1, "write": 2}
 
@@ -61,9 +61,9 @@ class Authority:
         self.commands: set[Grant] = set()
         self.files: set[Location] = set()
         self._running: dict[CommandSession, _Started] = {}
-        self._ended: OrderedDict[int, None] = OrderedDict()
-        self._denied: OrderedDict[str, tuple[str, str]] = OrderedDict()  # item and action, by the id of the review
-        self._overruled: set[str] = set()
+        self._ended: dict[int, None] = {}
+        self._denied: dict[str, tuple[str, str]] = {}  # item and action, by the id of the review
+        self._overruled: dict[str, None] = {}
         self._reviews: set[asyncio.Timeout] = set()
 
     def started(self, session: CommandSession, epoch: int, settings: Settings, rules: Policy | None) -> None:
@@ -104,8 +104,7 @@ class Authority:
     def denied(self, review_id: str, item_id: str, action: str) -> None:
         """An automatic reviewer has said no; the user may still say yes."""
         self._denied[review_id] = item_id, action
-        if len(self._denied) > _REMEMBERED:
-            self._denied.popitem(last=False)
+        _drop_oldest(self._denied)
 
     def overrule(self, review_id: str) -> str | None:
         """The user allows what was denied, once. The item of the denied action; None when no such denial is known."""
@@ -113,14 +112,15 @@ class Authority:
         if denied is None:
             return None
         item_id, action = denied
-        self._overruled.add(action)
+        self._overruled[action] = None
+        _drop_oldest(self._overruled)
         return item_id
 
     def use_overruling(self, action: str) -> bool:
         """Whether the user has allowed this very action, which it is for the last time then."""
         if action not in self._overruled:
             return False
-        self._overruled.remove(action)
+        del self._overruled[action]
         return True
 
     # --- running commands ---
@@ -138,9 +138,13 @@ class Authority:
         for session in over:
             del self._running[session]
             self._ended[session.id] = None
-            if len(self._ended) > _REMEMBERED:
-                self._ended.popitem(last=False)
+            _drop_oldest(self._ended)
         return over
+
+
+def _drop_oldest(remembered: dict[Any, Any]) -> None:
+    if len(remembered) > _REMEMBERED:
+        del remembered[next(iter(remembered))]
 
 
 def same_authority(one: Settings, other: Settings) -> bool:

@@ -57,13 +57,49 @@ LINGER_S: Final = 0.1
 
 
 class Thread:
+    # There may be thousands of them, and Python shares the names of at most 30 attributes between them.
+    __slots__ = (
+        "__weakref__",
+        "_failed",
+        "_holds",
+        "_lingering",
+        "_model_facts",
+        "_sessions",
+        "_terminals",
+        "_warned",
+        "authority",
+        "cached_context",
+        "closing",
+        "counters",
+        "ephemeral",
+        "history",
+        "id",
+        "idle_goal_turns",
+        "journal",
+        "lock",
+        "looked_ahead",
+        "on_rest",
+        "pins",
+        "pruned",
+        "queued",
+        "record",
+        "requests",
+        "services",
+        "state",
+        "store",
+        "subscribers",
+        "turn",
+        "used_at",
+        "warning",
+    )
+
     def __init__(
         self, services: Services, store: Store, subscribers: Subscribers, loaded: Loaded, *, ephemeral: bool = False
     ) -> None:
-        self.services = services
-        self.store = store
-        self.subscribers = subscribers
-        self.ephemeral = ephemeral
+        self.services: Services = services
+        self.store: Store = store
+        self.subscribers: Subscribers = subscribers
+        self.ephemeral: bool = ephemeral
         self.id: str = loaded.record.id
         self.lock: asyncio.Lock = asyncio.Lock()  # requests for this thread are handled one after the other
         self.turn: Turn | None = None
@@ -73,8 +109,8 @@ class Thread:
         self.on_rest: Callable[[], None] = lambda: None  # called when nothing uses it any more
         self.looked_ahead: tuple[str, asyncio.Future[list[InstructionFile] | None]] | None = None  # see `context`
         self.cached_context: CachedContext | None = None
-        self.idle_goal_turns = 0
-        self.pruned = 0  # events up to this number went, as far as we remember
+        self.idle_goal_turns: int = 0
+        self.pruned: int = 0  # events up to this number went, as far as we remember
         self.closing: bool = False
         self._sessions: CommandSessions | None = None
         self._terminals: Terminals | None = None

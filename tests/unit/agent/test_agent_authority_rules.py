@@ -167,3 +167,15 @@ def test_what_it_does_not_hang_on() -> None:
         {"granular": {"sandbox_approval": True, "rules": True, "mcp_elicitations": True}}
     )
     assert same_authority(settings(approval_policy=granular), settings(approval_policy=granular))
+
+
+def test_what_was_denied_and_overruled_is_remembered_for_a_while() -> None:
+    authority = Authority()
+    for number in range(200):
+        authority.denied(f"review {number}", f"item {number}", f"action {number}")
+        assert authority.overrule(f"review {number}") == f"item {number}"
+        authority.denied(f"other {number}", "item", "other")
+    assert authority.overrule("other 0") is None
+    assert not authority.use_overruling("action 0")
+    assert authority.use_overruling("action 199")
+    assert not authority.use_overruling("action 199")
