@@ -34,7 +34,7 @@ class AppClient(WireClient):
     def call(self, method: str, params: object = None) -> Json:
         return super().call(method, {} if params is None else params)
 
-    def failure(self, method: str, params: Mapping[str, Any] | None = None) -> Json:
+    def failure(self, method: str, params: object = None) -> Json:
         """The error that a request is answered with."""
         return self.error(method, {} if params is None else params)
 

@@ -2,11 +2,20 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from kit.exec_client import ExecClient, connected
 from kit.exec_program import ServerProcess, running
+from treadle.testing import AppServerHarness
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Iterator[AppServerHarness]:
+    """What an app-server needs: a home, a workspace and a mock model."""
+    with AppServerHarness(tmp_path) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

@@ -1,19 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from kit.app_program import Program, listening_server
 from treadle.testing import AppServerHarness
-
-
-@pytest.fixture
-def harness(tmp_path: Path) -> Iterator[AppServerHarness]:
-    """A home, a workspace and a mock model."""
-    with AppServerHarness(tmp_path) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")
