@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from kit.exec_client import ExecClient, connected
-from kit.exec_program import ServerProcess, running
+from kit.exec_program import running
+from kit.server_process import ServerProcess
 from treadle.testing import AppServerHarness
 
 
@@ -24,9 +25,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     secrets = {"SRVVAR": "fromserver", "SRV_API_KEY": "hidden"}
     with running(tmp_path_factory.mktemp("server"), env=secrets) as server:
         yield server
-        assert server.process.poll() is None, f"the server ended: {server.stderr}"
-        assert "Traceback" not in server.stderr, server.stderr
-        assert server.stop() == 0
+        server.check_well()
 
 
 @pytest.fixture

@@ -18,8 +18,9 @@ import pytest
 from websockets.exceptions import InvalidStatus
 
 from kit.exec_client import ExecClient, connected, start_params
-from kit.exec_program import COMMAND, ServerProcess, running, server_environment
+from kit.exec_program import COMMAND, running, server_environment
 from kit.processes import DEADLINE_S, processes_left
+from kit.server_process import ServerProcess
 from kit.transports import Pipes
 from treadle.transport import Address
 

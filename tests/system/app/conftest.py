@@ -19,6 +19,4 @@ def shared_server(shared_harness: AppServerHarness) -> Iterator[Program]:
     """One server on a WebSocket for the tests of a module; it must survive them without a traceback."""
     with listening_server(shared_harness) as program:
         yield program
-        assert program.process.poll() is None, f"the server ended: {program.stderr}"
-        assert "Traceback" not in program.stderr, program.stderr
-        assert program.stop() == 0
+        program.check_well()
