@@ -8,7 +8,9 @@ import pytest
 
 from kit.exec_client import ExecClient, connected
 from kit.exec_program import running
+from kit.sandboxes import usable
 from kit.server_process import ServerProcess
+from treadle.execution.sandbox.confinement import Mechanism
 from treadle.testing import AppServerHarness
 
 
@@ -45,3 +47,24 @@ def client(bare: ExecClient) -> ExecClient:
 def marker() -> str:
     """A number that occurs nowhere else, and that `sleep` takes as an hour."""
     return f"3600.{uuid.uuid4().int % 10**15:015d}"
+
+
+@pytest.fixture(params=["bubblewrap", "landlock"])
+def mechanism(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Mechanism:
+    """What commands are confined with, for each of them."""
+    return _confining(request.param, monkeypatch)
+
+
+@pytest.fixture
+def bubblewrap(monkeypatch: pytest.MonkeyPatch) -> Mechanism:
+    return _confining("bubblewrap", monkeypatch)
+
+
+@pytest.fixture
+def landlock(monkeypatch: pytest.MonkeyPatch) -> Mechanism:
+    return _confining("landlock", monkeypatch)
+
+
+def _confining(mechanism: Mechanism, monkeypatch: pytest.MonkeyPatch) -> Mechanism:
+    monkeypatch.setenv("TREADLE_SANDBOX", usable(mechanism))
+    return mechanism
