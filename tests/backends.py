@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from kit.exec_program import running
+from kit.server_process import ServerProcess
 from treadle.execution import Environment, ExecParams, Output, OutputStream, Process, ProcessEvent
 
 BACKENDS = ("local", "websocket", "unix", "stdio")
@@ -21,26 +23,21 @@ class Servers:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._running: dict[str, tuple[subprocess.Popen[bytes], str]] = {}
+        self._running: dict[str, ServerProcess] = {}
+        self._exits = ExitStack()
 
     def url(self, transport: str) -> str:
         if transport not in self._running:
             listen = "ws://127.0.0.1:0" if transport == "websocket" else f"unix://{self._folder}/exec.sock"
-            command = [sys.executable, "-m", "treadle", "exec-server", "--listen", listen, "--exit-on-stdin-close"]
-            env = {**os.environ, "TREADLE_HOME": str(self._folder / "home")}
-            child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
-            assert child.stdout is not None
-            self._running[transport] = (child, child.stdout.readline().decode().strip())
-        return self._running[transport][1]
+            # Whatever becomes of the tests: the server ends with them, when its standard input does.
+            started = running(self._folder, "--listen", listen, "--exit-on-stdin-close", stdin=subprocess.PIPE)
+            self._running[transport] = self._exits.enter_context(started)
+        return self._running[transport].url
 
     def close(self) -> None:
-        for child, _ in self._running.values():
-            child.terminate()
-        for child, _ in self._running.values():
-            assert child.wait(30) == 0
-            for pipe in (child.stdin, child.stdout):
-                assert pipe is not None
-                pipe.close()
+        with self._exits:
+            for server in self._running.values():
+                assert server.stop() == 0, server.stderr
 
 
 @pytest.fixture(scope="session")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
 import stat
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -162,6 +164,34 @@ async def test_server_that_says_nothing_is_given_up(tmp_path: Path) -> None:
         silent.listen()
         with pytest.raises(ChannelClosed, match="no answer within"):
             await connect(Address.parse(f"unix://{tmp_path}/s"), deadline_s=0.05)
+
+
+async def test_giving_up_between_connection_and_answer_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a busy machine, where the time is up before asyncio has handed over the connection that it made."""
+    loop = asyncio.get_running_loop()
+    create = loop.create_unix_connection
+    complaints: list[dict[str, Any]] = []
+
+    async def create_slowly(*given: Any) -> None:
+        transport, _ = await create(*given)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            transport.abort()
+
+    monkeypatch.setattr(loop, "create_unix_connection", create_slowly)
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(f"{tmp_path}/s")
+        silent.listen()
+        with pytest.raises(ChannelClosed, match="no answer within"):
+            await connect(Address.parse(f"unix://{tmp_path}/s"), deadline_s=0.05)
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "call_exception_handler", complaints.append)
+        await asyncio.sleep(0)  # the connection is lost
+        gc.collect()
+    assert complaints == []
 
 
 @pytest.mark.parametrize(

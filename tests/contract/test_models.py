@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from contract.wire_plays import DIALECTS, Answer
+from contract.wire_stage import check_whole
 from model_server import DEADLINE, ModelServer, chunked, model_server, sse, text_events
 from treadle.llm.known_providers import KNOWN
 from treadle.llm.model import (
     Completed,
     Created,
     ItemDone,
-    ItemStarted,
     Model,
     ModelError,
     ModelEvent,
@@ -68,19 +68,8 @@ async def collect(model: Model) -> list[ModelEvent]:
 
 async def test_events_are_well_ordered(model: Model) -> None:
     events = await collect(model)
-    open_ids: set[str] = set()
-    for event in events[1:-1]:
-        match event:
-            case ItemStarted(item):
-                assert item.id not in open_ids
-                open_ids.add(item.id)
-            case ItemDone(item):
-                open_ids.remove(item.id)
-            case Created() | Completed() | UnknownEvent():
-                raise AssertionError(f"not in the middle: {event}")
-            case _:
-                assert event.item_id in open_ids
-    assert not open_ids
+    check_whole(events)
+    assert not any(isinstance(event, UnknownEvent) for event in events)
     first, last = events[0], events[-1]
     assert isinstance(first, Created)
     assert isinstance(last, Completed)

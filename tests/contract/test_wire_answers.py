@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from contract.wire_plays import DIALECTS, Answer, Call, heard, used
-from contract.wire_stage import REQUEST, SECRET, Stage, compressed, outcome, stage_for, wire_bytes
+from contract.wire_stage import REQUEST, SECRET, Stage, check_whole, compressed, outcome, stage_for, wire_bytes
 from model_server import Reply, chunked, close_delimited
 from treadle.llm.known_providers import KNOWN
-from treadle.llm.model import Completed, Created, ItemDone, ItemStarted, ModelEvent, ModelRequest, UnknownEvent
+from treadle.llm.model import ItemDone, ModelRequest
 from treadle.llm.output_items import FunctionCallItem
 from treadle.llm.wire_api_names import BUILT_IN
 
@@ -50,34 +50,13 @@ async def test_every_built_in_wire_api_takes_part() -> None:
     assert {known.table.get("wire_api", "responses") for known in KNOWN.values()} == set(BUILT_IN)
 
 
-def check_order(events: list[ModelEvent]) -> None:
-    """What `treadle.llm.model` promises."""
-    open_ids: set[str] = set()
-    assert isinstance(events[0], Created)
-    assert isinstance(events[-1], Completed)
-    for event in events[1:-1]:
-        match event:
-            case ItemStarted(item):
-                assert item.id not in open_ids
-                open_ids.add(item.id)
-            case ItemDone(item):
-                open_ids.remove(item.id)
-            case Created() | Completed():
-                raise AssertionError(f"not in the middle: {event}")
-            case UnknownEvent():
-                pass
-            case _:
-                assert event.item_id in open_ids
-    assert not open_ids
-
-
 @pytest.mark.parametrize("name", ANSWERS)
 async def test_what_was_said_is_what_is_heard(name: str, stage: Stage) -> None:
     said = ANSWERS[name]
     found = await stage.ask(chunked(stage.dialect.frames(said)))
     assert found.error is None
     assert heard(found.events) == said
-    check_order(found.events)
+    check_whole(found.events)
     assert used(found.events) == stage.dialect.usage
 
 
@@ -97,7 +76,7 @@ async def test_it_does_not_matter_how_it_is_carried(way: str, stage: Stage) -> N
     found = await stage.ask(CARRIED[way](stage.dialect.frames(said)))
     assert found.error is None
     assert heard(found.events) == said
-    check_order(found.events)
+    check_whole(found.events)
     assert len(stage.server.asked) == 1
 
 

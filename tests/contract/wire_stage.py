@@ -16,9 +16,10 @@ from typing import Any, Final
 from contract.wire_plays import DIALECTS, Dialect
 from model_server import Json, ModelServer, Reply, chunked, model_server
 from treadle.llm.known_providers import KNOWN
-from treadle.llm.model import ModelError, ModelEvent, ModelRequest
+from treadle.llm.model import Completed, Created, ItemDone, ItemStarted, ModelError, ModelEvent, ModelRequest
 from treadle.llm.provider import read_provider
 from treadle.llm.provider_model import ProviderModel
+from treadle.testing.wire_suite import check_order
 
 SECRET: Final = "sk-nobody-may-see-this"
 REQUEST: Final = ModelRequest(
@@ -85,6 +86,14 @@ async def outcome(model: ProviderModel, request: ModelRequest = REQUEST) -> Outc
     except ModelError as error:
         found.error = error
     return found
+
+
+def check_whole(events: Sequence[ModelEvent]) -> None:
+    """All that `treadle.llm.model` promises of the order in a response that came to its end."""
+    check_order(events)
+    kinds = [type(event) for event in events]
+    assert [kind for kind in kinds if kind in (Created, Completed)] == [kinds[0], kinds[-1]] == [Created, Completed]
+    assert kinds.count(ItemStarted) == kinds.count(ItemDone)
 
 
 def wire_bytes(frames: Sequence[bytes]) -> bytes:

@@ -22,9 +22,9 @@ import pytest
 from interop.peers import installed
 from interop.programs import MARK, ROOT, codex_config, sweep
 from interop.scripted_model import Script, ScriptedModel, exec_command
-from kit.processes import DEADLINE_S
-from kit.transports import Pipes
-from kit.wire_client import Json, WireClient
+from kit.app_client import AppClient
+from kit.app_program import server_on_pipes
+from kit.wire_client import Json
 
 pytestmark = pytest.mark.interop
 
@@ -34,7 +34,7 @@ Story: TypeAlias = Callable[["Server"], Any]
 class Server:
     """One of the two, with a folder of its own."""
 
-    def __init__(self, client: WireClient, cwd: Path, model: ScriptedModel) -> None:
+    def __init__(self, client: AppClient, cwd: Path, model: ScriptedModel) -> None:
         self.client = client
         self.cwd = cwd
         self.model = model
@@ -55,10 +55,8 @@ class Server:
 
     def run(self, thread: str, script: Script) -> Json:
         self.model.script = script
-        said = [{"type": "text", "text": "go"}]
-        turn = self.ask("turn/start", threadId=thread, input=said)["turn"]["id"]
-        done: Json = self.client.wait_for("turn/completed", lambda params: params["turn"]["id"] == turn)
-        return {"id": turn, "status": done["params"]["turn"]["status"]}
+        turn = self.client.run(thread)
+        return {"id": turn["id"], "status": turn["status"]}
 
     def command(self, call_id: str) -> Json:
         """How a command ended, as it was told, and whether that was after its turn."""
@@ -79,31 +77,15 @@ def server(command: list[str], folder: Path) -> Iterator[Server]:
     cwd, home, mark = folder / "workspace", folder / ".codex", uuid.uuid4().hex
     cwd.mkdir(parents=True)
     home.mkdir()
-    with ScriptedModel() as model, (folder / "log").open("wb") as log:
+    with ScriptedModel() as model:
         (home / "config.toml").write_text(codex_config(model.base_url))
         env = {"HOME": str(folder), "CODEX_HOME": str(home), "PATH": "/usr/local/bin:/usr/bin:/bin", MARK: mark}
-        process = subprocess.Popen(
-            command,
-            cwd=cwd,
-            env={**env, "PYTHONPATH": str(ROOT / "src"), "LANG": "C.UTF-8"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            start_new_session=True,
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
+        env |= {"PYTHONPATH": str(ROOT / "src"), "LANG": "C.UTF-8"}
         try:
-            client = WireClient(Pipes(process.stdin, process.stdout))
-            info = {"name": "both", "version": "1"}
-            client.call("initialize", {"clientInfo": info, "capabilities": {"experimentalApi": True}})
-            client.send({"method": "initialized"})
-            yield Server(client, cwd, model)
+            with server_on_pipes(command, cwd=cwd, env=env, log=folder / "log", ours=False) as program:
+                program.client.initialize(experimentalApi=True)
+                yield Server(program.client, cwd, model)
         finally:
-            process.kill()
-            process.wait(DEADLINE_S)
-            process.stdin.close()
-            process.stdout.close()
             sweep(mark)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,8 +18,9 @@ import pytest
 
 from interop.peers import installed
 from interop.programs import ROOT, codex_config
-from kit.transports import Pipes
-from kit.wire_client import Json, WireClient
+from kit.app_client import AppClient
+from kit.app_program import server_on_pipes
+from kit.wire_client import Json
 from treadle.testing import MockModel, RecordedRequest
 from treadle.testing.replies import Reply, ToolCall, item_events, sse_reply, stream
 
@@ -77,7 +77,7 @@ class Play:
 
 
 @contextmanager
-def server(program: str, root: Path, base_url: str) -> Iterator[WireClient]:
+def server(program: str, root: Path, base_url: str) -> Iterator[AppClient]:
     home, work = root / "home", root / "work"
     home.mkdir(parents=True)
     work.mkdir()
@@ -85,19 +85,9 @@ def server(program: str, root: Path, base_url: str) -> Iterator[WireClient]:
         codex_config(base_url, "read-only", "on-request", top='approvals_reviewer = "auto_review"')
     )
     env = {"HOME": str(home), "CODEX_HOME": str(home), "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src")}
-    with (root / "stderr").open("wb") as errors:
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": errors}
-        process = subprocess.Popen(PROGRAMS[program](), cwd=work, env=env, **pipes)  # type: ignore[call-overload]
-    try:
-        yield WireClient(Pipes(process.stdin, process.stdout))
-    finally:
-        process.stdin.close()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()
+    with server_on_pipes(PROGRAMS[program](), cwd=work, env=env, log=root / "stderr", ours=False) as running:
+        running.client.initialize()
+        yield running.client
 
 
 def played(
@@ -111,13 +101,10 @@ def played(
     root = tmp_path / program
     play = Play(call, answer, calls)
     with MockModel(on_empty=play) as model, server(program, root, model.base_url) as client:
-        client.call("initialize", {"clientInfo": {"name": "test", "version": "1"}})
-        client.send({"method": "initialized"})
-        thread = client.call("thread/start", {"cwd": str(root / "work")})["thread"]["id"]
-        client.call("turn/start", {"threadId": thread, "input": [{"type": "text", "text": "go"}]})
+        client.begin(client.start_thread(cwd=str(root / "work")))
         while "turn/completed" not in (message := client.receive()).get("method", ""):
             if "id" in message and "method" in message:
-                client.send({"id": message["id"], "result": {"decision": "decline"}})
+                client.answer(message, {"decision": "decline"})
         made = (root / "work" / "made").exists()
         status: str = message["params"]["turn"]["status"]
         return Seen(list(told(client.told, root)), status, made, play.reviews, list(play.outputs.values()))

@@ -6,7 +6,6 @@ Nothing here runs a command or changes a file.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from kit.processes import DEADLINE_S
-from kit.transports import Pipes
-from kit.wire_client import Json, WireClient
+from kit.app_client import AppClient
+from kit.app_program import stdio_server
+from kit.wire_client import Json
 from treadle.testing import AppServerHarness, MockModel, ToolCall
 
 pytestmark = [pytest.mark.interop]
@@ -57,7 +56,7 @@ QUESTION: Json = {
 }
 
 
-class Server(WireClient):
+class Server(AppClient):
     """One of the two, with a model of its own."""
 
     model: MockModel
@@ -65,44 +64,26 @@ class Server(WireClient):
     def turn(self, thread: Json | None = None, **params: Any) -> list[Json]:
         """A new thread and a turn in it, in which all questions are answered; what was told meanwhile."""
         before = len(self.told)
-        thread_id = self.call("thread/start", {"ephemeral": True, **(thread or {})})["thread"]["id"]
-        given = {"threadId": thread_id, "input": [{"type": "text", "text": "go"}], **params}
-        self.call("turn/start", given)
+        thread_id = self.start_thread(ephemeral=True, **(thread or {}))
+        self.begin(thread_id, **params)
         self.wait_for("turn/completed", lambda told: told["threadId"] == thread_id)
         return self.told[before:]
 
     def arrived(self, message: Json) -> None:
         if message.get("method") == "item/tool/requestUserInput":
-            self.send({"id": message["id"], "result": {"answers": {"q": {"answers": ["blue"]}}}})
+            self.answer(message, {"answers": {"q": {"answers": ["blue"]}}})
 
 
 @contextmanager
 def _server(command: list[str], folder: Path) -> Iterator[Server]:
-    with AppServerHarness(folder, wire_api="responses", settings={"model": "gpt-5.5"}) as harness:
-        child = subprocess.Popen(
-            [*command, "app-server"],
-            cwd=harness.workspace,
-            env={**harness.environ(), "HOME": str(folder)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        assert child.stdin is not None
-        assert child.stdout is not None
-        try:
-            server = Server(Pipes(child.stdin, child.stdout))
-            server.model = harness.model
-            server.call(
-                "initialize",
-                {"clientInfo": {"name": "same", "version": "1"}, "capabilities": {"experimentalApi": True}},
-            )
-            server.send({"method": "initialized"})
-            yield server
-        finally:
-            child.kill()
-            child.wait(DEADLINE_S)
-            child.stdin.close()
-            child.stdout.close()
+    with (
+        AppServerHarness(folder, wire_api="responses", settings={"model": "gpt-5.5"}) as harness,
+        stdio_server(harness, command=[*command, "app-server"], env={"HOME": str(folder)}) as program,
+    ):
+        server = Server(program.client.transport, ours=False)
+        server.model = harness.model
+        server.initialize(experimentalApi=True)
+        yield server
 
 
 @pytest.fixture

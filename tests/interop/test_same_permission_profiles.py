@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from kit.transports import Pipes
-from kit.wire_client import WireClient
+from kit.app_client import AppClient
+from kit.app_program import server_on_pipes
 
 CONFIG = """
 default_permissions = "base"
@@ -53,38 +52,26 @@ REFUSED: Sequence[dict[str, Any]] = (
 
 
 @contextmanager
-def app_server(command: Sequence[str], root: Path) -> Iterator[WireClient]:
+def app_server(command: Sequence[str], root: Path) -> Iterator[AppClient]:
     home = root / "home"
     home.mkdir(parents=True)
     (home / "config.toml").write_text(CONFIG)
     env = {**os.environ, "HOME": str(root), "CODEX_HOME": str(home), "TREADLE_HOME": str(home)}
-    pipe = subprocess.PIPE
-    with (
-        (root / "stderr").open("wb") as log,
-        subprocess.Popen(command, cwd=root, env=env, stdin=pipe, stdout=pipe, stderr=log) as child,
-    ):
-        try:
-            assert child.stdin is not None
-            assert child.stdout is not None
-            client = WireClient(Pipes(child.stdin, child.stdout))
-            info = {"name": "raw", "version": "1"}
-            client.call("initialize", {"clientInfo": info, "capabilities": {"experimentalApi": True}})
-            client.send({"method": "initialized"})
-            yield client
-        finally:
-            child.kill()
+    with server_on_pipes(command, cwd=root, env=env, log=root / "stderr", ours=False) as program:
+        program.client.initialize(experimentalApi=True)
+        yield program.client
 
 
-def said(client: WireClient, cwd: Path) -> list[Any]:
+def said(client: AppClient, cwd: Path) -> list[Any]:
     """All that a server answers."""
     started = client.call("thread/start", {"cwd": str(cwd)})
     thread = started["thread"]["id"]
     answers: list[Any] = [started["sandbox"], started["activePermissionProfile"]]
     for number, params in enumerate(ASKED, start=1):
         assert client.call("thread/settings/update", {"threadId": thread, **params}) == {}
-        while len(told := client.of("thread/settings/updated")) < number:
+        while len(told := client.params_of("thread/settings/updated")) < number:
             client.receive()
-        settings = told[-1]["params"]["threadSettings"]
+        settings = told[-1]["threadSettings"]
         answers.append((params, settings["sandboxPolicy"], settings["activePermissionProfile"]))
     refused = [client.error("thread/settings/update", {"threadId": thread, **params})["code"] for params in REFUSED]
     return [*answers, refused, client.call("permissionProfile/list", {})["data"]]

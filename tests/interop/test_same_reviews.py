@@ -17,8 +17,9 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from kit.app_client import AppClient
 from kit.app_program import stdio_server
-from kit.wire_client import Json, WireClient
+from kit.wire_client import Json
 from treadle.testing import AppServerHarness
 
 pytestmark = pytest.mark.interop
@@ -66,16 +67,13 @@ REFUSED: list[Json] = [
 
 
 @contextmanager
-def _server(folder: Path, command: list[str]) -> Iterator[tuple[WireClient, AppServerHarness]]:
+def _server(folder: Path, command: list[str]) -> Iterator[tuple[AppClient, AppServerHarness]]:
     """One that works in a repository with two commits and a file that is not in it."""
     with AppServerHarness(folder, settings={"approval_policy": "never"}) as harness:
         _commits(harness.workspace)
-        env = {"HOME": str(folder)}
-        with stdio_server(harness, env=env, command=command) as program:
-            client = WireClient(program.client.transport)
-            client.call("initialize", {"clientInfo": {"name": "reviews", "version": "1"}})
-            client.send({"method": "initialized"})
-            yield client, harness
+        with stdio_server(harness, env={"HOME": str(folder)}, command=command, ours=False) as program:
+            program.client.initialize()
+            yield program.client, harness
 
 
 def _commits(workspace: Path) -> None:
@@ -88,17 +86,16 @@ def _commits(workspace: Path) -> None:
     (workspace / "new.txt").write_text("new\n")
 
 
-def _reviewed(client: WireClient, harness: AppServerHarness, target: Json, said: str, delivery: str) -> Story:
+def _reviewed(client: AppClient, harness: AppServerHarness, target: Json, said: str, delivery: str) -> Story:
     """What a client sees of a review, and what the model is told of it in the next turn."""
-    thread = client.call("thread/start", {"cwd": str(harness.workspace)})["thread"]["id"]
+    thread = client.start_thread(cwd=str(harness.workspace))
     harness.model.enqueue_assistant_message(said)
     begun = client.call("review/start", {"threadId": thread, "target": target, "delivery": delivery})
     turn, place = begun["turn"], begun["reviewThreadId"]
     assert (place == thread) == (delivery == "inline")
-    ended = client.wait_for("turn/completed", lambda params: params["turn"]["id"] == turn["id"])["params"]["turn"]
+    ended = client.turn_end(turn["id"])
     harness.model.enqueue_assistant_message("later")
-    client.call("turn/start", {"threadId": place, "input": [{"type": "text", "text": "And now?"}]})
-    client.wait_for("turn/completed", lambda params: params["threadId"] == place and params["turn"]["id"] != turn["id"])
+    client.run(place, "And now?")
     asked = harness.model.requests()[-1]
     return [
         [turn["status"], turn["itemsView"], [item["content"] for item in turn["items"]]],
@@ -117,17 +114,17 @@ def _shown(item: Json) -> list[Any]:
     return [item["type"], item.get("review"), item.get("text")]
 
 
-def _stories(client: WireClient, harness: AppServerHarness, delivery: str) -> list[Story]:
+def _stories(client: AppClient, harness: AppServerHarness, delivery: str) -> list[Story]:
     return [_reviewed(client, harness, target, said, delivery) for target, said in REVIEWS]
 
 
-def _refusals(client: WireClient, harness: AppServerHarness) -> list[Story]:
-    thread = client.call("thread/start", {"cwd": str(harness.workspace)})["thread"]["id"]
+def _refusals(client: AppClient, harness: AppServerHarness) -> list[Story]:
+    thread = client.start_thread(cwd=str(harness.workspace))
     errors = [client.error("review/start", {"threadId": thread, "target": target}) for target in REFUSED]
     return [[error["code"], error["message"]] for error in errors[:-1]] + [[errors[-1]["code"]]]
 
 
-def _on_both(tmp_path: Path, codex: Path, tell: Callable[[WireClient, AppServerHarness], Story]) -> tuple[Story, Story]:
+def _on_both(tmp_path: Path, codex: Path, tell: Callable[[AppClient, AppServerHarness], Story]) -> tuple[Story, Story]:
     with _server(tmp_path / "ours", []) as (client, harness):
         ours = tell(client, harness)
     with _server(tmp_path / "theirs", [str(codex), "app-server"]) as (client, harness):

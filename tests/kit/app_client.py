@@ -1,4 +1,4 @@
-"""`AppClient`: the test's client of the app-server. All that arrives goes to the proof of the schema, too."""
+"""`AppClient`: the test's client of the app-server. All that ours sends goes to the proof of the schema, too."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from schema_proof import heard
 
 
 class AppClient(WireClient):
-    def __init__(self, transport: Transport) -> None:
+    """`ours` is false where the same is asked of another's server, which may say what our schema does not have."""
+
+    def __init__(self, transport: Transport, *, ours: bool = True) -> None:
         super().__init__(transport)
+        self._ours = ours
         self._methods: dict[int | str, str] = {}
 
     def send(self, message: object) -> None:
@@ -26,15 +29,14 @@ class AppClient(WireClient):
         self._methods[request_id] = method
 
     def arrived(self, message: Json) -> None:
-        if "method" in message:
-            heard(message)
-        else:
-            heard(message, self._methods.pop(message["id"], None))
+        method = None if "method" in message else self._methods.pop(message["id"], None)
+        if self._ours:
+            heard(message, method)
 
     def call(self, method: str, params: object = None) -> Json:
         return super().call(method, {} if params is None else params)
 
-    def failure(self, method: str, params: Mapping[str, Any] | None = None) -> Json:
+    def failure(self, method: str, params: object = None) -> Json:
         """The error that a request is answered with."""
         return self.error(method, {} if params is None else params)
 

@@ -1,73 +1,37 @@
-"""The app-server as a real child process: started, spoken to, stopped; whatever a test does, none outlives it."""
+"""The app-server as a real child process: started, spoken to, stopped."""
 
 from __future__ import annotations
 
 import os
-import select
-import signal
 import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from kit.app_client import AppClient
 from kit.processes import DEADLINE_S
+from kit.server_process import ServerProcess, child
 from kit.transports import Pipes
 from treadle.testing import AppServerHarness
 
 
-class Program:
-    """One running server. `url` is what it printed, for one that listens; `client` is there for one on stdio."""
+class Program(ServerProcess):
+    """`client` is there for a server on stdio."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
-        self.process = process
-        self.log = log
-        self.url = ""
-        self.client: AppClient = None  # type: ignore[assignment]
+    client: AppClient
 
-    @property
-    def pid(self) -> int:
-        return self.process.pid
 
-    @property
-    def stderr(self) -> str:
-        return self.log.read_text(encoding="utf-8", errors="replace")
-
-    def send_signal(self, number: signal.Signals = signal.SIGTERM) -> None:
-        self.process.send_signal(number)
-
-    def hang_up(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-
-    def wait(self) -> int:
-        """The exit code."""
-        return self.process.wait(DEADLINE_S)
-
-    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        self.send_signal(number)
-        return self.wait()
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait(DEADLINE_S)
-
-    def wait_for_log(self, text: str) -> None:
-        """Until the program has said something on standard error."""
-        end = time.monotonic() + DEADLINE_S
-        while text not in self.stderr:
-            assert self.process.poll() is None, f"the server ended: {self.stderr}"
-            assert time.monotonic() < end, f"{text!r} was not said: {self.stderr}"
-            select.select([], [], [], 0.01)  # a file cannot be waited for
-
-    def _first_line(self) -> str:
-        assert self.process.stdout is not None
-        ready, _, _ = select.select([self.process.stdout], [], [], DEADLINE_S)
-        assert ready, "the server printed nothing"
-        line = self.process.stdout.readline().decode().rstrip("\n")
-        assert line, f"the server ended: {self.stderr}"
-        return line
+@contextmanager
+def server_on_pipes(
+    command: Sequence[str], *, cwd: Path, env: Mapping[str, str], log: Path, ours: bool = True
+) -> Iterator[Program]:
+    """For one client, which has not shaken hands yet. `ours` is false for one that is not held against the schema."""
+    with child(command, cwd=cwd, env=env, log=log) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        program = Program(process, log)
+        program.client = AppClient(Pipes(process.stdin, process.stdout), ours=ours)
+        yield program
 
 
 @contextmanager
@@ -78,13 +42,16 @@ def stdio_server(
     log: str = "server",
     wrapper: Sequence[str] = (),
     command: Sequence[str] = (),
+    ours: bool = True,
 ) -> Iterator[Program]:
-    """For one client, which has not shaken hands yet. `wrapper` is a command that runs the server, `command` another
-    server."""
-    with _started(harness, [*wrapper, *(command or harness.command())], env, log) as program:
-        assert program.process.stdin is not None
-        assert program.process.stdout is not None
-        program.client = AppClient(Pipes(program.process.stdin, program.process.stdout))
+    """`server_on_pipes` for a harness. `wrapper` is a command that runs the server, `command` another server."""
+    with server_on_pipes(
+        [*wrapper, *(command or harness.command())],
+        cwd=harness.workspace,
+        env={**harness.environ(), **(env or {})},
+        log=_log(harness, log),
+        ours=ours,
+    ) as program:
         yield program
 
 
@@ -94,37 +61,15 @@ def listening_server(
 ) -> Iterator[Program]:
     """For several clients: `ws://` on a free port unless told otherwise."""
     command = harness.command(*(arguments or ("--listen", "ws://127.0.0.1:0")))
-    with _started(harness, command, env, log) as program:
-        program.url = program._first_line()
+    path = _log(harness, log)
+    with child(command, cwd=harness.workspace, env={**harness.environ(), **(env or {})}, log=path) as process:
+        program = Program(process, path)
+        program.url = program.read_line()
         yield program
 
 
-@contextmanager
-def _started(
-    harness: AppServerHarness, command: Sequence[str], env: Mapping[str, str] | None, log: str
-) -> Iterator[Program]:
-    path = harness.workspace.parent / f"{log}.stderr"
-    with path.open("ab") as errors:
-        process = subprocess.Popen(
-            command,
-            cwd=harness.workspace,
-            env={**harness.environ(), **(env or {})},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            start_new_session=True,
-        )
-    try:
-        yield Program(process, path)
-    finally:
-        process.kill()
-        process.wait(DEADLINE_S)
-        for pipe in (process.stdin, process.stdout):
-            assert pipe is not None
-            try:
-                pipe.close()
-            except BrokenPipeError:
-                continue  # something was not taken
+def _log(harness: AppServerHarness, name: str) -> Path:
+    return harness.workspace.parent / f"{name}.stderr"
 
 
 def refused(

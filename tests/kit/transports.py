@@ -9,8 +9,10 @@ import os
 import select
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
+from http.client import HTTPConnection
 from typing import IO, Protocol
+from urllib.parse import urlsplit
 
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect, unix_connect
@@ -89,3 +91,10 @@ def socket_to(url: str, *, headers: Mapping[str, str] | None = None, max_queue: 
         )
     with opened as connection:
         yield Socket(connection)
+
+
+def http_to(url: str) -> AbstractContextManager[HTTPConnection]:
+    """Plain HTTP to where a WebSocket is listened for."""
+    place = urlsplit(url)
+    assert place.hostname is not None
+    return closing(HTTPConnection(place.hostname, place.port, timeout=DEADLINE_S))

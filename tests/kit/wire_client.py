@@ -70,13 +70,16 @@ class WireClient:
         """Drop the answers that came for requests which nobody asks about any more."""
         self._replies.clear()
 
-    def call(self, method: str, params: object = None) -> Json:
-        """The result of a request."""
-        reply = self.reply_to(self.request(method, params))
+    def result_of(self, request_id: int | str) -> Json:
+        reply = self.reply_to(request_id)
         assert "result" in reply, reply
         result = reply["result"]
         assert isinstance(result, dict)
         return result
+
+    def call(self, method: str, params: object = None) -> Json:
+        """The result of a request."""
+        return self.result_of(self.request(method, params))
 
     def error(self, method: str, params: object = None) -> Json:
         """The error that a request is answered with."""
@@ -102,8 +105,16 @@ class WireClient:
             seen = len(self.told)
             self.receive()
 
+    def until(self, condition: Callable[[], object]) -> None:
+        """Receive until the condition holds."""
+        while not condition():
+            self.receive()
+
     def of(self, *methods: str) -> list[Json]:
         return [message for message in self.told if message["method"] in methods]
+
+    def params_of(self, method: str) -> list[Json]:
+        return [message["params"] for message in self.of(method)]
 
     def read_to_end(self) -> None:
         """Everything that the server still has to say, until it ends the connection; fails when it stays open."""

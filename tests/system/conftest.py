@@ -2,11 +2,23 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from kit.exec_client import ExecClient, connected
-from kit.exec_program import ServerProcess, running
+from kit.exec_program import running
+from kit.sandboxes import usable
+from kit.server_process import ServerProcess
+from treadle.execution.sandbox.confinement import Mechanism
+from treadle.testing import AppServerHarness
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Iterator[AppServerHarness]:
+    """What an app-server needs: a home, a workspace and a mock model."""
+    with AppServerHarness(tmp_path) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -15,9 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     secrets = {"SRVVAR": "fromserver", "SRV_API_KEY": "hidden"}
     with running(tmp_path_factory.mktemp("server"), env=secrets) as server:
         yield server
-        assert server.process.poll() is None, f"the server ended: {server.stderr}"
-        assert "Traceback" not in server.stderr, server.stderr
-        assert server.stop() == 0
+        server.check_well()
 
 
 @pytest.fixture
@@ -37,3 +47,24 @@ def client(bare: ExecClient) -> ExecClient:
 def marker() -> str:
     """A number that occurs nowhere else, and that `sleep` takes as an hour."""
     return f"3600.{uuid.uuid4().int % 10**15:015d}"
+
+
+@pytest.fixture(params=["bubblewrap", "landlock"])
+def mechanism(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Mechanism:
+    """What commands are confined with, for each of them."""
+    return _confining(request.param, monkeypatch)
+
+
+@pytest.fixture
+def bubblewrap(monkeypatch: pytest.MonkeyPatch) -> Mechanism:
+    return _confining("bubblewrap", monkeypatch)
+
+
+@pytest.fixture
+def landlock(monkeypatch: pytest.MonkeyPatch) -> Mechanism:
+    return _confining("landlock", monkeypatch)
+
+
+def _confining(mechanism: Mechanism, monkeypatch: pytest.MonkeyPatch) -> Mechanism:
+    monkeypatch.setenv("TREADLE_SANDBOX", usable(mechanism))
+    return mechanism

@@ -26,8 +26,9 @@ from hypothesis import strategies as st
 from websockets.exceptions import ConnectionClosed
 
 from kit.exec_client import ExecClient, connected
-from kit.exec_program import ServerProcess, running
+from kit.exec_program import running
 from kit.processes import DEADLINE_S, processes_left
+from kit.server_process import ServerProcess
 from kit.transports import Gone
 from kit.wire_client import Json
 from treadle.protocol.exec import METHODS

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kit.exec_program import ServerProcess, running
+from kit.exec_program import running
+from kit.server_process import ServerProcess
 from treadle.execution import Closed, Environment, Evicted, ExecError, ExecParams, Exited, Failed, Output, Process
 from treadle.transport import Address
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from kit.sandboxes import usable
 from treadle.errors import INVALID_REQUEST, ExecError
 from treadle.execution.sandbox import confinement, host, landlock
 from treadle.execution.sandbox.confinement import Confined, Mechanism, confine
@@ -40,25 +41,6 @@ PAIR = (
     "    a.send(b'x')\n"
     "    assert b.recv(1) == b'x'\n"
 )
-
-
-def usable(mechanism: Mechanism) -> Mechanism:
-    found = HOST.bubblewrap()
-    if mechanism == "bubblewrap" and isinstance(found, Unusable):
-        pytest.skip(f"bubblewrap: {found.reason}")
-    if mechanism == "landlock" and HOST.landlock() < 1:
-        pytest.skip("landlock: this kernel does not offer it")
-    return mechanism
-
-
-@pytest.fixture(params=["bubblewrap", "landlock"])
-def mechanism(request: pytest.FixtureRequest) -> Mechanism:
-    return usable(request.param)
-
-
-@pytest.fixture
-def bubblewrap() -> Mechanism:
-    return usable("bubblewrap")
 
 
 @dataclass(frozen=True)

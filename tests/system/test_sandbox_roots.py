@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from system.test_sandbox import DEADLINE, Place, finish, prepare, shell, started, usable
+from kit.sandboxes import usable
+from system.test_sandbox import DEADLINE, Place, finish, prepare, shell, started
 from treadle.errors import ExecError
 from treadle.execution.sandbox.confinement import Mechanism
 from treadle.execution.sandbox.mounts import MountTable
@@ -38,16 +39,6 @@ while not select.select([sys.stdin], [], [], 0)[0]:
     for _ in range(20):
         assert libc.renameat2(-100, one, -100, two, 2) == 0
 """
-
-
-@pytest.fixture(params=["bubblewrap", "landlock"])
-def mechanism(request: pytest.FixtureRequest) -> Mechanism:
-    return usable(request.param)
-
-
-@pytest.fixture
-def bubblewrap() -> Mechanism:
-    return usable("bubblewrap")
 
 
 @pytest.fixture

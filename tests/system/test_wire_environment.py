@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kit.exec_client import ExecClient, start_params
-from kit.exec_program import ServerProcess
+from kit.server_process import ServerProcess
 from kit.wire_client import Json
 from treadle.transport import Address
 

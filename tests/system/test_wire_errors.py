@@ -11,7 +11,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from kit.exec_client import ExecClient, connected, error_of, start_params
-from kit.exec_program import ServerProcess
+from kit.server_process import ServerProcess
 from kit.wire_client import Json
 
 STATUS = "environment/status"

@@ -12,8 +12,8 @@ from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as async_connect
 
 from kit.exec_client import ExecClient, connected, error_of, numbers, start_params
-from kit.exec_program import ServerProcess
 from kit.processes import DEADLINE_S, processes_left, processes_with
+from kit.server_process import ServerProcess
 from kit.wire_client import Json
 from treadle.execution.server import ExecServer
 from treadle.transport import Address, memory_pair

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from kit.exec_client import ExecClient, connected, error_of, numbers, start_params
-from kit.exec_program import ServerProcess
 from kit.processes import child_of, processes_left
+from kit.server_process import ServerProcess
 from kit.wire_client import Json
 
 

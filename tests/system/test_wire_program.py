@@ -18,10 +18,10 @@ import pytest
 from websockets.exceptions import InvalidStatus
 
 from kit.exec_client import ExecClient, connected, start_params
-from kit.exec_program import COMMAND, ServerProcess, running, server_environment
+from kit.exec_program import COMMAND, running, server_environment
 from kit.processes import DEADLINE_S, processes_left
-from kit.transports import Pipes
-from treadle.transport import Address
+from kit.server_process import ServerProcess
+from kit.transports import Pipes, http_to
 
 READY = {"status": "ready"}
 
@@ -127,10 +127,8 @@ def test_a_server_without_folders_still_serves(tmp_path: Path) -> None:
 
 @pytest.fixture
 def web(server: ServerProcess) -> Iterator[http.client.HTTPConnection]:
-    address = Address.parse(server.url)
-    connection = http.client.HTTPConnection(address.host, address.port, timeout=DEADLINE_S)
-    yield connection
-    connection.close()
+    with http_to(server.url) as connection:
+        yield connection
 
 
 @pytest.mark.parametrize(

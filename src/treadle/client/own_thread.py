@@ -11,6 +11,7 @@ import contextvars
 import inspect
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -23,6 +24,10 @@ async def run_on_own_thread(function: Callable[..., T], *arguments: object) -> T
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
     context = contextvars.copy_context()
+    name = f"treadle {getattr(function, '__name__', 'handler')}"
+    # Taken out by the thread: it may be slow to end, and what it called must not live until then.
+    calls = [partial(function, *arguments)]
+    del function, arguments
 
     def finish(value: T | None, error: BaseException | None) -> None:
         if done.cancelled():
@@ -35,7 +40,7 @@ async def run_on_own_thread(function: Callable[..., T], *arguments: object) -> T
     def run() -> None:
         value, error = None, None
         try:
-            value = context.run(function, *arguments)
+            value = context.run(calls.pop())
         except BaseException as problem:
             # A future cannot carry StopIteration: it would end the coroutine that awaits it.
             error = RuntimeError(repr(problem)) if isinstance(problem, StopIteration) else problem
@@ -44,7 +49,7 @@ async def run_on_own_thread(function: Callable[..., T], *arguments: object) -> T
         except RuntimeError:
             return  # the loop has ended
 
-    thread = threading.Thread(target=run, name=f"treadle {getattr(function, '__name__', 'handler')}", daemon=True)
+    thread = threading.Thread(target=run, name=name, daemon=True)
     try:
         thread.start()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""`limited`: a tool of the host that answers in time, whatever its function does."""
+"""The time limit of a tool of the host: `run_limited` for one call, `limited` for a tool that somebody else calls."""
 
 from __future__ import annotations
 
@@ -9,15 +9,29 @@ from treadle.client.own_thread import may_block, run_on_own_thread
 from treadle.client.tools import Tool, ToolCallError
 
 
-def limited(tool: Tool, seconds: float | None) -> Tool:
-    """The same tool with a time limit. A plain function that takes longer keeps running on its thread, and its result
-    is dropped.
+async def run_limited(tool: Tool, given: Any, seconds: float | None) -> Any:
+    """What the tool returns. Raises what it raises, and `ToolCallError` when the time is up.
+
+    A plain function runs on a thread. If it takes longer it keeps running there, and its result is dropped.
     """
+    timeout = asyncio.timeout(seconds)
+    try:
+        async with timeout:
+            value = await run_on_own_thread(tool.call, given) if may_block(tool.function) else tool.call(given)
+            return await value if hasattr(value, "__await__") else value
+    except TimeoutError:
+        if not timeout.expired():  # it is the function's own
+            raise
+        raise ToolCallError(f"`{tool.name}` did not answer within {seconds:g} s") from None
+
+
+def limited(tool: Tool, seconds: float | None) -> Tool:
+    """The same tool with a time limit."""
     return tool if seconds is None else _LimitedTool(tool, seconds)
 
 
 class _LimitedTool(Tool):
-    """Presented as an async tool; it runs a plain function on a thread itself."""
+    """Presented as an async tool."""
 
     __slots__ = ("_seconds", "_tool")
 
@@ -34,13 +48,4 @@ class _LimitedTool(Tool):
         return self._run(given)
 
     async def _run(self, given: Any) -> Any:
-        timeout = asyncio.timeout(self._seconds)
-        try:
-            async with timeout:
-                tool = self._tool
-                value = await run_on_own_thread(tool.call, given) if may_block(tool.function) else tool.call(given)
-                return await value if hasattr(value, "__await__") else value
-        except TimeoutError:
-            if not timeout.expired():  # it is the function's own
-                raise
-            raise ToolCallError(f"`{self.name}` did not answer within {self._seconds:g} s") from None
+        return await run_limited(self._tool, given, self._seconds)

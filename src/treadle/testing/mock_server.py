@@ -60,6 +60,7 @@ class MockServer(ThreadingHTTPServer):
         if self.closed.is_set():
             return
         self.closed.set()
+        _shut(self.socket)  # wakes the thread that accepts, where the system does that; else it looks up by itself
         self.shutdown()
         self._thread.join(CLOSE_S)
         self.server_close()

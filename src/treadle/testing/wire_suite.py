@@ -227,7 +227,7 @@ def _calls(events: Sequence[ModelEvent]) -> list[tuple[str, str]]:
 def _check_stream(wire: WireApi, recorded: bytes, text: str, calls: Sequence[tuple[str, str]]) -> list[ModelEvent]:
     events, error = _play(wire, [recorded])
     assert error is None, f"the recorded response fails: {error}"
-    _check_order(events)
+    check_order(events)
     assert events, "the recorded response has no events"
     assert isinstance(events[-1], Completed), f"the last event is {events[-1]}, not Completed"
     items = [event.item for event in events if isinstance(event, ItemDone)]
@@ -238,7 +238,8 @@ def _check_stream(wire: WireApi, recorded: bytes, text: str, calls: Sequence[tup
     return events
 
 
-def _check_order(events: Sequence[ModelEvent]) -> None:
+def check_order(events: Sequence[ModelEvent]) -> None:
+    """What `treadle.llm.model` promises of the order of events, of whole responses and of their beginnings."""
     started: set[str] = set()
     for number, event in enumerate(events):
         match event:
@@ -280,7 +281,7 @@ def _check_cuts(wire: WireApi, recorded: bytes, events: list[ModelEvent]) -> Non
     ends = {at + 2 for at in range(len(recorded)) if recorded.startswith(b"\n\n", at)} | {*range(0, len(recorded), 13)}
     for end in sorted(ends):
         some, error = _play(wire, [recorded[:end]])
-        _check_order(some)
+        check_order(some)
         whole = any(isinstance(event, Completed) for event in some)
         assert whole == (error is None), f"cut after {end} bytes it is neither whole nor an error"
         assert set(_calls(some)) <= set(_calls(events)), f"cut after {end} bytes there is half a call"

@@ -105,4 +105,5 @@ class _Opening(asyncio.Protocol):
     def _fail(self, error: ChannelClosed) -> None:
         if not self.opened.done():
             self.opened.set_exception(error)
+            self.opened.exception()  # seen: a caller whose time is up before it has the connection never looks
         self.give_up()

@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 
 from interop.peers import installed
-from interop.runners.driving import DEADLINE_S, appears, drain, ends, staged
+from interop.runners.driving import (
+    DEADLINE_S,
+    check_cancel_in_a_tool,
+    check_closing_in_a_tool,
+    check_two_at_once,
+    drain,
+    ends,
+    staged,
+)
 from treadle.runners import (
     ActionEvent,
     ApprovalAnswer,
@@ -22,7 +30,6 @@ from treadle.runners import (
     TextDelta,
     Timeouts,
 )
-from treadle.runners.session_lock import process_start_time
 from treadle.testing import EngineHome
 
 pytestmark = [pytest.mark.interop, pytest.mark.anyio]
@@ -110,27 +117,12 @@ async def test_a_word_that_claude_does_not_know(stage: EngineHome) -> None:
 
 
 async def test_cancel_in_the_middle_of_a_tool_leaves_nothing(stage: EngineHome) -> None:
-    run = claude(stage, allowed_tools=["Bash"]).run("RUN:echo $$ > pid.txt; exec sleep 1000")
-    ended = asyncio.ensure_future(drain(run))
-    pid = int(await appears(stage.project / "pid.txt"))
-    assert process_start_time(pid)
-    run.cancel()
-    events = await ended
-    assert not process_start_time(pid)
-    assert (events[-1].ok, events[-1].error) == (False, "cancelled")
+    events = await check_cancel_in_a_tool(claude(stage, allowed_tools=["Bash"]), stage)
     assert ends(events)[-1][2] is False
-    assert (await drain(claude(stage).run("USERS?", events[-1].resume)))[-1].ok  # and it can go on
 
 
 async def test_closing_in_the_middle_of_a_tool_leaves_nothing(stage: EngineHome) -> None:
-    run = claude(stage, allowed_tools=["Bash"]).run("RUN:echo $$ > pid.txt; exec sleep 1000")
-    async with asyncio.timeout(DEADLINE_S):
-        async for event in run:
-            if isinstance(event, ActionEvent) and event.action.kind == "command":
-                break
-    pid = int(await appears(stage.project / "pid.txt"))
-    await run.aclose()
-    assert not process_start_time(pid)
+    await check_closing_in_a_tool(claude(stage, allowed_tools=["Bash"]), stage)
 
 
 async def test_two_at_once_in_one_session_are_both_remembered(
@@ -138,17 +130,7 @@ async def test_two_at_once_in_one_session_are_both_remembered(
 ) -> None:
     # The lock alone keeps them apart: nobody waits for a process that is still there.
     monkeypatch.setattr("treadle.runners.engine_process.LEFTOVER_S", 0.0)
-    model = stage.model
-    token = (await drain(claude(stage).run("hello")))[-1].resume
-    first = asyncio.ensure_future(drain(claude(stage).run("first GATE:a", token)))
-    await model.prompted("first GATE:a", DEADLINE_S)
-    second = asyncio.ensure_future(drain(claude(stage).run("second", token)))
-    third = await drain(claude(stage).run("meanwhile, elsewhere"))  # time enough for the second, if it did not wait
-    assert third[-1].ok
-    assert not any("second" in prompt for prompt in model.prompts())
-    model.open_gate("a")
-    assert [(await run)[-1].answer for run in (first, second)] == ["pong: first GATE:a", "pong: second"]
-    assert (await drain(claude(stage).run("USERS?", token)))[-1].answer == "users=4"
+    await check_two_at_once(lambda: claude(stage), stage)
 
 
 # --- who is asked ---

@@ -11,9 +11,8 @@ from typing import Any, Final
 import pytest
 
 from interop.peers import installed
-from interop.runners.driving import appears, drain, ends, staged
+from interop.runners.driving import check_cancel_in_a_tool, drain, ends, staged
 from treadle.runners import ActionEvent, CodexRunner, CompletedEvent, ResumeToken, Runner, StartedEvent, TreadleRunner
-from treadle.runners.session_lock import process_start_time
 from treadle.testing import EngineHome
 
 pytestmark = [pytest.mark.interop, pytest.mark.anyio]
@@ -108,16 +107,7 @@ async def test_a_session_that_is_not_there(runner: Runner) -> None:
 
 
 async def test_cancel_in_the_middle_of_a_tool_leaves_nothing(runner: Runner, stage: EngineHome) -> None:
-    run = runner.run("RUN:echo $$ > pid.txt; exec sleep 1000")
-    ended = asyncio.ensure_future(drain(run))
-    pid = int(await appears(stage.project / "pid.txt"))
-    assert process_start_time(pid)
-    run.cancel()
-    events = await ended
-    assert not process_start_time(pid)
-    assert (events[-1].ok, events[-1].error) == (False, "cancelled")
-    again = await drain(runner.run("USERS?", events[-1].resume))
-    assert again[-1].ok
+    await check_cancel_in_a_tool(runner, stage)
 
 
 async def test_two_resumes_at_once_lose_no_turn(runner: Runner, stage: EngineHome) -> None:

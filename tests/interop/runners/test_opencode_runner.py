@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from interop.peers import installed
-from interop.runners.driving import DEADLINE_S, appears, drain, ends, staged
+from interop.runners.driving import DEADLINE_S, check_cancel_in_a_tool, drain, ends, staged
 from treadle.runners import OpenCodeRunner, ResumeToken, StartedEvent, Timeouts
-from treadle.runners.session_lock import process_start_time
 from treadle.testing import EngineHome
 
 pytestmark = [pytest.mark.interop, pytest.mark.anyio, pytest.mark.timeout(400)]
@@ -88,11 +87,4 @@ async def test_what_cannot_be_run(stage: EngineHome) -> None:
 
 
 async def test_cancel_in_the_middle_of_a_tool_leaves_nothing(stage: EngineHome) -> None:
-    run = opencode(stage).run("RUN:echo $$ > pid.txt; exec sleep 1000")
-    ended = asyncio.ensure_future(drain(run))
-    pid = int(await appears(stage.project / "pid.txt"))
-    assert process_start_time(pid)
-    run.cancel()
-    events = await ended
-    assert not process_start_time(pid)
-    assert (events[-1].ok, events[-1].error) == (False, "cancelled")
+    await check_cancel_in_a_tool(opencode(stage), stage)

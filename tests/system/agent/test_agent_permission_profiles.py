@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from kit.sandboxes import usable
 from system.agent.scene import REPLY, Json, Scene, patch, scene, shell
-from system.test_sandbox import CONNECT, usable
+from system.test_sandbox import CONNECT
 from treadle.client import AsyncCodex
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.execution.sandbox.confinement import Mechanism
@@ -32,18 +33,6 @@ WORKSPACE: Json = {
     "excludeTmpdirEnvVar": False,
     "excludeSlashTmp": False,
 }
-
-
-@pytest.fixture(params=["bubblewrap", "landlock"])
-def mechanism(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Mechanism:
-    monkeypatch.setenv("TREADLE_SANDBOX", usable(request.param))
-    mechanism: Mechanism = request.param
-    return mechanism
-
-
-@pytest.fixture
-def bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TREADLE_SANDBOX", usable("bubblewrap"))
 
 
 @pytest.fixture
@@ -156,7 +145,7 @@ enabled = true
 """
 
 
-async def test_a_turn_in_a_profile_of_the_user(ground: Path, port: int, bubblewrap: None) -> None:
+async def test_a_turn_in_a_profile_of_the_user(ground: Path, port: int, bubblewrap: Mechanism) -> None:
     async with scene(ground, extra_toml=mine(ground)) as stage:
         thread = await stage.start(permissions="mine")
         assert await done(stage, thread, tried(ground, port)) == {"write", "write extra", "connect"}
@@ -172,7 +161,7 @@ async def test_a_turn_in_a_profile_of_the_user(ground: Path, port: int, bubblewr
         assert await done(stage, thread, tricks) == set()
 
 
-async def test_patches_go_by_the_same_rules(ground: Path, bubblewrap: None) -> None:
+async def test_patches_go_by_the_same_rules(ground: Path, bubblewrap: Mechanism) -> None:
     async with scene(ground, extra_toml=mine(ground)) as stage:
         thread = await stage.start(permissions="mine")
         calls = [
@@ -247,7 +236,9 @@ async def test_a_sandbox_policy_afterwards_is_no_profile(tmp_path: Path) -> None
         assert fork["activePermissionProfile"] is None
 
 
-async def test_what_begins_without_a_word_has_the_profile_of_the_configuration(ground: Path, bubblewrap: None) -> None:
+async def test_what_begins_without_a_word_has_the_profile_of_the_configuration(
+    ground: Path, bubblewrap: Mechanism
+) -> None:
     toml = f'[profiles.p]\ndefault_permissions = "mine"\n{mine(ground)}'
     async with scene(ground, settings={"profile": "p"}, extra_toml=toml) as stage:
         answer = await stage.client.request("thread/start", {})
@@ -306,7 +297,7 @@ async def test_profiles_are_listed(ground: Path) -> None:
         assert answer["nextCursor"] is None
 
 
-async def test_a_command_outside_of_a_thread_has_a_profile(ground: Path, bubblewrap: None) -> None:
+async def test_a_command_outside_of_a_thread_has_a_profile(ground: Path, bubblewrap: Mechanism) -> None:
     async with scene(ground, extra_toml=mine(ground)) as stage:
         script = "cat secret/key; echo x > docs/made; echo x > made; echo x > ../beside/made"
         given = {"command": ["sh", "-c", script], "cwd": str(ground / "workspace")}
@@ -350,7 +341,7 @@ async def restarted(harness: AppServerHarness, thread: str) -> tuple[Json, list[
     return answer, warnings
 
 
-async def test_a_profile_stays_with_its_thread(ground: Path, bubblewrap: None) -> None:
+async def test_a_profile_stays_with_its_thread(ground: Path, bubblewrap: Mechanism) -> None:
     async with scene(ground, extra_toml=mine(ground)) as stage:
         thread = await stage.start()
         await stage.client.request(UPDATE, {"threadId": thread, "permissions": "mine"})
@@ -363,7 +354,7 @@ async def test_a_profile_stays_with_its_thread(ground: Path, bubblewrap: None) -
 
 @pytest.mark.parametrize("change", ["gone", "broken"])
 async def test_without_its_definition_a_thread_reads_what_it_could_and_no_more(
-    ground: Path, port: int, bubblewrap: None, change: str
+    ground: Path, port: int, bubblewrap: Mechanism, change: str
 ) -> None:
     with AppServerHarness(ground, extra_toml=mine(ground)) as harness:
         async with harness.connect() as client:
@@ -384,7 +375,7 @@ async def test_without_its_definition_a_thread_reads_what_it_could_and_no_more(
             assert await done(stage, thread, {"read": "cat docs/page"}) == {"read"}
 
 
-async def test_a_definition_that_changes_holds_from_the_next_start_on(ground: Path, bubblewrap: None) -> None:
+async def test_a_definition_that_changes_holds_from_the_next_start_on(ground: Path, bubblewrap: Mechanism) -> None:
     with AppServerHarness(ground, extra_toml=mine(ground)) as harness:
         async with harness.connect() as client:
             thread = (await client.request("thread/start", {"permissions": "mine"}))["thread"]["id"]

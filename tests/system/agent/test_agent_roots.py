@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from system.agent.scene import Json, Scene, patch, scene, shell
-from system.test_sandbox import usable
 from treadle.execution.sandbox.confinement import Mechanism
 from treadle.execution.sandbox.sandbox_modes import UNPROTECTED
 from treadle.testing import ToolCall
@@ -17,23 +16,6 @@ from treadle.testing import ToolCall
 pytestmark = pytest.mark.anyio
 
 CONFINED: Json = {"type": "workspaceWrite", "excludeSlashTmp": True, "excludeTmpdirEnvVar": True}
-
-
-@pytest.fixture(params=["bubblewrap", "landlock"])
-def mechanism(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Mechanism:
-    monkeypatch.setenv("TREADLE_SANDBOX", usable(request.param))
-    mechanism: Mechanism = request.param
-    return mechanism
-
-
-@pytest.fixture
-def bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TREADLE_SANDBOX", usable("bubblewrap"))
-
-
-@pytest.fixture
-def landlock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TREADLE_SANDBOX", usable("landlock"))
 
 
 @pytest.fixture
@@ -226,7 +208,9 @@ async def test_a_workspace_in_the_home_works(tmp_path: Path, mechanism: Mechanis
         assert "is the home of Treadle itself" in await run(stage, refused, "true", sandboxPolicy=CONFINED)
 
 
-async def test_a_root_in_the_home_does_not_open_its_instructions(tmp_path: Path, base: Path, bubblewrap: None) -> None:
+async def test_a_root_in_the_home_does_not_open_its_instructions(
+    tmp_path: Path, base: Path, bubblewrap: Mechanism
+) -> None:
     async with scene(tmp_path) as stage:
         home = stage.harness.home
         _furnish(home)
@@ -275,7 +259,9 @@ async def test_a_patch_does_not_reach_the_home_or_a_replaced_root(tmp_path: Path
 # --- what git takes orders from --------------------------------------------------------------------------------------
 
 
-async def test_missing_names_cannot_be_made_and_leave_nothing(tmp_path: Path, base: Path, bubblewrap: None) -> None:
+async def test_missing_names_cannot_be_made_and_leave_nothing(
+    tmp_path: Path, base: Path, bubblewrap: Mechanism
+) -> None:
     attack = "; ".join(f"mkdir -p {name}/hooks; echo x > {name}/config" for name in (".git", ".codex", ".treadle"))
     async with scene(tmp_path) as stage:
         thread = await stage.start(cwd=str(base / "ws"))
@@ -283,7 +269,7 @@ async def test_missing_names_cannot_be_made_and_leave_nothing(tmp_path: Path, ba
         assert sorted(os.listdir(base / "ws")) == ["in", "out"]
 
 
-async def test_what_is_behind_a_git_file_is_protected(tmp_path: Path, base: Path, bubblewrap: None) -> None:
+async def test_what_is_behind_a_git_file_is_protected(tmp_path: Path, base: Path, bubblewrap: Mechanism) -> None:
     shared = base / "main/.git"
     (shared / "worktrees/ws").mkdir(parents=True)
     (shared / "worktrees/ws/commondir").write_text("../..\n")
@@ -301,7 +287,7 @@ async def test_what_is_behind_a_git_file_is_protected(tmp_path: Path, base: Path
         assert (base / "ws/.git").read_text().startswith("gitdir")
 
 
-async def test_a_git_file_opens_nothing(tmp_path: Path, bubblewrap: None) -> None:
+async def test_a_git_file_opens_nothing(tmp_path: Path, bubblewrap: Mechanism) -> None:
     async with scene(tmp_path) as stage:
         _furnish(stage.harness.home)
         (tmp_path / ".git").write_text("gitdir: home/auth.json\n")
@@ -309,7 +295,7 @@ async def test_a_git_file_opens_nothing(tmp_path: Path, bubblewrap: None) -> Non
         assert "secret" not in await run(stage, thread, "cat home/auth.json", sandboxPolicy=CONFINED)
 
 
-async def test_a_linked_git_is_refused_rather_than_replaced(tmp_path: Path, base: Path, bubblewrap: None) -> None:
+async def test_a_linked_git_is_refused_rather_than_replaced(tmp_path: Path, base: Path, bubblewrap: Mechanism) -> None:
     (base / "store").mkdir()
     (base / "ws/.git").symlink_to("../store")
     async with scene(tmp_path) as stage:
@@ -319,7 +305,7 @@ async def test_a_linked_git_is_refused_rather_than_replaced(tmp_path: Path, base
         assert (base / "ws/.git").is_symlink()
 
 
-async def test_landlock_warns_once_per_thread_and_per_client(tmp_path: Path, base: Path, landlock: None) -> None:
+async def test_landlock_warns_once_per_thread_and_per_client(tmp_path: Path, base: Path, landlock: Mechanism) -> None:
     async with scene(tmp_path) as stage:
         thread = await stage.start(cwd=str(base / "ws"))
         for _ in range(2):

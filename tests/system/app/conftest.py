@@ -1,19 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from kit.app_program import Program, listening_server
 from treadle.testing import AppServerHarness
-
-
-@pytest.fixture
-def harness(tmp_path: Path) -> Iterator[AppServerHarness]:
-    """A home, a workspace and a mock model."""
-    with AppServerHarness(tmp_path) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +19,4 @@ def shared_server(shared_harness: AppServerHarness) -> Iterator[Program]:
     """One server on a WebSocket for the tests of a module; it must survive them without a traceback."""
     with listening_server(shared_harness) as program:
         yield program
-        assert program.process.poll() is None, f"the server ended: {program.stderr}"
-        assert "Traceback" not in program.stderr, program.stderr
-        assert program.stop() == 0
+        program.check_well()

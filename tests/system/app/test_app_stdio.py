@@ -137,25 +137,14 @@ def test_the_same_as_stdio(harness: AppServerHarness) -> None:
 
 
 def test_settings_before_the_command(harness: AppServerHarness) -> None:
-    import subprocess
-
-    hello = {"id": 1, "method": "initialize", "params": {"clientInfo": {"name": "x", "version": "1"}}}
-    start = {"id": 2, "method": "thread/start", "params": {}}
     command = harness.command()
     command[3:3] = ["--config", "model=other-model", "-c", 'approval_policy="on-request"']
-    with subprocess.Popen(
-        command, cwd=harness.workspace, env=harness.environ(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        for message in (hello, start):
-            process.stdin.write(json.dumps(message).encode() + b"\n")
-        process.stdin.flush()
-        started = next(message for line in process.stdout if (message := json.loads(line)).get("id") == 2)
-        assert started["result"]["model"] == "other-model"
-        assert started["result"]["approvalPolicy"] == "on-request"
-        process.stdin.close()
-        assert process.wait(60) == 0
+    with stdio_server(harness, command=command) as program:
+        program.client.initialize()
+        started = program.client.call("thread/start")
+        assert (started["model"], started["approvalPolicy"]) == ("other-model", "on-request")
+        program.hang_up()
+        assert program.wait() == 0
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from kit.app_client import AppClient, connected, joined
 from kit.app_program import Program, listening_server, refused
 from kit.processes import DEADLINE_S
-from kit.transports import Socket
+from kit.transports import Socket, http_to
 from treadle.testing import AppServerHarness
 from treadle.transport import Address
 
@@ -29,10 +29,8 @@ from treadle.transport import Address
 
 @pytest.fixture
 def web(shared_server: Program) -> Iterator[http.client.HTTPConnection]:
-    address = Address.parse(shared_server.url)
-    connection = http.client.HTTPConnection(address.host, address.port, timeout=DEADLINE_S)
-    yield connection
-    connection.close()
+    with http_to(shared_server.url) as connection:
+        yield connection
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ import pytest
 from backends import output_of, story, wait_for_text
 from treadle.execution import Environment, ExecParams, Process
 from treadle.execution.sandbox.confinement import Mechanism
-from treadle.execution.sandbox.host import HOST, Unusable
 from treadle.execution.uris import uri_from_path
 from treadle.protocol.exec import (
     FileSystemPermissions,
@@ -53,18 +52,6 @@ except OSError as error:
     print("refused", error.errno)
 """
 TIOCSTI = 0x5412
-
-
-@pytest.fixture(params=["bubblewrap", "landlock"])
-def mechanism(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Mechanism:
-    chosen: Mechanism = request.param
-    found = HOST.bubblewrap()
-    if chosen == "bubblewrap" and isinstance(found, Unusable):
-        pytest.skip(f"bubblewrap: {found.reason}")
-    if chosen == "landlock" and HOST.landlock() < 1:
-        pytest.skip("landlock: this kernel does not offer it")
-    monkeypatch.setenv("TREADLE_SANDBOX", chosen)
-    return chosen
 
 
 @pytest.fixture(autouse=True)

@@ -1,44 +1,58 @@
-"""A server with a home and a workspace of its own, and a client: in this process, or over the pipes of a child."""
+"""A client of the app-server: in this process (`local`, and `here` is the server), or on both roads (`client`)."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from kit.async_app_client import ROADS, AsyncAppClient, InProcess, opened
+from kit.app_client import AppClient
+from kit.app_program import stdio_server
+from kit.in_process import ServerHere, server_here
+from treadle.testing import AppServerHarness
 
-DEADLINE_S = 100
-
-
-@pytest.fixture(autouse=True)
-async def deadline() -> AsyncIterator[None]:
-    async with asyncio.timeout(DEADLINE_S):
-        yield
+ROADS = ("local", "stdio")
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
-    (tmp_path / "home").mkdir()
-    return tmp_path / "home"
+def home(harness: AppServerHarness) -> Path:
+    return harness.home
 
 
 @pytest.fixture
-def workspace(tmp_path: Path, home: Path) -> Path:
-    (tmp_path / "ws").mkdir()
-    return tmp_path / "ws"
+def workspace(harness: AppServerHarness) -> Path:
+    return harness.workspace
+
+
+@contextmanager
+def opened(road: str, harness: AppServerHarness, *overrides: str) -> Iterator[AppClient]:
+    if road == "local":
+        with server_here(harness, *overrides) as here:
+            yield here.connect(experimentalApi=True)
+        return
+    flags = [word for override in overrides for word in ("-c", override)]
+    with stdio_server(harness, command=harness.command(*flags)) as program:
+        program.client.initialize(experimentalApi=True)
+        yield program.client
+        program.hang_up()
+        assert program.wait() == 0
+        assert "Traceback" not in program.stderr, program.stderr
 
 
 @pytest.fixture(params=ROADS)
-async def client(request: pytest.FixtureRequest, home: Path, workspace: Path) -> AsyncIterator[AsyncAppClient]:
-    async with opened(request.param, home, workspace) as client:
+def client(request: pytest.FixtureRequest, harness: AppServerHarness) -> Iterator[AppClient]:
+    with opened(request.param, harness) as client:
         yield client
 
 
 @pytest.fixture
-async def local(home: Path, workspace: Path) -> AsyncIterator[InProcess]:
-    async with opened("local", home, workspace) as client:
-        assert isinstance(client, InProcess)
-        yield client
+def here(harness: AppServerHarness) -> Iterator[ServerHere]:
+    with server_here(harness) as here:
+        yield here
+
+
+@pytest.fixture
+def local(here: ServerHere) -> AppClient:
+    return here.connect(experimentalApi=True)

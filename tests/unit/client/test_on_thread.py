@@ -1,8 +1,10 @@
-"""Something that may_block, from an event loop, when there are no more threads to be had."""
+"""Something that may block, from an event loop: when there are no more threads to be had, and what is left of it."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
+import weakref
 from typing import Any
 
 import pytest
@@ -31,3 +33,26 @@ async def test_while_it_runs_nothing_blocks_the_loop(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(threading.Thread, "start", no_more)
     with pytest.raises(RuntimeError, match="can't create"):
         await run_on_own_thread(threading.get_ident)
+
+
+async def test_what_was_called_is_let_go_before_its_thread_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Owner:
+        def work(self) -> int:
+            return 1
+
+    loop = asyncio.get_running_loop()
+    deliver, lets_go = loop.call_soon_threadsafe, threading.Event()
+
+    def and_is_slow(*given: Any) -> None:
+        deliver(*given)
+        lets_go.wait(60)
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", and_is_slow)
+    owner = Owner()
+    left = weakref.ref(owner)
+    try:
+        assert await run_on_own_thread(owner.work) == 1
+        del owner
+        assert left() is None
+    finally:
+        lets_go.set()

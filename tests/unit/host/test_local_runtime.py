@@ -135,7 +135,7 @@ async def test_calls_of_one_response_run_side_by_side_and_each_has_a_limit(model
     async with opened(model, meet, late, tool_timeout=0.2) as runtime:
         assert end(await turn(runtime)).status == "completed"
     outputs = model.requests()[1].tool_outputs
-    assert outputs == {"a": "True", "b": "True", "c": "`late` did not end within 0.2 s; it was given up"}
+    assert outputs == {"a": "True", "b": "True", "c": "`late` did not answer within 0.2 s"}
 
 
 @pytest.mark.parametrize("wire", WIRES)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,7 +15,7 @@ from treadle.host.guarded_folder import locked
 from treadle.host.memory import memory_files as store_module
 from treadle.host.memory.entries import Operation
 from treadle.host.memory.memory_files import MemoryStore
-from treadle.host.refused import Refused
+from unit.host.refusals import refused
 
 
 @pytest.fixture
@@ -28,14 +26,6 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def memory(folder: Path) -> MemoryStore:
     return MemoryStore(folder)
-
-
-@contextmanager
-def refused(kind: str, words: str = "") -> Iterator[None]:
-    with pytest.raises(Refused) as caught:
-        yield
-    assert caught.value.kind == kind, caught.value
-    assert words in str(caught.value)
 
 
 def backups(folder: Path) -> list[bytes]:

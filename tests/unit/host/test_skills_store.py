@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from treadle.host.skills import editor as editor_module
 from treadle.host.skills.editor import SkillEditor
 from treadle.host.skills.skill import MARKERS, SkillChange
 from treadle.host.skills.skill_store import SkillStore
+from unit.host.refusals import refused
 
 
 def document(name: str = "deploy", description: str = "How to deploy", body: str = "1. Build.\n2. Check.\n") -> str:
@@ -36,14 +36,6 @@ def store(folder: Path) -> SkillStore:
 @pytest.fixture
 def editor(store: SkillStore) -> SkillEditor:
     return store.editor()
-
-
-@contextmanager
-def refused(kind: str, words: str = "") -> Iterator[None]:
-    with pytest.raises(Refused) as caught:
-        yield
-    assert caught.value.kind == kind, caught.value
-    assert words in str(caught.value)
 
 
 def put(path: Path, text: str | bytes) -> None:

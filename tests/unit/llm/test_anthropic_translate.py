@@ -43,6 +43,7 @@ from treadle.llm.output_items import (
 from treadle.llm.provider import read_provider
 from treadle.llm.sse import SseEvent, SseParser
 from treadle.llm.wire_api import Asking
+from treadle.testing.wire_suite import check_order
 
 Json = dict[str, Any]
 NAMESPACE = {"type": "namespace", "name": "ns", "tools": [{"type": "function", "name": "go"}]}
@@ -127,23 +128,6 @@ def done(events: list[ModelEvent]) -> list[OutputItem]:
     return [event.item for event in events if isinstance(event, ItemDone)]
 
 
-def in_order(events: list[ModelEvent]) -> None:
-    opened: set[str] = set()
-    for event in events:
-        match event:
-            case ItemStarted(item):
-                assert item.id not in opened
-                opened.add(item.id)
-            case ItemDone(item):
-                opened.remove(item.id)
-            case Created() | UnknownEvent():
-                pass
-            case Completed():
-                assert event is events[-1]
-            case _:
-                assert event.item_id in opened
-
-
 def test_a_text() -> None:
     events = feed(start(), *text(0, "a", "b"), *ended())
     assert [type(event) for event in events] == [Created, ItemStarted, TextDelta, TextDelta, ItemDone, Completed]
@@ -178,7 +162,7 @@ def test_usage_counts_what_was_cached_as_input() -> None:
 
 def test_a_whole_response() -> None:
     events = feed(*WHOLE)
-    in_order(events)
+    check_order(events)
     thought, redacted, message, command, patch, goal = done(events)
     assert isinstance(thought, ReasoningItem)
     assert thought.summary == ("let me see",)
@@ -383,7 +367,7 @@ def test_any_events_in_any_order_keep_the_promise(events: list[Json]) -> None:
             break
         if translator.completed:
             break
-    in_order(told)
+    check_order(told)
 
 
 def test_responses_of_the_same_id_have_items_of_their_own() -> None:

@@ -194,11 +194,24 @@ def test_roles_that_alternate() -> None:
     assert [part["type"] for part in found[2]["content"]] == ["text", "image_url", "text"]
 
 
+def thought(text: str) -> Json:
+    return {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": text}]}
+
+
 def test_thoughts_go_back_only_where_they_are_wanted() -> None:
-    thought = {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]}
-    history = [user("x"), thought, called("a"), gave("a")]
+    history = [user("x"), thought("hm"), called("a"), gave("a")]
     assert "reasoning_content" not in messages(*history)[1]
     assert messages(*history, quirks=frozenset({q.THOUGHTS_BACK}))[1]["reasoning_content"] == "hm"
+
+
+def test_answers_that_become_one_keep_the_thoughts_of_both() -> None:
+    """Nothing is left of the message between them, so they follow each other."""
+    quirks = frozenset({q.ALTERNATING, q.THOUGHTS_BACK})
+    history = [user("x"), thought("first"), said("a"), user(), thought("second"), said("b"), called("c"), gave("c")]
+    _, answer, _ = messages(*history, quirks=quirks)
+    assert (answer["content"], answer["reasoning_content"]) == ("a\n\nb", "first\nsecond")
+    assert [made["id"] for made in answer["tool_calls"]] == ["c"]
+    assert "reasoning_content" not in messages(said("a"), user(), said("b"), quirks=quirks)[-1]
 
 
 def test_other_items_are_left_out_and_empty_ones_too() -> None:

@@ -153,19 +153,20 @@ async def test_who_waits_is_told_once_and_goes_on(server: ModelServer, monkeypat
     server.play(HANGS, status(429, "", "Retry-After: 0.05"), TEXT)
     model = model_at(server, max_concurrent_requests=1)
     holder = await Holder(model).begin()
-    told: list[Waiting] = []
-    second = asyncio.ensure_future(collect(model, request(on_wait=told.append)))
-    await waiting(model, 1)
+    told: asyncio.Queue[Waiting] = asyncio.Queue()
+    second = asyncio.ensure_future(collect(model, request(on_wait=told.put_nowait)))
+    notice = await told.get()
     assert model.queue_stats() == LimiterStats(running=1, waiting=1, at_a_time=1, refusals=0)
     await holder.let_go()
     assert isinstance((await second)[-1], Completed)
-    [notice] = told
+    assert told.empty()
     assert (notice.provider, notice.waiting) == ("mock", 1)
     assert "max_concurrent_requests = 1" in notice.why
     await model.close()
 
 
-async def test_a_wait_that_nobody_feels_is_not_told(server: ModelServer) -> None:
+async def test_a_wait_that_nobody_feels_is_not_told(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "TELL_AFTER_S", 3600.0)
     server.play(HANGS, TEXT)
     model = model_at(server, max_concurrent_requests=1)
     holder = await Holder(model).begin()

@@ -28,6 +28,7 @@ from treadle.llm.model import (
 from treadle.llm.output_items import CustomToolCallItem, FunctionCallItem, MessageItem, OtherItem, ReasoningItem
 from treadle.llm.responses.translate import MAX_OPEN, Translator
 from treadle.llm.sse import SseEvent
+from treadle.testing.wire_suite import check_order
 
 Json = dict[str, Any]
 
@@ -237,18 +238,7 @@ DELTA_EVENTS = st.builds(
 
 @given(st.lists(ITEM_EVENTS | DELTA_EVENTS, max_size=40))
 def test_whatever_comes_the_order_is_kept(script: list[Json]) -> None:
-    open_ids: set[str] = set()
     events = feed(*script)
-    for event in events:
-        match event:
-            case ItemStarted(item):
-                assert item.id not in open_ids
-                open_ids.add(item.id)
-            case ItemDone(item):
-                open_ids.remove(item.id)
-            case UnknownEvent() | Created() | Completed():
-                pass
-            case _:
-                assert event.item_id in open_ids
+    check_order(events)
     finished = sum(isinstance(event, ItemDone) for event in events)
     assert finished == sum(event["type"] == "response.output_item.done" for event in script)

@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import inspect
 import json
+import sys
 import textwrap
 import threading
 import time
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from treadle.testing import MockModel, RecordedRequest, Reply, ToolCall, Usage
+from treadle.testing import MockModel, RecordedRequest, Reply, ToolCall, Usage, mock_server
 
 DEADLINE_S = 30
 
@@ -288,6 +289,16 @@ def test_a_given_port() -> None:
 def test_impossible_timings_are_refused(model: MockModel, timing: Any) -> None:
     with pytest.raises(ValueError, match=r"gate|cannot"):
         model.enqueue_assistant_message("x", **timing)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the end of a listening socket wakes nobody")
+def test_close_does_not_wait_for_the_next_look_around(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mock_server, "ACCEPT_POLL_S", 3600.0)
+    model = MockModel()
+    closing = threading.Thread(target=model.close, daemon=True)
+    closing.start()
+    closing.join(30)
+    assert not closing.is_alive()
 
 
 def test_close_ends_held_replies() -> None:

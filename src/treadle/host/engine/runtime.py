@@ -15,10 +15,10 @@ from treadle.agent.ids import new_id
 from treadle.errors import ArgumentValueError
 from treadle.host.ask import AskPerson
 from treadle.host.engine.engine_turn import EngineThread, EngineTurn
-from treadle.host.fault_text import BUSY, CLOSED, NOT_OPEN
+from treadle.host.fault_text import CLOSED
 from treadle.host.faults import Fault, ResumeFailed, RuntimeFault
-from treadle.host.runtime import Opened, Opening, RuntimeEvent, UserInput
-from treadle.host.turn_events import TurnEvents
+from treadle.host.one_thread import OneThread
+from treadle.host.runtime import Opened, Opening, UserInput
 from treadle.runners.engine import RunOptions
 from treadle.runners.run_events import ResumeToken
 from treadle.runners.runner import Runner
@@ -32,7 +32,7 @@ CLOSE_S: Final = 15.0
 OPTIONS: Final = ("model", "effort", "cwd", "env", "timeouts")
 
 
-class EngineRuntime:
+class EngineRuntime(OneThread[EngineThread, EngineTurn]):
     """Runs turns on an engine.
 
     Args:
@@ -42,6 +42,7 @@ class EngineRuntime:
     """
 
     def __init__(self, engine: str | Runner, **choices: Any) -> None:
+        super().__init__()
         if isinstance(engine, str):
             # Only for an engine by its name: it reads the entry points.
             from treadle.runners.engine_registry import make_runner
@@ -51,10 +52,6 @@ class EngineRuntime:
             raise ArgumentValueError(next(iter(choices)), "a runner is used as it is: give it its choices itself")
         else:
             self._runner = engine
-        self._events = TurnEvents()
-        self._thread: EngineThread | None = None
-        self._turn: EngineTurn | None = None
-        self._closed = False
 
     def __repr__(self) -> str:
         return f"<EngineRuntime {self.name}>"
@@ -91,15 +88,6 @@ class EngineRuntime:
         self._turn = EngineTurn(thread, self._events, prompt, chosen)
         return self._turn.id
 
-    async def next_event(self) -> RuntimeEvent:
-        """The next event of the turn. Cancelling the wait loses nothing."""
-        return await self._events.next()
-
-    async def interrupt(self) -> None:
-        """Ask the engine to stop in its own way."""
-        if self._turn is not None and not self._turn.task.done():
-            self._turn.interrupt()
-
     async def steer(self, text: str) -> bool:
         """Nothing can be said to an engine that runs."""
         return False
@@ -107,8 +95,8 @@ class EngineRuntime:
     async def probe(self) -> None:
         """Come back when the engine is there and not stopped, or when none runs."""
         self._check_open()
-        if self._turn is not None and not self._turn.task.done():
-            await self._turn.probe()
+        if (turn := self._running()) is not None:
+            await turn.probe()
 
     async def compact(self) -> bool:
         """An engine sums up by itself, when it wants to."""
@@ -125,23 +113,6 @@ class EngineRuntime:
             _, left = await asyncio.wait([self._turn.task], timeout=CLOSE_S)
             if left:
                 logger.warning("%s did not end within %g s", self.name, CLOSE_S)
-
-    # --- what must hold ---
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise RuntimeFault(CLOSED)
-
-    def _check_idle(self) -> None:
-        if self._turn is not None and not self._turn.task.done():
-            raise RuntimeFault(BUSY)
-
-    def _ready(self) -> EngineThread:
-        self._check_open()
-        if self._thread is None:
-            raise RuntimeFault(NOT_OPEN)
-        self._check_idle()
-        return self._thread
 
 
 def _options(options: Mapping[str, Any], engine: str) -> RunOptions:

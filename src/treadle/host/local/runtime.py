@@ -21,12 +21,12 @@ from treadle.client.tools import tools_by_name
 from treadle.errors import ArgumentError
 from treadle.host.ask import AskPerson
 from treadle.host.chat_items import history_items, input_items, recent
-from treadle.host.fault_text import BUSY, CLOSED, NOT_OPEN
+from treadle.host.fault_text import CLOSED
 from treadle.host.faults import Fault, ResumeFailed, RuntimeFault
 from treadle.host.local.local_turn import LocalThread, LocalTurn, TurnOptions
 from treadle.host.local.model_source import WIRES, LocalWire, ModelArguments, find_model
-from treadle.host.runtime import Opened, Opening, RuntimeEvent, UserInput
-from treadle.host.turn_events import TurnEvents
+from treadle.host.one_thread import OneThread
+from treadle.host.runtime import Opened, Opening, UserInput
 
 logger: Final = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ CLOSE_S: Final = 5.0
 BYTES_PER_TOKEN: Final = 4
 
 
-class LocalRuntime:
+class LocalRuntime(OneThread[LocalThread, LocalTurn]):
     """Runs turns in this process.
 
     Args:
@@ -61,6 +61,7 @@ class LocalRuntime:
         max_iterations: int | None = None,
         tool_timeout: float | None = TOOL_S,
     ) -> None:
+        super().__init__()
         one_of("wire", wire, tuple(WIRES))
         if max_iterations is not None:
             count("max_iterations", max_iterations)
@@ -71,10 +72,6 @@ class LocalRuntime:
         )
         self._max_iterations = max_iterations
         self._tool_timeout = tool_timeout
-        self._events = TurnEvents()
-        self._thread: LocalThread | None = None
-        self._turn: LocalTurn | None = None
-        self._closed = False
 
     def __repr__(self) -> str:
         return f"<LocalRuntime {self.name}>"
@@ -140,19 +137,10 @@ class LocalRuntime:
         )
         return self._turn.id
 
-    async def next_event(self) -> RuntimeEvent:
-        """The next event of the turn. Cancelling the wait loses nothing."""
-        return await self._events.next()
-
-    async def interrupt(self) -> None:
-        """Cancel the request and the tools that run."""
-        if self._turn is not None and not self._turn.task.done():
-            self._turn.interrupt()
-
     async def steer(self, text: str) -> bool:
         """Say something before the next request of the turn; False when there is none to come."""
-        turn = self._turn
-        return turn is not None and not turn.task.done() and turn.steer(text)
+        turn = self._running()
+        return turn is not None and turn.steer(text)
 
     async def probe(self) -> None:
         """It is in this process, so it is as alive as whoever asks."""
@@ -174,23 +162,6 @@ class LocalRuntime:
                 await self._thread.source.model.close()
         except Exception:
             logger.warning("the connections to the model could not be closed in order", exc_info=True)
-
-    # --- what must hold ---
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise RuntimeFault(CLOSED)
-
-    def _check_idle(self) -> None:
-        if self._turn is not None and not self._turn.task.done():
-            raise RuntimeFault(BUSY)
-
-    def _ready(self) -> LocalThread:
-        self._check_open()
-        if self._thread is None:
-            raise RuntimeFault(NOT_OPEN)
-        self._check_idle()
-        return self._thread
 
 
 def _absolute(cwd: str | os.PathLike[str] | None) -> str:

@@ -16,8 +16,8 @@ import msgspec
 from msgspec import Raw, structs
 
 from treadle.agent.model_history import ABORTED
-from treadle.client.own_thread import may_block, run_on_own_thread
 from treadle.client.tools import Content, Tool
+from treadle.host.limited_tools import run_limited
 from treadle.host.runtime import ItemCompleted, ItemStarted
 from treadle.host.turn_events import TurnEvents
 from treadle.llm import CustomToolCallItem, FunctionCallItem
@@ -108,12 +108,7 @@ class LocalCalls:
 
     async def _perform(self, tool: Tool, arguments: Any) -> tuple[Content, bool]:
         try:
-            async with asyncio.timeout(self._limit_s) as limit:
-                return tool.content(await _value(tool, arguments)), True
-        except TimeoutError as error:
-            if not limit.expired():
-                return tool.failure(error), False
-            return _told(f"`{tool.name}` did not end within {self._limit_s:g} s; it was given up"), False
+            return tool.content(await run_limited(tool, arguments, self._limit_s)), True
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -122,12 +117,6 @@ class LocalCalls:
         except Exception as error:
             logger.debug("the tool %s failed", tool.name, exc_info=error)
             return tool.failure(error), False
-
-
-async def _value(tool: Tool, arguments: Any) -> Any:
-    """A plain function may take its time, so it runs on a thread; what it gives may have to be awaited, here."""
-    value = await run_on_own_thread(tool.call, arguments) if may_block(tool.function) else tool.call(arguments)
-    return await value if hasattr(value, "__await__") else value
 
 
 def _arguments(call: Call) -> tuple[Any, str | None]:

@@ -196,6 +196,8 @@ def _merged(messages: list[Message]) -> list[Message]:
             both = [*_listed(last.content), *_listed(message.content)]
             last.content = _plain_lines(both)
             last.tool_calls = message.tool_calls
+            thoughts = [each.reasoning_content for each in (last, message) if each.reasoning_content]
+            last.reasoning_content = "\n".join(thoughts) or None
     return result
 
 
