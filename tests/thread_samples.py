@@ -202,7 +202,7 @@ def wait(self, attempt: int) -> float:
     return min(left, self.base * 2**attempt)
 ```
 
-> The public signature stays as it was. See [the notes](https://example.org/notes) and [retry.py](/home/ada/loom/retry.py:41).
+> The public signature stays. See [the notes](https://example.org/notes) and [retry.py](/home/ada/loom/retry.py:41).
 """
 _DIFF = """\
 @@ -38,9 +38,10 @@ class Retry:
@@ -211,7 +211,6 @@ _DIFF = """\
 +        self._clock = clock
          self.deadline = deadline
          self.base = base
- 
      def wait(self, attempt: int) -> float:
 -        left = self.deadline - time.monotonic()
 -        return min(left, self.base * 2**attempt) if time.monotonic() < self.deadline else 0
@@ -225,7 +224,7 @@ def rich_thread(picture: str = "/nowhere/screen.png") -> Thread:
     first = turn(
         1,
         user(
-            "the retry test fails now and then in CI.\nFind out why, and fix it properly:\n\n- no sleeps\n- keep the API",
+            "the retry test fails now and then in CI.\nFind out why, and fix it:\n\n- no sleeps\n- keep the API",
             picture,
         ),
         ReasoningThreadItem(id="r", summary=("**Looking at the test**\n\nIt compares two readings of the clock.",)),
@@ -277,7 +276,8 @@ def rich_thread(picture: str = "/nowhere/screen.png") -> Thread:
 
 MARK = "pwned"
 ATTACK = (
-    f"<script>document.title='{MARK}'</script></style></title></pre></textarea><img src=x onerror=\"document.title='{MARK}'\">"
+    f"<script>document.title='{MARK}'</script></style></title></pre></textarea>"
+    f"<img src=x onerror=\"document.title='{MARK}'\">"
     f"<svg onload=\"document.title='{MARK}'\"><iframe src='javascript:alert(1)'></iframe>"
     f"[click](javascript:document.title='{MARK}') [c2](JaVaScRiPt:alert(1)) ![p](http://127.0.0.1:9/x.png) "
     f'[d](data:text/html,<script>alert(1)</script>) <a href="javascript:alert(1)">x</a> "\'><b onmouseover=alert(1)>'

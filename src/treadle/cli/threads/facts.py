@@ -101,7 +101,7 @@ class ThreadFacts:
 
     def _used(self, turn_id: str, usage: ThreadTokenUsage) -> None:
         total = _tokens(usage.total)
-        # What came before the first event that is left (those of a fork are with its source) is in the sum, not in here.
+        # What came before the first event that is left (those of a fork are with its source) is only in the sum.
         more = _tokens(usage.last) if self.tokens is None else total.since(self.tokens)
         before = self.of(turn_id)
         self.turns[turn_id] = replace(before, tokens=(before.tokens or Tokens()) + more, cost_usd=usage.cost_usd)

@@ -1,4 +1,4 @@
-"""Text of others inside a Markdown document: what they leave open, or what is HTML, must not swallow what follows. Pure."""
+"""Text of others in a Markdown document: what they leave open, or what is HTML, must not swallow the rest. Pure."""
 
 from __future__ import annotations
 

@@ -62,14 +62,18 @@ def plan_html(plan: Sequence[TurnPlanStep]) -> str:
 def _said(block: Said, pictures: str) -> str:
     who, kind = ("You", "user") if block.by == "user" else ("Agent", "aside" if block.aside else "agent")
     text = rendered(block.text, breaks=block.by == "user") if block.text.strip() else ""
-    return f'<article class="{kind}"><p class="label">{who}</p><div class="text" dir="auto">\n{text}{pictures}</div></article>\n'
+    return f'<article class="{kind}"><p class="label">{who}</p>{_text(text + pictures)}</article>\n'
+
+
+def _text(inner: str) -> str:
+    return f'<div class="text" dir="auto">\n{inner}</div>'
 
 
 def _thought(block: Thought) -> str:
     return (
         '<details class="thought"><summary><span class="what">Thought</span>'
         f'<span class="first">{escaped_line(_first_words(block.text))}</span></summary>\n'
-        f'<div class="text" dir="auto">\n{rendered(block.text)}</div></details>\n'
+        f"{_text(rendered(block.text))}</details>\n"
     )
 
 
@@ -78,11 +82,11 @@ def _first_words(text: str) -> str:
 
 
 def _proposed(block: Proposed) -> str:
-    return f'<div class="card"><p class="label">Proposed plan</p><div class="text" dir="auto">\n{rendered(block.text)}</div></div>\n'
+    return f'<div class="card"><p class="label">Proposed plan</p>{_text(rendered(block.text))}</div>\n'
 
 
 def _noted(block: Noted) -> str:
-    text = f'<div class="text" dir="auto">\n{rendered(block.text)}</div>' if block.text.strip() else ""
+    text = _text(rendered(block.text)) if block.text.strip() else ""
     return f'<div class="note"><p>{escaped_line(block.title)}</p>{text}</div>\n'
 
 
@@ -106,7 +110,8 @@ def _ran(block: Ran) -> str:
 
 
 def _used(block: Used, pictures: str) -> str:
-    head = f'<span class="what">⚙</span><code>{escaped_line(block.title)}</code>{_figures(block.outcome, block.duration_ms)}'
+    figures = _figures(block.outcome, block.duration_ms)
+    head = f'<span class="what">⚙</span><code>{escaped_line(block.title)}</code>{figures}'
     kind = f"card tool{_bad(block.failed)}"
     if not block.given.strip() and not block.got.strip():
         return f'<div class="{kind}"><p class="summary">{head}</p>{pictures}</div>\n'
@@ -147,8 +152,8 @@ def _changed(block: Changed) -> str:
     counts = f'<span class="figures"><ins>+{block.added}</ins> <del>−{block.removed}</del></span>'
     return (
         f'<details class="card change{_bad(block.outcome is not None)}"{unfolded}><summary>'
-        f'<span class="what">{escaped_line(block.verb)}</span><code>{escaped_line(block.path)}</code>{outcome}{counts}</summary>\n'
-        f"{_diff(block.lines)}</details>\n"
+        f'<span class="what">{escaped_line(block.verb)}</span><code>{escaped_line(block.path)}</code>'
+        f"{outcome}{counts}</summary>\n{_diff(block.lines)}</details>\n"
     )
 
 

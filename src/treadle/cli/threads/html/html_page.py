@@ -88,7 +88,7 @@ def _style() -> str:
 
 
 def _document_head(title: str) -> str:
-    # Only this style, by its hash, and pictures that are in the page: whatever gets into it, nothing runs or is fetched.
+    # Only this style, by its hash, and pictures in the page: whatever gets into it, nothing runs or is fetched.
     digest = b64encode(sha256(_style().encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
     return (
