@@ -95,7 +95,7 @@ def user(text: str, *images: str) -> UserMessageThreadItem:
 
 
 def said(text: str, phase: str | None = None) -> AgentMessageThreadItem:
-    return AgentMessageThreadItem(id="a", text=text, phase=phase)  # type: ignore[arg-type]
+    return AgentMessageThreadItem(id="a", text=text, phase=phase)
 
 
 def command(
@@ -106,7 +106,7 @@ def command(
         command=f"/bin/bash -lc {text!r}",
         command_actions=(UnknownCommandAction(command=text),),
         cwd=members.get("cwd", "/home/ada/loom"),
-        status=members.get("status", "completed" if code == 0 else "failed"),  # type: ignore[arg-type]
+        status=members.get("status", "completed" if code == 0 else "failed"),
         aggregated_output=output,
         duration_ms=ms,
         exit_code=code,
@@ -114,7 +114,7 @@ def command(
 
 
 def changes(*files: FileUpdateChange, status: str = "completed") -> FileChangeThreadItem:
-    return FileChangeThreadItem(id="f", changes=files, status=status)  # type: ignore[arg-type]
+    return FileChangeThreadItem(id="f", changes=files, status=status)
 
 
 def updated(path: str, diff: str) -> FileUpdateChange:

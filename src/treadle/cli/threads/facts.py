@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw, Struct
 
-from treadle.protocol.app.base import decode
+from treadle.protocol.app.base import convert, decode
 from treadle.protocol.app.thread_notifications import (
     ThreadTokenUsageUpdatedNotification,
     TurnPlanStep,
@@ -80,6 +80,8 @@ class ThreadFacts:
     turns: dict[str, TurnFacts] = field(default_factory=dict)
     tokens: Tokens | None = None
     cost_usd: float | None = None
+    clean: Callable[[Raw], Any] = msgspec.json.decode
+    """Reads what a plan says."""
 
     def take(self, frames: Iterable[Raw]) -> None:
         """Notifications in their order. Those of other kinds are passed over without being read."""
@@ -89,15 +91,11 @@ class ThreadFacts:
                 told = decode(frame.params, ThreadTokenUsageUpdatedNotification)
                 self._used(told.turn_id, told.token_usage)
             elif frame.method == _PLAN:
-                planned = decode(frame.params, TurnPlanUpdatedNotification)
+                planned = convert(self.clean(frame.params), TurnPlanUpdatedNotification)
                 self.turns[planned.turn_id] = replace(self.of(planned.turn_id), plan=planned.plan)
 
     def of(self, turn_id: str) -> TurnFacts:
         return self.turns.get(turn_id, TurnFacts())
-
-    def of_turns(self, turn_ids: Iterable[str]) -> Mapping[str, TurnFacts]:
-        """Of the turns that are left, in their order."""
-        return {turn_id: self.of(turn_id) for turn_id in turn_ids}
 
     def _used(self, turn_id: str, usage: ThreadTokenUsage) -> None:
         total = _tokens(usage.total)

@@ -25,7 +25,7 @@ class JsonPage:
 
     def head(self, heading: Heading) -> str:
         self._heading = heading
-        usage = _usage(heading.facts.tokens, heading.facts.cost_usd)
+        usage = usage_members(heading.facts.tokens, heading.facts.cost_usd)
         return f"{_opened(heading.thread, 'turns', usage=usage)}\n"
 
     def turn_begun(self, number: int, turn: Turn) -> str:
@@ -34,7 +34,7 @@ class JsonPage:
         comma = ",\n" if self._turns else ""
         self._turns += 1
         self._items = 0
-        usage = _usage(facts.tokens, facts.cost_usd)
+        usage = usage_members(facts.tokens, facts.cost_usd)
         whole = msgspec.structs.replace(turn, items_view="full")
         return f"{comma}{_opened(whole, 'items', plan=facts.plan, usage=usage)}\n"
 
@@ -58,7 +58,7 @@ def _opened(value: Any, last: str, **more: Any) -> str:
     return f'{text[:-1]},"{last}":['
 
 
-def _usage(tokens: Tokens | None, cost_usd: float | None) -> dict[str, Any] | None:
+def usage_members(tokens: Tokens | None, cost_usd: float | None) -> dict[str, Any] | None:
     if tokens is None:
         return None
     return {

@@ -1,0 +1,39 @@
+"""`Redaction`: what is shown or exported has no keys in it that this machine knows, or that look like one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from treadle.config import Config
+from treadle.config.secret_variables import secret_variables
+from treadle.secrets import redact, secrets_in
+
+
+class Redaction:
+    def __init__(self, secrets: Iterable[str]) -> None:
+        self._secrets = tuple(secrets)
+
+    def json(self, data: bytes | msgspec.Raw) -> Any:
+        """The plain values of a JSON text, without secrets. They are looked for in the values, where nothing is
+        escaped."""
+        return self.clean(msgspec.json.decode(data))
+
+    def clean(self, value: Any) -> Any:
+        match value:
+            case str():
+                return redact(value, self._secrets)
+            case dict():
+                return {self.clean(name): self.clean(member) for name, member in value.items()}
+            case list():
+                return [self.clean(member) for member in value]
+        return value
+
+
+def redaction_for(config: Config, environ: Mapping[str, str], login_key: str | None) -> Redaction:
+    """By the names in the environment, by what the settings say is a key, and by the login."""
+    named = {name: environ[name] for name in secret_variables(config.document) if name in environ}
+    keys = [key for key in (login_key, *named.values()) if key]
+    return Redaction([*keys, *secrets_in(environ)])
