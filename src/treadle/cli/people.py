@@ -55,7 +55,7 @@ class PeopleCommand(click.Command):
         return rest
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        super().format_help_text(ctx, formatter)
+        click.Command.format_help_text(self, ctx, formatter)  # also for groups, which are no `PeopleCommand`
         for paragraph in self.more.split("\n\n"):
             if "\n " in paragraph:  # a list, as its author wrote it
                 formatter.write(f"\n{_indented(paragraph)}\n")
