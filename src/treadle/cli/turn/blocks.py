@@ -15,6 +15,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from treadle.cli.run_text import DONE, FAILED, NOTE, RUNNING, UNFINISHED, WARNING
+from treadle.cli.turn.hints import Hint
 from treadle.cli.visible import visible, visible_line
 from treadle.protocol.app.actions import FileUpdateChange
 
@@ -57,6 +58,12 @@ def beneath(lines: Iterable[str], style: str = "dim") -> list[RenderableType]:
     return [Hanging(bar, Text(visible(line), style), repeat=True) for line in lines]
 
 
+def hint_blocks(hint: Hint | None) -> list[RenderableType]:
+    if hint is None:
+        return []
+    return [Hanging(Text(f"  {word}: ", "yellow"), Text(text)) for word, text in hint.lines()]
+
+
 def left_out(count: int) -> str:
     return f"… {count} lines left out …"
 
@@ -64,9 +71,13 @@ def left_out(count: int) -> str:
 # --- diffs ---
 
 
-def change_blocks(changes: Iterable[FileUpdateChange], status: str, *, whole: bool = False) -> list[RenderableType]:
-    """What a patch has changed, would change, or could not change. `whole`: who has to judge it sees every line."""
-    return [block for change in changes for block in _change(change, status, whole)]
+def change_blocks(
+    changes: Iterable[FileUpdateChange], status: str, *, whole: bool = False, titles: bool = False
+) -> list[RenderableType]:
+    """What a patch has changed, would change, or could not change. `whole`: who has to judge it sees every line.
+    `titles`: only which files."""
+    shown = [_change(change, status, whole) for change in changes]
+    return [block for blocks in shown for block in (blocks[:1] if titles else blocks)]
 
 
 def _change(change: FileUpdateChange, status: str, whole: bool) -> list[RenderableType]:

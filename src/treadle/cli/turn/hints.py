@@ -51,3 +51,8 @@ def hint_for(output: str, confinement: str | None, *, network: bool = False) -> 
     if confinement == "readOnly":
         return _READ_ONLY
     return _GIT_DIRECTORY if _GIT.search(output) else _OUTSIDE
+
+
+def patch_hint(confinement: str | None) -> Hint | None:
+    """For a patch that was not applied. One that does not fit its files has no item: it was not allowed."""
+    return {"readOnly": _READ_ONLY, "workspaceWrite": _OUTSIDE}.get(confinement or "")
