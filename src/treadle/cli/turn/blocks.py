@@ -40,6 +40,7 @@ class Hanging:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = max(2, options.max_width - self._front.cell_len)
         for number, row in enumerate(self._body.wrap(console, width, overflow="fold") or [Text()]):
+            row.rstrip()
             yield Text.assemble(self._rest if number else self._front, row, no_wrap=True)
 
 
