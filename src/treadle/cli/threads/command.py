@@ -183,9 +183,9 @@ def search(
     hits = run_with_library(work, config_overrides)
     if as_array:
         write(sys.stdout, hits_as_json(hits))
-    elif is_terminal(sys.stdout):
+    elif hits and is_terminal(sys.stdout):
         with console(sys.stdout, color) as screen:
-            screen.print(hits_for_terminal(hits, term, time.time()), end="")
+            screen.print(hits_for_terminal(hits, term, time.time()))
     else:
         write(sys.stdout, hits_in_lines(hits, term))
     if not hits:

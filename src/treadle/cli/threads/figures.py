@@ -56,7 +56,7 @@ def count(number: float) -> str:
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= size * 0.9995:
             short = number / size
-            return f"{short:.0f}{unit}" if short >= 100 or short == int(short) else f"{short:.1f}{unit}"
+            return f"{short:.0f}{unit}" if short >= 100 else f"{short:.1f}".removesuffix(".0") + unit
     return f"{number:.0f}"
 
 

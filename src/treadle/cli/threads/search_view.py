@@ -17,7 +17,7 @@ from treadle.cli.visible import visible, visible_line
 from treadle.protocol.app.threads import Thread
 
 if TYPE_CHECKING:
-    from rich.text import Text
+    from rich.console import Group
 
 _MARKED: Final = re.compile(r"\[([^\[\]]*)\]")
 _WORD: Final = re.compile(r"\w+")
@@ -56,26 +56,31 @@ def _folded(word: str) -> str:
     return "".join(letter for letter in letters if not unicodedata.combining(letter))
 
 
-def hits_for_terminal(hits: Sequence[Hit], term: str, now: float) -> Text:
+def hits_for_terminal(hits: Sequence[Hit], term: str, now: float) -> Group:
     """Each thread once, with what was found in it."""
-    from rich.text import Text  # rich takes 60 ms
+    from rich.console import Group  # rich takes 60 ms
+    from rich.padding import Padding
+    from rich.text import Text
 
-    shown = Text()
     by_thread: dict[str, list[Hit]] = {}
     for hit in hits:
         by_thread.setdefault(hit.thread.id, []).append(hit)
+    shown: list[Text | Padding] = []
     for some in by_thread.values():
         thread = some[0].thread
-        shown.append(thread.id[:SHORT], style="cyan")
-        shown.append(f"  {visible_line(title_of(thread))}", style="bold")
-        shown.append(f"  {when(thread.updated_at, now)}\n", style="dim")
+        title = visible_line(title_of(thread))
+        shown.append(
+            Text.assemble(
+                (thread.id[:SHORT], "cyan"), "  ", (title, "bold"), "  ", (when(thread.updated_at, now), "dim")
+            )
+        )
         for hit in some:
             text, spans = plain_snippet(hit, term)
-            line = Text(f"  {text}\n")
+            line = Text(text)
             for start, end in spans:
-                line.stylize("bold yellow", start + 2, end + 2)
-            shown.append_text(line)
-    return shown
+                line.stylize("bold yellow", start, end)
+            shown.append(Padding(line, (0, 0, 0, 2)))
+    return Group(*shown)
 
 
 def hits_in_lines(hits: Sequence[Hit], term: str) -> str:

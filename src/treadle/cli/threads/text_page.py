@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from io import StringIO
-from typing import Final
+from typing import Final, Literal
 
 from treadle.cli.terminal import Colors
 from treadle.cli.threads.blocks import Block, Changed, Noted, Picture, Proposed, Ran, Said, Thought, Used, shortened
@@ -134,16 +134,16 @@ class TextPage:
 
 
 def markdown_for(width: int, *, colors: bool) -> Rendering:
-    """Messages as rich renders them for a terminal of this width."""
+    """Messages as `treadle exec` shows them on a terminal of this width."""
     from rich.console import Console  # rich takes 60 ms
-    from rich.markdown import Markdown
+
+    from treadle.cli.turn.blocks import markdown
 
     def rendered(text: str) -> str:
         out = StringIO()
-        console = Console(
-            file=out, width=width, force_terminal=True, color_system="standard" if colors else None, emoji=False
-        )
-        console.print(Markdown(visible(text), hyperlinks=False))
+        system: Literal["standard"] | None = "standard" if colors else None
+        screen = Console(file=out, width=width, force_terminal=True, color_system=system, highlight=False, emoji=False)
+        screen.print(markdown(text))
         return out.getvalue()
 
     return rendered

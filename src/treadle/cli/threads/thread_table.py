@@ -38,12 +38,12 @@ def table(rows: Sequence[Row], width: int, now: float, home: str) -> Table:
         figures = name in ("tokens", "cost")
         wide = name in ("thread", "where")
         shown.add_column(
-            "" if name == "id" else name,
+            name,
             justify="right" if figures else "left",
             no_wrap=True,
             overflow="ellipsis",
             ratio=(3 if name == "thread" else 2) if wide else None,
-            min_width=10 if wide else None,
+            min_width=10 if wide else SHORT if name == "id" else None,
             style={"id": "cyan", "where": "dim", "model": "dim"}.get(name, ""),
         )
     for row in rows:

@@ -41,11 +41,16 @@ def _read(path: str) -> bytes | None:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError):
         return None
-    with open(descriptor, "rb") as file:
+    try:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode) or facts.st_size > MAX_BYTES:
             return None
-        data = file.read(MAX_BYTES + 1)
+        with open(descriptor, "rb", closefd=False) as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
     return data if len(data) <= MAX_BYTES else None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Iterable, MutableMapping, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -27,7 +27,18 @@ def rendered(text: str, *, breaks: bool = False) -> str:
     """Block elements. With `breaks` a line end is one: people type so, models do not."""
     if len(text) > MAX_MARKDOWN:
         return f'<pre class="plain">{escaped(text)}</pre>\n'
-    return str(_renderer(breaks).render(visible(text)))
+    markdown = _renderer(breaks)
+    tokens = markdown.parse(visible(text))
+    _make_visible(tokens)
+    return str(markdown.renderer.render(tokens, markdown.options, {}))
+
+
+def _make_visible(tokens: Iterable[Token]) -> None:
+    """What was written as `&#8238;` is a letter only now."""
+    for token in tokens:
+        token.content = visible(token.content)
+        token.attrs = {name: visible(str(value)) for name, value in token.attrs.items()}
+        _make_visible(token.children or ())
 
 
 @cache
