@@ -93,7 +93,7 @@ def list_threads(
         write(sys.stdout, tab_lines(rows))
     elif rows:
         with console(sys.stdout, color) as screen:
-            screen.print(table(rows, screen.width, time.time(), os.path.expanduser("~")))
+            screen.print(table(rows, screen.width, time.time(), os.path.expanduser("~")), end="")
         if more:
             write_stderr(f"there are more: treadle threads list --limit {limit * 5}")
     else:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -19,7 +19,10 @@ from treadle.protocol.app.base import encode
 from treadle.protocol.app.threads import Thread
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.text import Text
+
+_STYLES: Final = {"id": "cyan", "where": "dim", "model": "dim"}
+_FIGURES: Final = ("tokens", "cost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,28 +31,48 @@ class Row:
     facts: ThreadFacts
 
 
-def table(rows: Sequence[Row], width: int, now: float, home: str) -> Table:
-    """What does not fit is left out, the least important first."""
-    from rich.table import Table  # rich takes 60 ms
+def table(rows: Sequence[Row], width: int, now: float, home: str) -> Text:
+    """What does not fit is left out, the least important first. Of a path the end is shown."""
+    from rich.cells import cell_len  # rich takes 60 ms
+    from rich.text import Text
 
-    shown = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", expand=False, pad_edge=False)
     columns = _columns(rows, width)
-    for name in columns:
-        figures = name in ("tokens", "cost")
-        wide = name in ("thread", "where")
-        shown.add_column(
-            name,
-            justify="right" if figures else "left",
-            no_wrap=True,
-            overflow="ellipsis",
-            ratio=(3 if name == "thread" else 2) if wide else None,
-            min_width=10 if wide else SHORT if name == "id" else None,
-            style={"id": "cyan", "where": "dim", "model": "dim"}.get(name, ""),
-        )
-    for row in rows:
-        cells = _cells(row, now, home)
-        shown.add_row(*(cells[name] for name in columns))
+    head = {name: name for name in columns}
+    lines = [head, *(_cells(row, now, home) for row in rows)]
+    natural = {name: max(cell_len(cells[name]) for cells in lines) for name in columns}
+    widths = _widths(natural, width)
+    shown = Text(no_wrap=True)
+    for cells in lines:
+        parts = []
+        for name in columns:
+            style = "dim" if cells is head else _STYLES.get(name, "")
+            parts.append(_cell(cells[name], widths[name], style, from_end=name == "where", right=name in _FIGURES))
+        line = Text("  ").join(parts)
+        line.rstrip()
+        shown.append_text(line).append("\n")
     return shown
+
+
+def _widths(natural: Mapping[str, int], width: int) -> dict[str, int]:
+    """The titles and the paths share what the others leave."""
+    others = sum(size for name, size in natural.items() if name not in ("thread", "where"))
+    room = max(10, width - others - 2 * (len(natural) - 1))
+    where = min(natural.get("where", 0), max(room - natural["thread"], room * 2 // 5))
+    return {**natural, "where": where, "thread": min(natural["thread"], room - where)}
+
+
+def _cell(text: str, size: int, style: str, *, from_end: bool, right: bool) -> Text:
+    from rich.text import Text
+
+    cell = Text(text, style)
+    if from_end and cell.cell_len > size:
+        while cell.cell_len > size - 1:
+            cell = cell[1:]
+        cell = Text("…", style).append_text(cell)
+    if right:
+        cell.pad_left(max(0, size - cell.cell_len))
+    cell.truncate(size, overflow="ellipsis", pad=True)
+    return cell
 
 
 def _columns(rows: Sequence[Row], width: int) -> list[str]:

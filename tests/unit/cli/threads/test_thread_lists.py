@@ -25,7 +25,7 @@ def row(**members: object) -> Row:
 
 def drawn(rows: list[Row], width: int) -> list[str]:
     out = io.StringIO()
-    Console(file=out, width=width, color_system=None).print(table(rows, width, NOW, "/home/ada"))
+    Console(file=out, width=width, color_system=None).print(table(rows, width, NOW, "/home/ada"), end="")
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
@@ -39,10 +39,18 @@ def test_a_wide_table_tells_all() -> None:
 
 @pytest.mark.parametrize("width", [40, 50, 64, 72, 80, 96, 120])
 def test_a_narrow_table_keeps_what_matters(width: int) -> None:
-    for line in drawn([row(name="A name that is much longer than any terminal is wide " * 3)], width)[1:]:
+    deep = "/home/ada/" + "deep/" * 30 + "end"
+    for line in drawn([row(name="A name that is much longer than any terminal is wide " * 3, cwd=deep)], width)[1:]:
         assert len(line) <= width
         assert line.startswith(THREAD_ID[:13])
         assert "A name" in line
+        assert ("…" in line and line.index("…") < line.index("/end")) if width >= 80 else "deep" not in line
+        assert ("3 min ago" in line) == (width >= 50)
+
+
+def test_columns_stand_under_each_other() -> None:
+    lines = drawn([row(name="织机", cwd="/x"), row(name="b" * 90), row(name="c")], 120)
+    assert len({len(line) + (2 if "织" in line else 0) for line in lines}) == 1
 
 
 def test_names_cannot_act_on_the_terminal_nor_break_lines() -> None:
