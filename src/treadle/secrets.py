@@ -14,7 +14,7 @@ _SECRET_PATH: Final = re.compile(r"(?<=[^/:])/[\w-]{32,}/?$")
 _WORDS: Final = re.compile(r"\"([^\"]*)\"|'([^']*)'|([^\s\"'={},\[\]]+)")
 _DIRECTORIES: Final = frozenset({"PWD", "OLDPWD"})
 """Every shell sets them, and they are no passwords."""
-_LEAST: Final = 8
+LEAST: Final = 8
 """Shorter values are words that occur elsewhere."""
 
 
@@ -51,7 +51,7 @@ def secrets_in(environment: Mapping[str, str], settings: Iterable[str] = ()) -> 
     for text in settings:
         if hides_secret(text):
             values |= {word for found in _WORDS.findall(text.partition("=")[2]) for word in found}
-    return sorted((value for value in values if len(value) >= _LEAST), key=len, reverse=True)
+    return sorted((value for value in values if len(value) >= LEAST), key=len, reverse=True)
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:

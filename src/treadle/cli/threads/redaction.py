@@ -9,12 +9,12 @@ import msgspec
 
 from treadle.config import Config
 from treadle.config.secret_variables import secret_variables
-from treadle.secrets import redact, secrets_in
+from treadle.secrets import LEAST, redact, secrets_in
 
 
 class Redaction:
     def __init__(self, secrets: Iterable[str]) -> None:
-        self._secrets = tuple(secrets)
+        self._secrets = tuple(secret for secret in secrets if len(secret) >= LEAST)
 
     def json(self, data: bytes | msgspec.Raw) -> Any:
         """The plain values of a JSON text, without secrets. They are looked for in the values, where nothing is
@@ -24,7 +24,7 @@ class Redaction:
     def clean(self, value: Any) -> Any:
         match value:
             case str():
-                return redact(value, self._secrets)
+                return redact(value, self._secrets) if len(value) >= LEAST else value
             case dict():
                 return {self.clean(name): self.clean(member) for name, member in value.items()}
             case list():

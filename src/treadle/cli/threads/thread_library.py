@@ -39,7 +39,7 @@ from treadle.server.local_client import LocalClient
 T = TypeVar("T")
 
 _PAGE: Final = 100
-_ITEMS: Final = 200
+_ITEMS: Final = 50  # one may have a mebibyte
 _TURNS: Final = 500
 # Usage is told after every response of the model: it is among the last events.
 _LAST_EVENTS: Final = 60
