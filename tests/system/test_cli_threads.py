@@ -57,14 +57,14 @@ class Kept:
             code = main(["threads", *words])
         return Done(code, out.getvalue(), err.getvalue())
 
-    def program(self, *words: str, **options: object) -> subprocess.Popen[bytes]:
-        environ = {**os.environ, **self._environ(), "TERM": "xterm-256color", "PAGER": "cat"}
+    def program(self, *words: str, pager: str = "cat", **options: object) -> subprocess.Popen[bytes]:
+        environ = {**os.environ, **self._environ(), "TERM": "xterm-256color", "PAGER": pager}
         command = [sys.executable, "-m", "treadle", "threads", *words]
         return subprocess.Popen(command, env=environ, **options)  # type: ignore[call-overload, no-any-return]
 
-    def on_terminal(self, terminal: Terminal, *words: str) -> subprocess.Popen[bytes]:
+    def on_terminal(self, terminal: Terminal, *words: str, pager: str = "cat") -> subprocess.Popen[bytes]:
         end = terminal.slave
-        return self.program(*words, stdin=end, stdout=end, stderr=end, start_new_session=True)
+        return self.program(*words, pager=pager, stdin=end, stdout=end, stderr=end, start_new_session=True)
 
     def _environ(self) -> dict[str, str]:
         return {"TREADLE_HOME": str(self.home), "CODEX_HOME": str(self.home), **SECRETS}
@@ -171,15 +171,12 @@ def test_a_thread_on_a_terminal_through_a_pager(made: Kept) -> None:
     assert b"\x1b[36m\xe2\x80\xba where does wool" in terminal.seen
 
 
-def test_a_pager_that_is_left_early_is_no_error(made: Kept) -> None:
+def test_a_pager_that_is_left_early_is_no_error(kept: Kept) -> None:
+    asyncio.run(_lengthen(kept, 300, "x" * 99 + "\n", 40))  # more than a pipe holds
     terminal = Terminal()
-    with mock.patch.dict(os.environ, {"PAGER": "true"}):
-        environ = {**os.environ, "TREADLE_HOME": str(made.home), "TERM": "xterm"}
-        command = [sys.executable, "-m", "treadle", "threads", "show", "--last"]
-        end = terminal.slave
-        with subprocess.Popen(command, env=environ, stdin=end, stdout=end, stderr=end) as program:
-            terminal.read_to_end()
-            assert program.wait(DEADLINE) == 0
+    with kept.on_terminal(terminal, "show", "Looms", pager="true") as program:
+        terminal.read_to_end()
+        assert program.wait(DEADLINE) == 0
     terminal.close()
     assert terminal.text == ""
 
