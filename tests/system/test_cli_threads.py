@@ -169,6 +169,7 @@ def test_a_thread_on_a_terminal_through_a_pager(made: Kept) -> None:
     terminal.close()
     assert "Wool comes from sheep." in terminal.text
     assert b"\x1b[36m\xe2\x80\xba where does wool" in terminal.seen
+    assert f"go on: treadle exec resume {made.wool}" in terminal.text
 
 
 def test_a_pager_that_is_left_early_is_no_error(kept: Kept) -> None:

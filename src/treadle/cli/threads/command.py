@@ -133,7 +133,7 @@ def show(thread: str | None, last: bool, as_object: bool, color: str, config_ove
         elif is_terminal(sys.stdout):
             painted = wants_color(color, sys.stdout, os.environ)
             width = min(shutil.get_terminal_size().columns, _MAX_WIDTH)
-            page = TextPage(Colors(painted), markdown_for(width, colors=painted))
+            page = TextPage(Colors(painted), markdown_for(width, colors=painted), hint=True)
             with Pager() as pager:
                 await _write(library, found, page, pager.write)
         else:

@@ -50,8 +50,8 @@ from treadle.protocol.app.outputs import InputImageFunctionCallOutputContentItem
 _VERBS = {"add": "added", "delete": "deleted", "update": "changed"}
 
 
-def item_blocks(item: ThreadItem) -> Iterator[Block]:
-    """What there is to show of it; nothing of an item that says nothing."""
+def item_blocks(item: ThreadItem, cwd: str = "") -> Iterator[Block]:
+    """What there is to show of it; nothing of an item that says nothing. Files below `cwd` are named from there."""
     match item:
         case UserMessageThreadItem():
             yield _user(item)
@@ -62,7 +62,7 @@ def item_blocks(item: ThreadItem) -> Iterator[Block]:
         case CommandExecutionThreadItem():
             yield _ran(item)
         case FileChangeThreadItem():
-            yield from (_changed(change, str(item.status)) for change in item.changes)
+            yield from (_changed(change, str(item.status), cwd) for change in item.changes)
         case PlanThreadItem() if item.text.strip():
             yield Proposed(item.text)
         case AgentMessageThreadItem() | ReasoningThreadItem() | PlanThreadItem():
@@ -102,13 +102,17 @@ def _end(item: CommandExecutionThreadItem) -> str:
     return str(item.status) if item.exit_code is None else f"exit {item.exit_code}"
 
 
-def _changed(change: FileUpdateChange, status: str) -> Changed:
+def _changed(change: FileUpdateChange, status: str, cwd: str) -> Changed:
     kind = str(change.kind.type)
     sign = {"add": "+", "delete": "-"}.get(kind, "")
     lines = tuple(f"{sign}{line}" for line in change.diff.splitlines())
     moved = getattr(change.kind, "move_path", None)
-    path = f"{change.path} → {moved}" if moved else change.path
+    path = _from(cwd, change.path) + (f" → {_from(cwd, moved)}" if moved else "")
     return Changed(_VERBS.get(kind, kind), path, lines, None if status == "completed" else _words(status))
+
+
+def _from(cwd: str, path: str) -> str:
+    return path.removeprefix(f"{cwd.rstrip('/')}/") if cwd.strip("/") else path
 
 
 # --- tools and the rest ----------------------------------------------------------------------------------------------

@@ -52,7 +52,8 @@ class MarkdownPage:
         return f"\n## Turn {number}\n\n" + (f"*{plain(figures)}*\n" if figures else "")
 
     def item(self, item: ThreadItem) -> str:
-        pieces = [f"\n{_block(block)}" for block in item_blocks(item)]
+        assert self._heading is not None
+        pieces = [f"\n{_block(block)}" for block in item_blocks(item, self._heading.thread.cwd)]
         if isinstance(item, UserMessageThreadItem):
             pieces.append(self._take_plan())
         return "".join(pieces)

@@ -39,12 +39,11 @@ class Heading:
     def rows(self) -> list[tuple[str, str]]:
         """What is known of the thread: a word and a text each."""
         thread = self.thread
-        model = thread.model or ""
         rows = [
             ("thread", thread.id),
             ("begun", moment(thread.created_at, self.zone)),
             ("last used", moment(thread.updated_at, self.zone)),
-            ("model", f"{model} ({thread.model_provider})" if model else thread.model_provider),
+            ("model", _model(thread)),
             ("where", thread.cwd),
         ]
         if thread.git_info is not None and (thread.git_info.branch or thread.git_info.sha):
@@ -64,6 +63,12 @@ class Heading:
         if self.facts.cost_usd:
             sums.append(("cost", money(self.facts.cost_usd)))
         return sums
+
+
+def _model(thread: Thread) -> str:
+    if thread.model in (None, thread.model_provider):
+        return thread.model_provider
+    return f"{thread.model} ({thread.model_provider})"
 
 
 def title_of(thread: Thread) -> str:

@@ -26,9 +26,11 @@ Rendering = Callable[[str], str]
 
 
 class TextPage:
-    """`markdown` gives the lines of a message: as it is, or rendered for a terminal."""
+    """`markdown` gives the lines of a message: as it is, or rendered for a terminal. With `hint` it ends with how to
+    go on."""
 
-    def __init__(self, colors: Colors, markdown: Rendering = visible) -> None:
+    def __init__(self, colors: Colors, markdown: Rendering = visible, *, hint: bool = False) -> None:
+        self._hint = hint
         self._colors = colors
         self._markdown = markdown
         self._heading: Heading | None = None
@@ -50,7 +52,8 @@ class TextPage:
         return _lines("", self._colors.dim(f"── {figures} ──"))
 
     def item(self, item: ThreadItem) -> str:
-        pieces = [f"\n{self._block(block)}" for block in item_blocks(item)]
+        assert self._heading is not None
+        pieces = [f"\n{self._block(block)}" for block in item_blocks(item, self._heading.thread.cwd)]
         if isinstance(item, UserMessageThreadItem):
             pieces.append(self._take_plan())
         return "".join(pieces)
@@ -65,7 +68,9 @@ class TextPage:
         return self._take_plan() + end
 
     def foot(self) -> str:
-        return ""
+        if not self._hint or self._heading is None:
+            return ""
+        return _lines("", self._colors.dim(f'go on: treadle exec resume {self._heading.thread.id} "…"'))
 
     def _take_plan(self) -> str:
         plan, self._plan = self._plan, ()

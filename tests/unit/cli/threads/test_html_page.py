@@ -134,6 +134,12 @@ def test_everything_is_on_the_page(tmp_path: Path) -> None:
     assert '<span class="elsewhere" title="/home/ada/loom/retry.py:41">retry.py</span>' in page
 
 
+def test_files_are_named_from_the_directory_of_the_thread() -> None:
+    page = page_of(changes(updated("/home/ada/loom/src/a.py", "+x"), updated("/home/ada/loom2/b.py", "+x")))
+    assert "<code>src/a.py</code>" in page
+    assert "<code>/home/ada/loom2/b.py</code>" in page
+
+
 def test_nothing_is_fetched_and_nothing_runs() -> None:
     page = written(HtmlPage(), rich_thread())
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)

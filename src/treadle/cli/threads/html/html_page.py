@@ -49,7 +49,8 @@ class HtmlPage:
         )
 
     def item(self, item: ThreadItem) -> str:
-        pieces = [self._block(block) for block in item_blocks(item)]
+        assert self._heading is not None
+        pieces = [self._block(block) for block in item_blocks(item, self._heading.thread.cwd)]
         if isinstance(item, UserMessageThreadItem):
             pieces.append(self._take_plan())
         return "".join(pieces)
@@ -124,6 +125,7 @@ def _chart(heading: Heading) -> str:
             ("fresh", "input", known.fresh),
             ("output", "output", known.output),
         )
+        if amount
     )
     return (
         f'<figure><figcaption>Tokens of each turn<ul class="legend">{legend}</ul></figcaption>\n{drawing}\n</figure>\n'
