@@ -7,6 +7,7 @@ import io
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tracemalloc
@@ -180,6 +181,22 @@ def test_a_pager_that_is_left_early_is_no_error(kept: Kept) -> None:
         assert program.wait(DEADLINE) == 0
     terminal.close()
     assert terminal.text == ""
+
+
+def test_ctrl_c_is_for_the_pager(kept: Kept, tmp_path: Path) -> None:
+    asyncio.run(_lengthen(kept, 300, "x" * 99 + "\n", 40))  # more than a pipe holds
+    pager = tmp_path / "pager"
+    pager.write_text("#!/bin/sh\nhead -c 10 >/dev/null; echo ready; read line <&2; exec tail -n 1\n")
+    pager.chmod(0o755)
+    terminal = Terminal(columns=100)
+    with kept.on_terminal(terminal, "show", "Looms", pager=str(pager)) as program:
+        terminal.wait_for("ready")
+        program.send_signal(signal.SIGINT)
+        terminal.type(b"\n")
+        terminal.read_to_end()
+        assert program.wait(DEADLINE) == 0
+    terminal.close()
+    assert "go on: treadle exec resume" in terminal.text  # all of it was written
 
 
 def test_one_is_meant_by_id_beginning_name_or_last(made: Kept) -> None:
@@ -405,6 +422,16 @@ def test_it_asks_and_says_what_is_lost(kept: Kept, answer: bytes, code: int, sta
     terminal.close()
     assert (kept.looms in kept.run("list").out) == stays
     assert ("nothing was deleted" in terminal.text) == stays
+
+
+def test_ctrl_c_at_the_question_deletes_nothing(kept: Kept) -> None:
+    terminal = Terminal(columns=100)
+    with kept.on_terminal(terminal, "delete", "Looms") as program:
+        terminal.wait_for("Delete?")
+        program.send_signal(signal.SIGINT)
+        assert program.wait(DEADLINE) == 130
+    terminal.close()
+    assert kept.looms in kept.run("list").out
 
 
 def test_a_thread_that_another_server_works_on_stays(kept: Kept) -> None:

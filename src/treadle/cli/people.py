@@ -55,7 +55,7 @@ class PeopleCommand(click.Command):
         return rest
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        click.Command.format_help_text(self, ctx, formatter)  # also for groups, which are no `PeopleCommand`
+        click.Command.format_help_text(self, ctx, formatter)  # groups have this method too
         for paragraph in self.more.split("\n\n"):
             if "\n " in paragraph:  # a list, as its author wrote it
                 formatter.write(f"\n{_indented(paragraph)}\n")

@@ -75,15 +75,19 @@ def unarchive(threads: tuple[str, ...], last: bool, config_overrides: tuple[str,
 @_last_option
 @click.option("-y", "--yes", is_flag=True, help="do not ask")
 def delete(threads: tuple[str, ...], last: bool, yes: bool, config_overrides: tuple[str, ...]) -> int:
-    async def work(library: ThreadLibrary) -> int:
-        found = await choose(library, threads, last=last)
-        if not yes and not _confirmed([await library.heading(thread) for thread in found]):
-            write_stderr("nothing was deleted")
-            return FAILED
-        await _each(found, library.delete, "deleted")
-        return 0
+    async def look(library: ThreadLibrary) -> list[Heading]:
+        return [await library.heading(thread) for thread in await choose(library, threads, last=last)]
 
-    return run_with_library(work, config_overrides)
+    async def work(library: ThreadLibrary) -> None:
+        await _each([heading.thread for heading in headings], library.delete, "deleted")
+
+    headings = run_with_library(look, config_overrides)
+    # Asked between the two: in an event loop Ctrl-C would not end a question.
+    if not yes and not _confirmed(headings):
+        write_stderr("nothing was deleted")
+        return FAILED
+    run_with_library(work, config_overrides)
+    return 0
 
 
 def _confirmed(headings: Sequence[Heading]) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from treadle.cli.streams import write
 
@@ -26,6 +27,7 @@ class Pager:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
+        self._handler: Any = None
 
     def __enter__(self) -> Self:
         words = shlex.split(os.environ.get("PAGER") or "less")
@@ -34,6 +36,7 @@ class Pager:
             self._process = subprocess.Popen(
                 words, stdin=subprocess.PIPE, env=environ, text=True, encoding="utf-8", errors="backslashreplace"
             )
+            self._handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the pager now
         return self
 
     def write(self, text: str) -> None:
@@ -55,10 +58,6 @@ class Pager:
                 self._process.stdin.close()
             except BrokenPipeError:
                 pass  # what was left in the buffer is not wanted either
-            while True:
-                try:
-                    self._process.wait()  # its owner is the person who reads
-                    break
-                except KeyboardInterrupt:
-                    continue  # Ctrl-C is a command of the pager, not the end of it
+            self._process.wait()  # its owner is the person who reads
+            signal.signal(signal.SIGINT, self._handler)
         return kind is PagerClosed
