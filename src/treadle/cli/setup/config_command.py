@@ -31,7 +31,7 @@ _EXITS: Final = {0: "done", 1: "it could not be done", 2: "wrong usage, or the s
 
 @group(
     "config",
-    more="Settings are read from config.toml in the home of Treadle. Environment variables and -c KEY=VALUE go before it.",
+    more="Settings come from config.toml in the home of Treadle. Environment variables and -c KEY=VALUE go before it.",
     examples=(
         "treadle config init",
         "treadle config show",

@@ -17,6 +17,7 @@ from treadle.cli.setup.config_text import InitialSettings, config_text
 from treadle.cli.setup.provider_keys import provider_keys, usable_settings
 from treadle.cli.streams import write, write_stderr
 from treadle.config import Config, find_home, load_config
+from treadle.config.atomic_write import PRIVATE, make_home, replace_file
 from treadle.config.configuration import check_document
 from treadle.config.document import config_path, locked, parse_document
 from treadle.llm.known_providers import KNOWN, OFFLINE, default_model
