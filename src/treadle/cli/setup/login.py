@@ -11,12 +11,12 @@ from typing import Final
 import click
 
 from treadle.cli.exit_codes import FAILED, REFUSED
+from treadle.cli.model_problem import model_problem
 from treadle.cli.people import command as people_command
 from treadle.cli.problem import Problem
 from treadle.cli.server_process import start_logging
 from treadle.cli.setup.key_input import read_key
 from treadle.cli.setup.login_status import show_status
-from treadle.cli.setup.model_problem import model_problem
 from treadle.cli.setup.provider_keys import key_variable, provider_names, usable_settings
 from treadle.cli.setup.tiny_request import ask_tiny
 from treadle.cli.streams import write
