@@ -103,7 +103,8 @@ class _Program:
         if request.as_json:
             return JsonLines(self._write_line), None
         kept_in = None if request.ephemeral else shortened_home(os.path.join(self._config.home, FILE_NAME))
-        frame = Frame(self._choice, asks=can_ask(request), kept_in=kept_in)
+        provider = self._config.providers.get(self._choice.provider)
+        frame = Frame(self._choice, asks=can_ask(request), kept_in=kept_in, provider=provider)
         if request.quiet:
             return Quiet(frame), None
         terminal = drawn_on(request)

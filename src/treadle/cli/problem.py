@@ -34,6 +34,11 @@ class Problem(TreadleError):
         self.do = do
         self.code = code
 
+    def __str__(self) -> str:
+        """The lines that are shown."""
+        why = "" if self.why is None else "\n  why: " + self.why.replace("\n", "\n       ")
+        return f"{self.what}{why}" + ("" if self.do is None else f"\n  try: {self.do}")
+
 
 def report(command: str | None, error: Exception, *, debug: bool = False, words: Sequence[str] = ()) -> int:
     """Write it to standard error; gives the exit code. `words` are what was typed: a setting in it may be secret."""
@@ -41,12 +46,9 @@ def report(command: str | None, error: Exception, *, debug: bool = False, words:
 
     problem = problem_of(error)
     name = f"treadle {command}" if command else "treadle"
-    lines = [f"{name}: {problem.what}"]
-    if problem.why:
-        lines.append("  why: " + problem.why.replace("\n", "\n       "))
-    do = problem.do or (f"{name} --help" if problem.code == REFUSED else None)
-    if do:
-        lines.append(f"  try: {do}")
+    if problem.do is None and problem.code == REFUSED:
+        problem.do = f"{name} --help"
+    lines = [f"{name}: {problem}"]
     if debug:
         lines += "".join(traceback.format_exception(error)).splitlines()
     write_stderr(visible(redact("\n".join(lines), [*secrets_in(os.environ, words), *_kept_keys()])))

@@ -13,7 +13,7 @@ from treadle.cli.model_problem import model_problem
 from treadle.cli.problem import Problem
 from treadle.cli.streams import OutputFailed
 from treadle.config import ConfigError, ConfigProblem, ConfigWriteError, ModelUnusable
-from treadle.errors import RpcError, TreadleError
+from treadle.errors import ChannelClosed, RpcError, TreadleError
 from treadle.llm import ModelError
 from treadle.runners.engine_registry import UnknownEngine
 from treadle.store.contract import StoreError
@@ -21,6 +21,7 @@ from treadle.transport.address import AddressError
 from treadle.transport.sockets import ListenError
 
 _DOCTOR: Final = "treadle doctor --no-engines"
+_FREE_PORT: Final = "--listen ws://127.0.0.1:0, which takes a free port of this machine"
 _STORE: Final = {
     "full": "make room on that disk, then the same again",
     "busy": f"{_DOCTOR} names the process that holds it",
@@ -51,18 +52,22 @@ def problem_of(error: Exception) -> Problem:
             what = "threads cannot be read or written"
             return Problem(what, why=error.message, do=_STORE.get(error.kind, f"{_DOCTOR} says more"), code=REFUSED)
         case AddressError():
-            return Problem("--listen cannot be used", why=str(error), do="--listen ws://127.0.0.1:0", code=FAILED)
+            return Problem("--listen cannot be used", why=str(error), do=_FREE_PORT, code=FAILED)
         case ListenError():
-            return Problem("the server cannot listen", why=str(error), do="--listen ws://127.0.0.1:0 takes a free port")
+            return Problem("the server cannot listen", why=str(error), do=_FREE_PORT)
+        case ChannelClosed():
+            do = "let a client start it, which gives it pipes; or --listen ws://127.0.0.1:0"
+            return Problem("there is no connection", why=error.reason, do=do)
         case UnknownEngine():
             why, do = error.reason, "treadle engines shows which there are"
             return Problem(f"{error.name!r} cannot be used as an engine", why=why, do=do, code=REFUSED)
         case OutputFailed():
             return Problem(str(error))
         case RpcError():
-            return Problem(error.message, code=REFUSED)
+            do = f"{_DOCTOR} looks at home, disk and database"
+            return Problem("the app-server in this program refused it", why=error.message, do=do, code=REFUSED)
         case TreadleError():
-            return Problem(str(error), code=REFUSED)
+            return Problem("this cannot be done", why=str(error), code=REFUSED)
         case OSError():
             return _of_system(error)
     return Problem(
@@ -78,8 +83,9 @@ def _of_settings(error: ConfigError) -> Problem:
     if isinstance(error, ConfigWriteError):
         return Problem("config.toml was not changed", why=why, do="treadle config show --all", code=REFUSED)
     if isinstance(error, ModelUnusable):
-        named = "-m NAME; treadle models lists them" if first.key == "model" else "treadle login status lists providers"
-        return Problem("the model cannot be used", why=why, do=f"another: {named}", code=FAILED)
+        other = "-c model_provider=NAME; `treadle login status` lists them"
+        do = "-m NAME; `treadle models` lists them" if first.key == "model" else other
+        return Problem("the model cannot be used", why=why, do=do, code=FAILED)
     return Problem("the settings cannot be used, so nothing was run", why=why, do=_mend(first), code=REFUSED)
 
 

@@ -141,7 +141,7 @@ class _Program:
             return 128 + self._signal
         if not completed.ok and find_program(runner.engine, os.environ) is None:
             engine, why = runner.engine, failure_reason(completed, self._secrets)
-            raise Problem(f"{engine.name} cannot be started", why=why, do=engine.install, code=REFUSED)
+            raise Problem(f"{engine.name} is not installed", why=why, do=engine.install, code=REFUSED)
         self._remember(completed)
         if completed.ok:
             self._answer(completed)
