@@ -114,7 +114,7 @@ def test_a_model_without_a_provider_and_a_key(home: Path) -> None:
     [
         (
             ["-c", "model_provider=nope"],
-            "why: -c: model_provider: there is no provider `nope`; add a table [model_prov",
+            "why: -c: model_provider: there is no provider `nope`; add a table",
         ),
         (["-c", "model_provider=anthropic"], "claude-opus-5-5 cannot be asked\n  why: provider `anthropic` needs the "),
         (
