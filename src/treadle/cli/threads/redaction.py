@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 
 from treadle.config import Config
-from treadle.config.secret_variables import secret_variables
+from treadle.config.login import Login
+from treadle.config.secret_variables import secret_values, secret_variables
+from treadle.config.stored_keys import StoredKeys
 from treadle.secrets import LEAST, redact, secrets_in
 
 
@@ -32,8 +34,9 @@ class Redaction:
         return value
 
 
-def redaction_for(config: Config, environ: Mapping[str, str], login_key: str | None) -> Redaction:
-    """By the names in the environment, by what the settings say is a key, and by the login."""
-    named = {name: environ[name] for name in secret_variables(config.document) if name in environ}
-    keys = [key for key in (login_key, *named.values()) if key]
-    return Redaction([*keys, *secrets_in(environ)])
+def redaction_for(config: Config, environ: Mapping[str, str]) -> Redaction:
+    """By the names in the environment, by what the settings say is a key, and by the logins."""
+    kept = (Login(config.home).api_key(), *StoredKeys(config.home).secrets())
+    named = (environ.get(name) for name in secret_variables(config.document))
+    known = {key for key in (*kept, *named, *secret_values(config.document), *secrets_in(environ)) if key}
+    return Redaction(sorted(known, key=len, reverse=True))  # one may be the beginning of another

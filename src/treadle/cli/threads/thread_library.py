@@ -52,7 +52,7 @@ async def open_library(overrides: Sequence[str] = ()) -> AsyncIterator[ThreadLib
         info = ClientInfo(name="treadle_threads", version="1")
         capabilities = InitializeCapabilities(experimental_api=True)  # for thread/search
         await client.request("initialize", InitializeParams(client_info=info, capabilities=capabilities))
-        yield ThreadLibrary(client, redaction_for(server.config, os.environ, server.login.api_key()))
+        yield ThreadLibrary(client, redaction_for(server.config, os.environ))
 
 
 def run_with_library(work: Callable[[ThreadLibrary], Coroutine[Any, Any, T]], overrides: Sequence[str]) -> T:

@@ -9,7 +9,10 @@ import pytest
 
 from treadle.cli.problem import Problem
 from treadle.cli.threads.export_file import export_file
-from treadle.cli.threads.redaction import Redaction
+from treadle.cli.threads.redaction import Redaction, redaction_for
+from treadle.config import load_config
+from treadle.config.login import Login
+from treadle.config.stored_keys import StoredKeys
 
 
 def test_a_new_file_is_written(tmp_path: Path) -> None:
@@ -96,3 +99,18 @@ def test_secrets_are_found_where_json_would_hide_them() -> None:
         "n": 1,
         "[redacted]": None,
     }
+
+
+def test_every_key_that_this_machine_knows_is_one(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(
+        '[model_providers.mine]\nbase_url = "http://127.0.0.1:9/v1"\nenv_key = "MINE_FOR_ALL"\n'
+        '[model_providers.other]\nbase_url = "http://127.0.0.1:9/v1"\nexperimental_bearer_token = "written-in-it"\n'
+    )
+    Login(tmp_path).set_api_key("the-login-of-openai")
+    StoredKeys(tmp_path).set("mine", "kept-for-mine")
+    environ = {"MINE_FOR_ALL": "of-the-variable", "LOOM_TOKEN": "of-the-variable-and-more", "PWD": "/home/ada/loom"}
+    redaction = redaction_for(load_config(tmp_path).config, environ)
+    for secret in ("the-login-of-openai", "kept-for-mine", "written-in-it", *environ.values()):
+        shown = "a [redacted] b" if secret != environ["PWD"] else f"a {secret} b"
+        assert redaction.clean(f"a {secret} b") == shown
+    assert redaction.clean("set MINE_FOR_ALL") == "set MINE_FOR_ALL"
