@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
@@ -448,6 +449,34 @@ def test_a_thread_that_another_server_works_on_stays(kept: Kept) -> None:
     assert "could not be deleted" in done.err
     assert "why: " in done.err
     assert kept.looms in kept.run("list").out
+
+
+def test_a_turn_that_runs_in_another_server_is_seen(tmp_path: Path) -> None:
+    gate = threading.Event()
+
+    async def watch(harness: AppServerHarness) -> tuple[Done, Done]:
+        async with harness.connect() as client:
+            thread = (await client.request("thread/start", {}))["thread"]["id"]
+            harness.model.enqueue_assistant_message("Done at last.", gate=gate)
+            asked = {"threadId": thread, "input": [{"type": "text", "text": "take your time"}]}
+            turn = (await client.request("turn/start", asked))["turn"]["id"]
+            await client.wait_for("item/completed")
+            kept = Kept(harness.home, thread, "", "")
+            try:
+                shown = await asyncio.to_thread(_as_program, kept, "show", "--last")
+                deleted = await asyncio.to_thread(_as_program, kept, "delete", "--yes", "--last")
+            finally:
+                gate.set()
+            assert (await client.turn_end(turn))["turn"]["status"] == "completed"
+            return shown, deleted
+
+    with AppServerHarness(tmp_path) as harness:
+        shown, deleted = asyncio.run(watch(harness))
+    assert shown.code == 0
+    assert "› take your time" in shown.out
+    assert "still running" in shown.out
+    assert deleted.code == 1
+    assert "could not be deleted" in deleted.err
 
 
 def _as_program(kept: Kept, *words: str) -> Done:
