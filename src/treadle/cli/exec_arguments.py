@@ -14,16 +14,17 @@ from typing import Any, Final
 import click
 from msgspec import Struct
 
+from treadle.cli.exit_codes import REFUSED
 from treadle.cli.people import PeopleCommand, color_option
 from treadle.cli.people import command as people_command
-from treadle.errors import TreadleError
+from treadle.cli.problem import Problem
 
 _MORE: Final = """\
 `treadle exec resume ID [PROMPT]` goes on in a thread, `resume --last` in the most recent one. What is piped in is
 appended to the prompt; with - or without one, the prompt is read from standard input.
 
-On a terminal everything is shown. Otherwise standard output gets the answer alone, standard error the rest; with --json
-it gets events as `codex exec --json` prints them."""
+On a terminal everything is shown, and you are asked for what needs an approval. Otherwise standard output gets the
+answer alone, standard error the rest; with --json it gets events as `codex exec --json` prints them."""
 _EXIT_CODES: Final = {
     0: "done",
     1: "the turn failed, there is no such thread, or the model cannot be used",
@@ -38,18 +39,21 @@ _EXAMPLES: Final = (
 )
 
 SANDBOXES: Final = ("read-only", "workspace-write", "danger-full-access")
+APPROVALS: Final = ("untrusted", "on-request", "never")
+# A policy that Codex had once; settings take it for this one too.
+_ON_FAILURE: Final = "on-failure"
 _RESUME: Final = "resume"
 # What is said by a word of Codex that we do not have, and by one that we would not keep.
 _OTHER_COMMANDS: Final = {
-    "fork": "`exec fork` is not offered; `exec resume ID` goes on with a thread",
-    "review": '`exec review` is not offered; say what to review, as in `treadle exec "review the last commit"`',
+    "fork": "treadle exec resume ID goes on with a thread",
+    "review": 'treadle exec "review the last commit"',
 }
 _REFUSED: Final = {
-    "oss": "--oss is not offered; name the server, as in -c model_provider=ollama (or lmstudio, or vllm)",
-    "local_provider": "--local-provider is not offered; name the server, as in -c model_provider=ollama",
-    "approve_for_me": "--approve-for-me is not offered: nobody reviews; choose what may be done with --sandbox",
-    "worktree": "--worktree is not offered; make one with `git worktree add DIR` and give it with --cd",
-    "ignore_user_config": "--ignore-user-config is not offered; set TREADLE_HOME to a folder without config.toml",
+    "oss": "name the server: -c model_provider=ollama (or lmstudio, or vllm)",
+    "local_provider": "name the server: -c model_provider=ollama",
+    "approve_for_me": "choose what may be done with --sandbox",
+    "worktree": "git worktree add DIR, then --cd DIR",
+    "ignore_user_config": "set TREADLE_HOME to a folder without config.toml",
 }
 
 
@@ -68,6 +72,8 @@ class ExecRequest(Struct, frozen=True, kw_only=True):
     thread_source: str | None = None
     ephemeral: bool = False
     as_json: bool = False
+    quiet: bool = False
+    approval: str | None = None
     color: str = "auto"
 
 
@@ -88,6 +94,8 @@ class ExecArguments(Struct, frozen=True, kw_only=True):
     bypass: bool = False
     full_auto: bool = False
     as_json: bool = False
+    quiet: bool = False
+    approval: str | None = None
     output_last_message: str | None = None
     color: str = "auto"
     profile: str | None = None
@@ -100,7 +108,6 @@ class ExecArguments(Struct, frozen=True, kw_only=True):
     skip_git_repo_check: bool = False
     ignore_rules: bool = False
     dangerously_bypass_hook_trust: bool = False
-    ask_for_approval: str | None = None
     # Of Codex, refused: see `_REFUSED`.
     oss: bool = False
     approve_for_me: bool = False
@@ -168,6 +175,16 @@ def _options() -> list[Callable[[Any], Any]]:
             help="what commands may do (default: as configured, else read-only)",
         ),
         option(
+            "-a",
+            "--approval",
+            "--ask-for-approval",
+            "approval",
+            type=click.Choice((*APPROVALS, _ON_FAILURE)),
+            metavar=f"[{'|'.join(APPROVALS)}]",
+            help="when you are asked, on a terminal: before any command that is not known to be harmless, before one "
+            "that leaves the sandbox, or never (default: as configured, else on-request)",
+        ),
+        option(
             "--add-dir",
             metavar="DIR",
             multiple=True,
@@ -190,6 +207,7 @@ def _options() -> list[Callable[[Any], Any]]:
             is_flag=True,
             help="print what happens as JSON, one event a line",
         ),
+        option("-q", "--quiet", is_flag=True, help="show nothing but the answer and errors; ask nobody"),
         option(
             "-o",
             "--output-last-message",
@@ -207,7 +225,6 @@ def _options() -> list[Callable[[Any], Any]]:
         unseen("--skip-git-repo-check"),
         unseen("--ignore-rules"),
         unseen("--dangerously-bypass-hook-trust"),
-        option("-a", "--ask-for-approval", metavar="POLICY", hidden=True),
         option("--cyber-access-program", type=click.Choice(("standard", "daybreak_blue", "daybreak_red")), hidden=True),
         unseen("--oss"),
         unseen("--approve-for-me"),
@@ -263,16 +280,18 @@ def _toml(value: object) -> str:
 
 
 def read_request(arguments: ExecArguments) -> ExecRequest:
-    """Raises `TreadleError` with what cannot be done, before anything is."""
-    for name, said in _REFUSED.items():
+    """Raises `Problem` with what cannot be done, before anything is."""
+    for name, do in _REFUSED.items():
         if getattr(arguments, name):
-            raise TreadleError(said)
+            raise _not_offered(f"--{name.replace('_', '-')}", do)
     images, words = _images(arguments.image, arguments.words)
     resume, prompt = _thread_and_prompt(words, last=arguments.last)
     if resume is not None and arguments.ephemeral:
-        raise TreadleError("--ephemeral is for a new thread; one that is resumed is kept already")
+        why = "one that is resumed is kept already"
+        raise Problem("--ephemeral is for a new thread", why=why, do="leave one of the two out", code=REFUSED)
     if not os.path.isdir(arguments.cd):
-        raise TreadleError(f"{arguments.cd} is no directory; give one with --cd")
+        why = "it is a file" if os.path.exists(arguments.cd) else "it does not exist"
+        raise Problem(f"{arguments.cd} is no directory", why=why, do="--cd DIR with one that is there", code=REFUSED)
     return ExecRequest(
         cwd=os.path.abspath(arguments.cd),
         prompt=prompt,
@@ -285,6 +304,8 @@ def read_request(arguments: ExecArguments) -> ExecRequest:
         thread_source=arguments.thread_source,
         ephemeral=arguments.ephemeral,
         as_json=arguments.as_json,
+        quiet=arguments.quiet,
+        approval="on-request" if arguments.approval == _ON_FAILURE else arguments.approval,
         color=arguments.color,
     )
 
@@ -294,28 +315,43 @@ def _images(given: Sequence[str], words: Sequence[str]) -> tuple[tuple[str, ...]
     if not words and len(given) > 1 and not os.path.exists(given[-1]):
         given, words = given[:-1], [given[-1]]
     paths = [path for word in given for path in word.split(",") if path]
+    for path in paths:
+        _check_image(path)
     return tuple(os.path.abspath(path) for path in paths), words
+
+
+def _check_image(path: str) -> None:
+    """Said now, before a turn is paid for; whether it is an image is seen when it is sent."""
+    try:
+        with open(path, "rb"):
+            pass
+    except OSError as error:
+        do = "--image FILE with a file that is there and yours to read"
+        raise Problem(f"the image {path} cannot be read", why=str(error.strerror), do=do, code=REFUSED) from None
 
 
 def _thread_and_prompt(words: Sequence[str], *, last: bool) -> tuple[str | None, str | None]:
     """The thread to resume, if any, and the prompt."""
     if words and words[0] in _OTHER_COMMANDS:
-        raise TreadleError(_OTHER_COMMANDS[words[0]])
+        raise _not_offered(f"treadle exec {words[0]}", _OTHER_COMMANDS[words[0]])
     if not words or words[0] != _RESUME:
         if last:
-            raise TreadleError("--last goes with resume, as in `treadle exec resume --last`")
+            do = 'treadle exec resume --last "…"'
+            raise Problem("--last goes with resume", why="a new thread has no last one", do=do, code=REFUSED)
         return None, _only(words)
     words = words[1:]
     if last:
         return "", _only(words)
     if not words or not words[0]:
-        raise TreadleError("which thread? Give its id, as in `treadle exec resume ID`, or --last for the most recent")
+        do = 'treadle exec resume ID "…", or treadle exec resume --last "…"'
+        raise Problem("which thread?", why="there is no id behind resume", do=do, code=REFUSED)
     return words[0], _only(words[1:])
 
 
 def _only(words: Sequence[str]) -> str | None:
     if len(words) > 1:
-        raise TreadleError(f"the prompt is one argument; put quotes around it (there is also {words[1]!r})")
+        why = f"the prompt is one argument, and there is also {words[1]!r}"
+        raise Problem("there are too many words", why=why, do='put quotes around it: treadle exec "…"', code=REFUSED)
     return words[0] if words else None
 
 
@@ -333,6 +369,12 @@ def _schema(path: str | None) -> Any:
         with open(path, encoding="utf-8") as file:
             return json.load(file)
     except OSError as error:
-        raise TreadleError(f"the schema {path} cannot be read: {error.strerror}") from None
+        do = "--output-schema FILE with a file that is there"
+        raise Problem(f"the schema {path} cannot be read", why=str(error.strerror), do=do, code=REFUSED) from None
     except (ValueError, RecursionError) as error:
-        raise TreadleError(f"the schema {path} is no JSON: {error}") from None
+        do = f"python3 -m json.tool {path} shows the place"
+        raise Problem(f"the schema {path} is no JSON", why=str(error), do=do, code=REFUSED) from None
+
+
+def _not_offered(what: str, do: str) -> Problem:
+    return Problem(f"{what} is not offered", why="codex has it, and Treadle does not", do=do, code=REFUSED)

@@ -11,6 +11,7 @@ from typing import Final
 import click
 import msgspec
 
+from treadle.cli.model_problem import model_problem
 from treadle.cli.people import command as people_command
 from treadle.cli.server_process import start_logging
 from treadle.cli.streams import write, write_stderr
@@ -20,7 +21,9 @@ from treadle.config.configuration import RUN_KEY_VARIABLE
 from treadle.config.login import Login
 from treadle.config.model_catalogue import with_known_facts
 from treadle.config.model_choice import ModelChoice
-from treadle.llm.known_providers import OFFLINE, OPENAI, OPENAI_KEY_VARIABLE
+from treadle.config.stored_keys import key_source
+from treadle.llm import ModelError
+from treadle.llm.known_providers import OFFLINE
 from treadle.llm.offers import Offer, list_offers
 
 _MORE: Final = """\
@@ -50,7 +53,13 @@ def command(provider: str | None, profile: str | None, as_json: bool, config_ove
     if provider is not None:
         overrides.append(f"model_provider={json.dumps(provider)}")
     config = load_config(find_home(os.environ), overrides=overrides).config
-    offers = with_known_facts(asyncio.run(_ask(config)), config)
+    try:
+        offers = with_known_facts(asyncio.run(_ask(config)), config)
+    except ModelError as error:
+        problem = model_problem(error, config.provider, f"{config.model_provider} does not list its models")
+        if error.kind == "not_found":
+            problem.do = f"correct model_providers.{config.model_provider}.base_url in config.toml"
+        raise problem from None
     if as_json:
         write(sys.stdout, _as_json(offers, config.chosen))
     else:
@@ -64,11 +73,9 @@ async def _ask(config: Config) -> list[Offer]:
     if provider is None:
         return [Offer(id=OFFLINE, name="Offline")]
 
-    def key() -> str | None:
-        given = os.environ.get(RUN_KEY_VARIABLE) or Login(config.home).api_key()
-        return given or (os.environ.get(OPENAI_KEY_VARIABLE) if provider.id == OPENAI else None)
-
-    return await list_offers(provider, login_key=key)
+    kept = key_source(provider, Login(config.home), os.environ)
+    given = os.environ.get(RUN_KEY_VARIABLE) if provider.requires_openai_auth else None
+    return await list_offers(provider, login_key=lambda: given or kept())
 
 
 def _as_json(offers: list[Offer], choice: ModelChoice) -> str:

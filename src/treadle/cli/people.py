@@ -17,7 +17,7 @@ import click
 from treadle.cli.commands import COMMANDS, SECTIONS, SERVE
 from treadle.cli.exit_codes import INTERRUPTED, REFUSED
 from treadle.cli.problem import Problem, report
-from treadle.cli.streams import write
+from treadle.cli.streams import write, write_stderr
 
 # Wide enough for a line of prose, whatever the terminal has.
 _WIDTH: Final = 100
@@ -55,7 +55,7 @@ class PeopleCommand(click.Command):
         return rest
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        super().format_help_text(ctx, formatter)
+        click.Command.format_help_text(self, ctx, formatter)  # groups have this method too
         for paragraph in self.more.split("\n\n"):
             if "\n " in paragraph:  # a list, as its author wrote it
                 formatter.write(f"\n{_indented(paragraph)}\n")
@@ -157,10 +157,13 @@ def run_command(words: Sequence[str]) -> int:
     name = own[0] if own and own[0] in COMMANDS else None
     try:
         code = ROOT.main(args=list(words), prog_name="treadle", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as asked:  # a group without a command: its help is the answer
+        write_stderr(asked.format_message())
+        return REFUSED
     except click.Abort:  # Ctrl-C, or the end of standard input at a question
         return INTERRUPTED
     except Exception as error:
-        return report(name, _of_click(error), debug="--debug" in own)
+        return report(name, _of_click(error), debug="--debug" in own, words=own)
     return code if isinstance(code, int) else 0
 
 
@@ -275,9 +278,14 @@ def _of_click(error: Exception) -> Exception:
     if isinstance(error, click.NoSuchOption):
         near = difflib.get_close_matches(error.option_name, error.possibilities or (), n=1)
         do = f"did you mean {near[0]}? `{do}` lists the options" if near else f"`{do}` lists the options"
-        return Problem(f"there is no option {error.option_name}", do=do, code=REFUSED)
+        return Problem(f"there is no option {error.option_name}", why=f"{path} does not know it", do=do, code=REFUSED)
     message = error.format_message().rstrip(".")
-    return Problem(f"{message[:1].lower()}{message[1:]}", do=do, code=REFUSED)
+    message = f"{message[:1].lower()}{message[1:]}"
+    if isinstance(error, click.BadParameter) and error.param is not None and error.message:
+        named = error.param.opts[-1] if isinstance(error.param, click.Option) else f"the {error.param.name}"
+        return Problem(f"{named} cannot be used as it is given", why=error.message.rstrip("."), do=do, code=REFUSED)
+    usage = None if ctx is None else ctx.get_usage()
+    return Problem(message, why=usage, do=do, code=REFUSED)
 
 
 def _unknown(word: str, known: Sequence[str], path: str) -> Problem:
