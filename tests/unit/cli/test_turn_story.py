@@ -91,7 +91,7 @@ class Stage:
 
 def command(name: str, **fields: Any) -> CommandExecutionThreadItem:
     given: dict[str, Any] = {"status": "inProgress", **fields}
-    return CommandExecutionThreadItem(id=name, command=f"run {name}", command_actions=(), cwd="/", **given)
+    return CommandExecutionThreadItem(id=name, command=f"run {name}", command_actions=(), cwd="/w", **given)
 
 
 def ended(item: CommandExecutionThreadItem, **fields: Any) -> CommandExecutionThreadItem:
@@ -261,6 +261,8 @@ GIT = "fatal: Unable to create '/w/.git/index.lock': Read-only file system"
     ("options", "output", "do"),
     [
         ({"confinement": "workspaceWrite"}, GIT, "--add-dir .git"),
+        ({"confinement": "workspaceWrite"}, GIT.replace("/w/", "/m n/"), "--add-dir '/m n/.git'"),
+        ({"confinement": "workspaceWrite"}, "touch: '.git/hooks/x': Read-only file system", "--add-dir .git"),
         ({"confinement": "readOnly"}, GIT, "--sandbox workspace-write"),
         ({"confinement": "workspaceWrite"}, "touch: /etc/x: Read-only file system", "--add-dir DIR"),
         ({"confinement": "readOnly"}, "touch: cannot touch 'x': Permission denied", "--sandbox workspace-write"),

@@ -49,7 +49,8 @@ class Approver:
 
     def resolved(self, request_id: Any) -> None:
         """It is answered, by us or by somebody else, or needs no answer any more."""
-        if self._open.pop(request_id, None) is not None:
+        first = next(iter(self._open), None)  # the one that is being asked
+        if self._open.pop(request_id, None) is not None and request_id == first:
             self._keyboard.withdraw()
 
     def close(self) -> None:

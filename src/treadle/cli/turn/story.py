@@ -200,7 +200,7 @@ class TurnStory:
         why = self._reasons.pop(item.id, None)
         failed = item.exit_code not in (0, None)
         output = item.aggregated_output or ""
-        hint = hint_for(output, self._confinement, network=self._network) if failed else None
+        hint = hint_for(output, item.cwd, self._confinement, network=self._network) if failed else None
         return [*command.ended(item, why, hint), ""]
 
     def _cut(self, reason: str) -> list[RenderableType]:
