@@ -28,6 +28,11 @@ from treadle.protocol.app.items import (
     ReasoningThreadItem,
 )
 from treadle.protocol.app.notifications import ErrorNotification, WarningNotification
+from treadle.protocol.app.reviews import (
+    CommandGuardianApprovalReviewAction,
+    GuardianApprovalReview,
+    ItemGuardianApprovalReviewCompletedNotification,
+)
 from treadle.protocol.app.thread_notifications import (
     ThreadTokenUsageUpdatedNotification,
     TurnCompletedNotification,
@@ -252,6 +257,25 @@ def test_who_said_no_is_told() -> None:
     stage.story.decided("a", "you said no")
     stage.complete(ended(command("a"), status="declined", exit_code=None))
     assert stage.lines[0] == "✗ run a · declined, and not run: you said no"
+
+
+def test_what_a_reviewer_said_is_told() -> None:
+    stage = Stage()
+    stage.start(command("a"))
+    review = ItemGuardianApprovalReviewCompletedNotification(
+        thread_id="t",
+        turn_id="u",
+        action=CommandGuardianApprovalReviewAction(command="run a", cwd="/w", source="unifiedExec"),
+        completed_at_ms=0,
+        decision_source="agent",
+        review=GuardianApprovalReview(status="denied", rationale="it deletes"),
+        review_id="r",
+        started_at_ms=0,
+        target_item_id="a",
+    )
+    stage.tell("item/autoApprovalReview/completed", review)
+    stage.complete(ended(command("a"), status="declined", exit_code=None))
+    assert stage.lines[0].endswith("declined, and not run: the automatic reviewer said no: it deletes")
 
 
 GIT = "fatal: Unable to create '/w/.git/index.lock': Read-only file system"

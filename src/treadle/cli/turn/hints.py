@@ -22,8 +22,8 @@ _NO_NETWORK: Final = re.compile(
     r"getaddrinfo|EAI_AGAIN|ENETUNREACH"
 )
 
-# What is looked at: the end of the output, and not all of a line that is no message. Others wrote it, and searching must
-# not take long whatever it is.
+# What is looked at: the end of the output, and not all of a line that is no message. Others wrote it, and it must not
+# take long whatever it is.
 _MOST: Final = 20_000
 _MAX_LINE: Final = 500
 

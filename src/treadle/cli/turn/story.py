@@ -116,6 +116,9 @@ class TurnStory:
                 return self._cut(f"{params.error.message} ({params.error.additional_details})")
             case "warning":
                 return [signed(WARNING, Text(visible(params.message), "yellow"))]
+            case "item/autoApprovalReview/completed" if params.review.status == "denied" and params.target_item_id:
+                said = f": {params.review.rationale}" if params.review.rationale else ""
+                self.decided(params.target_item_id, f"the automatic reviewer said no{said}")
             case "turn/completed":
                 return self._turn_completed(params.turn)
         return []
