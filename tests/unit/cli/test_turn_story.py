@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from treadle.cli.turn.commands import FAILED_TAIL, HEAD, TAIL
 from treadle.cli.turn.story import TurnStory
@@ -69,7 +69,10 @@ class Stage:
 
     def tell(self, method: str, params: Any) -> None:
         for block in self.story.show(method, params, self.now):
-            self._console.print(block)
+            self.print(block)
+
+    def print(self, block: RenderableType) -> None:
+        self._console.print(block)
 
     def start(self, item: Any) -> None:
         self.tell("item/started", ItemStartedNotification(thread_id="t", turn_id="u", item=item))
@@ -160,7 +163,7 @@ def test_a_thought_is_seen_while_it_comes_and_stays_short() -> None:
     assert "thinking" in stage.live()[-1]
     stage.complete(ReasoningThreadItem(id="r", summary=(thought,)))
     assert stage.lines[0] == "· Looking around thinking about it"
-    assert stage.lines[-1].endswith("…")
+    assert stage.lines[-2].endswith("…")
     assert len(stage.lines) < 10
     assert len(stage.live()) == 1
 
@@ -187,10 +190,29 @@ def test_the_answer_is_rendered_paragraph_by_paragraph() -> None:
     for char in text:
         stage.say(char)
     assert stage.lines == ["Title", "", "Some bold words", "", " • one", " • two", "", " code", "", " more", ""]
-    assert stage.live()[:2] == ["The end.", "Really."]
+    assert stage.live()[0] == "The end. Really."
     stage.complete(message(text))
     assert stage.lines[-2:] == ["The end. Really.", ""]
     assert stage.text.count("Title") == 1
+
+
+def test_what_is_being_written_is_rendered_too() -> None:
+    stage = Stage()
+    stage.say("It **works**:\n\n```\ncode")
+    assert stage.live()[:-1] == [" code"]
+    stage.say("\nx" * 5000)
+    assert stage.live(10)[:-1] == ["x"] * 7
+
+
+def test_what_was_tried_is_seen_when_it_is_asked_for_again() -> None:
+    stage = Stage(confinement="workspaceWrite")
+    stage.start(command("a"))
+    assert stage.story.said("a") == []
+    stage.output("a", GIT)
+    for block in stage.story.said("a"):
+        stage.print(block)
+    assert stage.lines[:2] == ["· it was tried, and has said:", f"  │ {GIT}"]
+    assert stage.lines[-1] == "  try: --add-dir .git"
 
 
 def test_an_answer_that_came_with_the_end_alone_is_shown() -> None:

@@ -76,6 +76,7 @@ class Approver:
             return
         with self._turn.aside() as console:
             choice, words = await self._choose(question, request, console)
+            console.print()
         if request.id not in self._open:
             return
         if choice is None or not choice.allows:
@@ -90,7 +91,8 @@ class Approver:
 
     async def _choose(self, question: Question, request: ClientRequest, console: Console) -> tuple[Choice | None, str]:
         """The choice, and what the person says with it; None if there is no answer."""
-        console.print(*question.blocks(), sep="\n")
+        for block in (*self._turn.story.said(question.item_id), *question.blocks()):
+            console.print(block)
         if not self._keyboard.is_ours():
             console.print(note("declined: the program runs in the background, where nobody can be asked", "yellow"))
             return None, ""
