@@ -44,13 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--log-level",
         choices=("debug", "info", "warning", "error"),
-        default="warning",
-        help="what goes to standard error (default: %(default)s)",
+        help="what is logged (default: TREADLE_LOG, else warning)",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    start_logging(arguments.log_level)
+    start_logging("warning", arguments.log_level)
     try:
         address = Address.parse("stdio://" if arguments.listen == "stdio" else arguments.listen)
         if address.scheme == "stdio":

@@ -36,6 +36,7 @@ from treadle.execution.process_values import (
 )
 from treadle.execution.remote.process import RemoteProcess
 from treadle.execution.uris import uri_from_path
+from treadle.logs.trace import outside
 from treadle.protocol.exec import (
     METHODS,
     Capabilities,
@@ -122,6 +123,7 @@ class RemoteBackend:
         except BaseException:
             process._lose("the process was not started")
             raise
+        process._log_start(wire.argv)
         process._started(acks=self.capabilities.process_ack)
         return process
 
@@ -250,7 +252,7 @@ class RemoteBackend:
         if self._recovery_s <= 0:
             self._fail(f"{DISCONNECTED}: {reason}")
         elif self._recovery is None or self._recovery.done():
-            self._recovery = asyncio.get_running_loop().create_task(self._recover(reason))
+            self._recovery = asyncio.get_running_loop().create_task(self._recover(reason), context=outside())
 
     async def _recover(self, reason: str) -> None:
         try:
@@ -283,7 +285,7 @@ class RemoteBackend:
                 if process.started:
                     await self._catch_up(process)
         except (ChannelClosed, TimeoutError) as error:
-            logger.debug("reconnecting: %s", error)
+            logger.info("reconnecting to the exec-server", {"reason": error})
             self._link = None
             return False
         except RpcError as error:
