@@ -28,9 +28,10 @@ class Line(logging.Formatter):
         return secrets.redact(text, (*self._hidden, *secrets.known()))
 
     def members(self, record: logging.LogRecord) -> dict[str, Any]:
-        """The ids, and the fields that were logged."""
-        fields = record.args if isinstance(record.args, Mapping) else {}
-        return {**IDS.get(), **{name: self._clean_value(value) for name, value in fields.items() if value is not None}}
+        """The fields that were logged, and the ids."""
+        given = record.args if isinstance(record.args, Mapping) else {}
+        fields = {name: self._clean_value(value) for name, value in given.items() if value is not None}
+        return fields | {name: value for name, value in IDS.get().items() if name not in fields}
 
     def _clean_value(self, value: object) -> object:
         return value if isinstance(value, bool | int | float) else self.clean(str(value))

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from argparse import Namespace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from treadle import secrets
+from treadle.cli.listening import listener_token
 from treadle.logs.log_format import JsonLine, TextLine
 from treadle.logs.trace import IDS
+from treadle.transport import Address
 
 SECRET = "plain-words-nobody-would-call-a-key"
 
@@ -112,6 +116,15 @@ def test_a_key_that_became_known_later_is_hidden(known: set[str]) -> None:
     assert SECRET in line.format(record(SECRET))
     secrets.learn([SECRET])
     assert SECRET not in line.format(record(SECRET))
+
+
+@pytest.mark.parametrize("in_file", [False, True])
+def test_the_token_of_a_listener_is_hidden(known: set[str], tmp_path: Path, in_file: bool) -> None:
+    (tmp_path / "token").write_text(SECRET)
+    arguments = Namespace(token_file=str(tmp_path / "token") if in_file else None, no_token=False)
+    token = listener_token(Address.parse("ws://127.0.0.1:0"), arguments)
+    assert known == {token.value}
+    assert token.file == arguments.token_file
 
 
 def test_known_keys_are_bounded(known: set[str]) -> None:
