@@ -27,14 +27,17 @@ def set_up_logging(
     """Log as the environment says: to standard error, or to a file in place of it.
 
     `given` is the level of the command line, which comes before the environment, as the environment does before
-    `default`. `settings` are those of the command line, whose secrets are not shown.
+    `default`. `settings` are those of the command line, whose secrets are not shown. A program that has set logging
+    up before is left alone.
     """
+    root = logging.getLogger()
+    if root.handlers:
+        return
     problems: list[str] = []
     levels = _levels(environ.get("TREADLE_LOG", ""), problems)
     handler = _handler(environ.get("TREADLE_LOG_FILE", ""), problems)
     kind = _format(environ.get("TREADLE_LOG_FORMAT", ""), problems)
     handler.setFormatter(kind(secrets.secrets_in(environ, settings)))
-    root = logging.getLogger()
     root.addHandler(handler)
     for name, level in {**levels, "": given or levels.get("", default)}.items():
         logging.getLogger(name).setLevel(level.upper())

@@ -20,24 +20,32 @@ logger = logging.getLogger("treadle.test_log_setup")
 
 @pytest.fixture
 def set_up() -> Iterator[SetUp]:
-    """Sets logging up, and the root logger back to what it was."""
+    """Sets logging up as in a program of its own, and the root logger back to what it was."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     named = [logging.getLogger(name) for name in ("treadle.llm", "treadle.server")]
 
+    made: list[logging.Handler] = []
+
     def do(environ: dict[str, str], default: str = "warning", given: str | None = None) -> logging.Handler:
+        root.handlers = made  # without those of pytest
         set_up_logging(environ, default, given)
-        (added,) = [handler for handler in root.handlers if handler not in handlers]
+        (added,) = made
         return added
 
     yield do
-    for handler in root.handlers[:]:
-        if handler not in handlers:
-            root.removeHandler(handler)
-            handler.close()
+    for handler in made:
+        handler.close()
+    root.handlers = handlers
     root.setLevel(level)
     for one in named:
         one.setLevel(logging.NOTSET)
+
+
+def test_a_program_that_logs_already_is_left_alone(set_up: SetUp) -> None:
+    first = set_up({"TREADLE_LOG": "info"})
+    assert set_up({"TREADLE_LOG": "debug"}) is first
+    assert logging.getLogger().level == logging.INFO
 
 
 def lines(path: Path) -> list[str]:
