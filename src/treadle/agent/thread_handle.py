@@ -66,6 +66,7 @@ from treadle.protocol.app.turns import Turn as WireTurn
 from treadle.store.contract import DeleteThread, QueuedRecord, Store, ThreadRecord
 
 if TYPE_CHECKING:
+    from treadle.agent.terminals import Terminal
     from treadle.agent.thread_queue import QueueChange
 
 T = TypeVar("T")
@@ -203,10 +204,10 @@ class ThreadHandle:
     def list_terminals(self, params: ThreadBackgroundTerminalsListParams) -> ThreadBackgroundTerminalsListResponse:
         return self._thread.terminals.page(params)
 
-    async def clean_terminals(self) -> None:
-        """End all of them. How they ended is told before this returns."""
-        await self._thread.terminals.clean()
-        await self._told()
+    def clean_terminals(self) -> None:
+        """End all of them, which is told after the answer, as below."""
+        for terminal in self._thread.terminals.take_all():
+            self._end_terminal(terminal)
 
     def terminate_terminal(
         self, params: ThreadBackgroundTerminalsTerminateParams
@@ -214,12 +215,12 @@ class ThreadHandle:
         """Its end is told after the answer: clients take one that comes first for an end of its own."""
         taken = self._thread.terminals.take(params.process_id)
         if taken is not None:
-            self._thread.services.spawn(taken.session.terminate(), f"end of terminal {params.process_id} of {self.id}")
+            self._end_terminal(taken)
         return ThreadBackgroundTerminalsTerminateResponse(terminated=taken is not None)
 
-    async def _told(self) -> None:
-        if self._thread.journal.busy and not self.is_broken:
-            await self._thread.journal.flush()
+    def _end_terminal(self, terminal: Terminal) -> None:
+        session = terminal.session
+        self._thread.services.spawn(session.terminate(), f"end of terminal {session.process_id} of {self.id}")
 
     def _active_turn(self, what: str) -> Turn:
         turn = self._thread.turn
