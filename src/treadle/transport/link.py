@@ -89,8 +89,8 @@ class RpcLink:
     def reply(self, request_id: RequestId, result: Struct | Raw) -> None:
         self.channel.send(encode_reply(request_id, result))
 
-    def fail(self, request_id: RequestId, code: int, message: str) -> None:
-        self.channel.send(encode_failure(request_id, code, message))
+    def fail(self, request_id: RequestId, code: int, message: str, data: object = None) -> None:
+        self.channel.send(encode_failure(request_id, code, message, data))
 
     # --- Receiver ---
 

@@ -17,12 +17,14 @@ from pybase64 import b64decode
 from treadle.errors import (
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
+    SANDBOX_DATA,
     SESSION_ATTACHED,
     ChannelClosed,
     ExecError,
     ExecTimeout,
     MalformedMessage,
     RpcError,
+    SandboxRefused,
 )
 from treadle.execution.process_values import (
     Closed,
@@ -194,7 +196,8 @@ class RemoteBackend:
         try:
             return await self._link.rpc.call(method, params, result)
         except RpcError as error:
-            raise ExecError(error.message, error.code) from None
+            kind = SandboxRefused if error.data == SANDBOX_DATA else ExecError
+            raise kind(error.message, error.code) from None
 
     def _notify(self, method: str, params: Struct) -> None:
         if self._link is not None:

@@ -19,8 +19,10 @@ from treadle.errors import (
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     OVERLOADED,
+    SANDBOX_DATA,
     ExecError,
     MalformedMessage,
+    SandboxRefused,
 )
 from treadle.execution.machine import machine_info
 from treadle.execution.server.exec_sessions import Session, Sessions
@@ -216,7 +218,8 @@ class Connection:
             self._link.reply(request_id, await handler(params))
         except ExecError as error:
             logger.info("request failed", {"method": name, "code": error.code})
-            self._link.fail(request_id, error.code, error.message)
+            data = SANDBOX_DATA if isinstance(error, SandboxRefused) else None
+            self._link.fail(request_id, error.code, error.message, data)
         except Exception:
             logger.exception("%s: %s failed", self._link.channel.peer, name)
             self._link.fail(request_id, INTERNAL_ERROR, f"{name} failed inside the server; its log has the details")
