@@ -131,7 +131,7 @@ class ThreadHandle:
             turn = await starting.start_turn(
                 thread,
                 Input(params.input, params.client_user_message_id, params.tool_output),
-                setting_changes(params, thread.settings.cwd, thread.config),
+                setting_changes(params, thread.settings, thread.config),
                 output_schema=params.output_schema,
                 not_before=not_before,
             )
@@ -317,7 +317,7 @@ class ThreadHandle:
 
     async def change_settings(self, params: ThreadSettingsUpdateParams) -> None:
         async with self._writing() as thread:
-            changes = setting_changes(params, thread.settings.cwd, thread.config)
+            changes = setting_changes(params, thread.settings, thread.config)
             pins = await thread.look_at_roots(changes)
             thread.journal.write(thread.save())
             place = thread.journal.place()
@@ -513,13 +513,15 @@ class ThreadHandle:
         async with self._thread.lock:
             yield self.turn_id is None and self.used_at <= before
 
-    async def close_idle(self) -> None:
-        """Under `idle_since`: leave memory, and tell who listens to all threads."""
+    async def close_idle(self, *, for_good: bool = True) -> None:
+        """Under `idle_since`: leave memory, and tell who listens to all threads. Not `for_good` when it is loaded again
+        at once."""
         thread = self._thread
         await thread.close()
         if self.ephemeral:  # it is not found again, so nobody would ever remove it
             await thread.store.commit(self.id, thread.journal.fence, [DeleteThread(self.id)])
-        thread.journal.announce("thread/closed", ThreadClosedNotification(thread_id=self.id))
+        if for_good:
+            thread.journal.announce("thread/closed", ThreadClosedNotification(thread_id=self.id))
         status = ThreadStatusChangedNotification(thread_id=self.id, status=NotLoadedThreadStatus())
         thread.journal.announce("thread/status/changed", status)
 

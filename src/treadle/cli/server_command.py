@@ -11,7 +11,6 @@ from typing import Protocol, TextIO, cast
 from treadle.cli.commands import SERVE
 from treadle.cli.streams import write
 
-
 _CONFIG_HELP = "a setting that goes before those of config.toml; may be given again, also before the command"
 
 

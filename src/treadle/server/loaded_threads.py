@@ -166,6 +166,17 @@ class LoadedThreads:
             if thread.is_closed:
                 self.drop(thread)
 
+    async def make_way(self, thread: ThreadHandle) -> bool:
+        """Unload a thread for one with other settings, if nobody subscribes to it and no turn runs. Under `alone`."""
+        async with thread.idle_since(time.monotonic()) as is_idle:
+            if not is_idle or thread.ephemeral or not self._unsubscribed(thread):
+                return False
+            try:
+                await thread.close_idle(for_good=False)
+            finally:
+                self.drop(thread)
+            return True
+
     # --- subscribers ---
 
     def subscribe(self, client: Client, thread: ThreadHandle) -> None:

@@ -124,7 +124,8 @@ async def test_approvals_are_logged(tmp_path: Path, log: Path) -> None:
         asked = await stage.asked("item/commandExecution/requestApproval")
         stage.client.reply(asked, {"decision": "decline"})
         await stage.end(turn)
-    assert messages(read_log(log), call="call_1") == ["tool called", "approval asked", "approval answered", "tool ended"]
+    call = ["tool called", "approval asked", "approval answered", "tool ended"]
+    assert messages(read_log(log), call="call_1") == call
     assert line_of(read_log(log), "approval answered")["outcome"] == "decline"
 
 

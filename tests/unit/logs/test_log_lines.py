@@ -68,7 +68,8 @@ def test_a_field_cannot_take_the_place_of_what_every_line_has() -> None:
 def test_an_error_is_a_member_of_its_own() -> None:
     error = as_json("failed", error=failure("no such thing"))["error"]
     assert (error["type"], error["message"]) == ("ValueError", "no such thing")
-    assert error["traceback"].startswith("Traceback") and "def failure" not in error["message"]
+    assert error["traceback"].startswith("Traceback")
+    assert "def failure" not in error["message"]
 
 
 def test_text_is_one_line_whatever_was_said() -> None:
@@ -85,7 +86,8 @@ def test_text_has_the_traceback_below() -> None:
     line = TextLine().format(record("failed", error=failure("bad \x1b[31m")))
     first, *rest = line.split("\n")
     assert first.endswith("failed")
-    assert rest[0] == "Traceback (most recent call last):" and rest[-1] == r"ValueError: bad \x1b[31m"
+    assert rest[0] == "Traceback (most recent call last):"
+    assert rest[-1] == r"ValueError: bad \x1b[31m"
 
 
 @pytest.mark.parametrize("kind", [JsonLine, TextLine])

@@ -77,9 +77,7 @@ TRACED = '"trace":{"traceparent":"00-0a-b7-01","tracestate":null}'
         ('"trace":[[[1]]]', ""),
     ],
 )
-def test_a_request_says_what_it_is_a_part_of(
-    read: Callable[[bytes], object], trace: str, traceparent: str
-) -> None:
+def test_a_request_says_what_it_is_a_part_of(read: Callable[[bytes], object], trace: str, traceparent: str) -> None:
     message = read(f'{{"id":9,{STATUS},{trace}}}'.encode())
     assert isinstance(message, Request)
     assert message.traceparent == traceparent
