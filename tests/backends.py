@@ -13,7 +13,7 @@ import pytest
 
 from kit.exec_program import running
 from kit.server_process import ServerProcess
-from treadle.execution import Environment, ExecParams, Output, OutputStream, Process, ProcessEvent
+from treadle.execution import Environment, ExecParams, Output, OutputStream, Process, ProcessEvent, Sandbox
 
 BACKENDS = ("local", "websocket", "unix", "stdio")
 
@@ -78,6 +78,7 @@ class Starter:
         tty: bool = False,
         pipe_stdin: bool = False,
         arg0: str | None = None,
+        sandbox: Sandbox | None = None,
     ) -> Process:
         self._count += 1
         params = ExecParams(
@@ -88,6 +89,7 @@ class Starter:
             tty=tty,
             pipe_stdin=pipe_stdin,
             arg0=arg0,
+            sandbox=sandbox,
         )
         return await self._env.start(params)
 
