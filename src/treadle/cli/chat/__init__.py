@@ -1,0 +1,1 @@
+"""`treadle chat`: a session in the terminal. `chat_command` is the door; `session` knows no terminal, `screen` no server."""
