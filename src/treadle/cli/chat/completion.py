@@ -1,4 +1,5 @@
-"""`ChatCompleter`: files after `@`, commands after `/`, and what a command can be given. It asks others for the files.
+"""`ChatCompleter`: files after `@`, commands after `/`, and what a command can be given. It asks others for the
+files.
 """
 
 from __future__ import annotations

@@ -33,8 +33,9 @@ class GitChanges:
         listed = await self._git("ls-files", "--others", "--exclude-standard", "-z")
         new = [path for path in listed.stdout.split("\0") if path]
         parts = [tracked.stdout]
-        for path in new[:MAX_NEW_FILES]:
-            parts.append((await self._git(*_DIFF, "--no-index", "--", "/dev/null", path)).stdout)
+        parts += [
+            (await self._git(*_DIFF, "--no-index", "--", "/dev/null", path)).stdout for path in new[:MAX_NEW_FILES]
+        ]
         if len(new) > MAX_NEW_FILES:
             parts.append(f"… and {len(new) - MAX_NEW_FILES} more new files\n")
         return "".join(parts)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
@@ -12,9 +11,6 @@ from prompt_toolkit.keys import Keys
 
 if TYPE_CHECKING:
     from treadle.cli.chat.screen import ChatScreen
-
-# Two Ctrl-C within this time mean it.
-TWICE_S: Final = 2.0
 
 
 def chat_keys(screen: ChatScreen) -> KeyBindings:
@@ -35,7 +31,7 @@ def _add_typing(keys: KeyBindings, screen: ChatScreen) -> None:
     @keys.add("enter")
     def enter(event: KeyPressEvent) -> None:
         """Sends. A backslash before the cursor at the end of a line begins a new one instead."""
-        if buffer.document.text_before_cursor.endswith("\\") and not screen.asks_for_text:
+        if buffer.document.text_before_cursor.endswith("\\") and screen.text_label is None:
             buffer.delete_before_cursor()
             buffer.newline(copy_margin=False)
         else:
@@ -72,40 +68,22 @@ def _add_typing(keys: KeyBindings, screen: ChatScreen) -> None:
 
 def _add_ending(keys: KeyBindings, screen: ChatScreen) -> None:
     buffer = screen.buffer
-    pressed = [-TWICE_S]
 
     @keys.add("escape")
     def escape(event: KeyPressEvent) -> None:
-        if buffer.complete_state is not None:
-            buffer.cancel_completion()
-        elif screen.asks_for_text:
-            screen.give_text(None)
-        elif screen.working:
-            screen.interrupt()
+        screen.interrupt()
 
     @keys.add("c-c")
-    @keys.add(Keys.SIGINT)
     def stop(event: KeyPressEvent) -> None:
-        if screen.asks_for_text:
-            screen.give_text(None)
-        elif screen.working and not screen.interrupting:
-            screen.interrupt()
-        elif buffer.text:
-            buffer.reset()
-        elif time.monotonic() - pressed[0] < TWICE_S:
-            screen.leave()
-        else:
-            pressed[0] = time.monotonic()
-            screen.show_hint("Ctrl-C again leaves, and so does Ctrl-D", TWICE_S)
+        screen.stop()
 
-    @keys.add("c-d", filter=Condition(lambda: not buffer.text and not screen.asks_for_text))
+    @keys.add("c-d", filter=Condition(lambda: not buffer.text and screen.text_label is None))
     def end(event: KeyPressEvent) -> None:
         screen.leave()
 
 
 def _add_question(keys: KeyBindings, screen: ChatScreen) -> None:
-    counts = Condition(lambda: screen.asks_for_key)
-    waits = Condition(lambda: screen.question is not None and not screen.asks_for_key)
+    counts = Condition(lambda: screen.takes_keys)
 
     def on(*names: str) -> Callable[[Callable[[KeyPressEvent], None]], None]:
         def add(function: Callable[[KeyPressEvent], None]) -> None:
@@ -117,14 +95,17 @@ def _add_question(keys: KeyBindings, screen: ChatScreen) -> None:
     @on(Keys.Any)
     def answer(event: KeyPressEvent) -> None:
         question = screen.question
-        found = None if question is None else question.choice_of(event.data)
+        pasted = event.key_sequence[-1].key == Keys.BracketedPaste
+        found = None if question is None or pasted else question.option_of(event.data)
         if found is not None:
             screen.answer(found)
+        elif pasted or event.data.isprintable():
+            screen.buffer.insert_text(event.data)  # the beginning of a message: the question waits until that is sent
 
     @on("enter")
     def take(event: KeyPressEvent) -> None:
-        if screen.question is not None:
-            screen.answer(screen.question.choices[screen.question.selected])
+        if screen.question is not None and screen.question.marked is not None:
+            screen.answer(screen.question.marked)
 
     @on("escape", "c-c")
     def refuse(event: KeyPressEvent) -> None:

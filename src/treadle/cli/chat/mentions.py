@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 from msgspec import Struct
@@ -26,9 +27,9 @@ class Message(Struct, frozen=True):
     text: str
     pictures: tuple[str, ...] = ()
 
-    def items(self) -> list[dict[str, Any]]:
+    def items(self) -> list[Mapping[str, Any]]:
         """As the protocol has it: pictures first, as Codex sends them."""
-        pictures: list[dict[str, Any]] = [{"type": "localImage", "path": path} for path in self.pictures]
+        pictures: list[Mapping[str, Any]] = [{"type": "localImage", "path": path} for path in self.pictures]
         return [*pictures, {"type": "text", "text": self.text}] if self.text else pictures
 
 

@@ -2,7 +2,8 @@
 
 It owns the thread that is talked to, the turn that runs, and the order of what the user wants: one thing after the
 other, except an interrupt. A turn is read from its own stream, which loses nothing; what else the server tells, such as
-a turn that somebody else began, comes from the news of the client. An error of the server is shown, and the session goes on.
+a turn that somebody else began, comes from the news of the client. An error of the server is shown, and the session
+goes on.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ from treadle.protocol.app.threads import Thread
 
 # What a person can have typed ahead; more is refused.
 MAX_WAITING: Final = 64
+_MOST_NAMED: Final = 100
 
 
 class ThreadOptions(Struct, frozen=True, kw_only=True):
     """What threads of this session are started and resumed with; None: as the server has it."""
 
     model: str | None = None
+    provider: str | None = None
     sandbox: str | None = None
     permissions: str | None = None
     approvals: str | None = None
@@ -38,6 +41,7 @@ class ThreadOptions(Struct, frozen=True, kw_only=True):
     def params(self) -> dict[str, Any]:
         given = {
             "model": self.model,
+            "modelProvider": self.provider,
             "sandbox": self.sandbox,
             "permissions": self.permissions,
             "approvalPolicy": self.approvals,
@@ -86,10 +90,12 @@ class ChatSession:
         self._idle = asyncio.Event()
         self._idle.set()
         self.last_diff = ""
+        self.has_turns = False
+        """Whether there is something in the thread to go on with."""
 
     @property
     def facts(self) -> ThreadFacts:
-        assert self._facts is not None, "the session has no thread before `open`"
+        assert self._facts is not None, "the session has no thread before `enter`"
         return self._facts
 
     @property
@@ -101,12 +107,19 @@ class ChatSession:
     def interrupting(self) -> bool:
         return self._interrupting
 
-    async def open(self, thread_id: str | None = None) -> ThreadFacts:
-        """Connect, and start a thread or resume one. Raises what the SDK raises."""
+    async def connect(self) -> None:
+        """Raises what the SDK raises, as the others do."""
         await self.client.start()
         await self.client.initialize()
-        await self._enter(await (self._start_thread() if thread_id is None else self._resume_thread(thread_id)))
-        return self.facts
+
+    async def enter(self, thread_id: str | None) -> ThreadFacts:
+        """A thread that there is, or a new one."""
+        if thread_id is None:
+            return self._entered(await self.client.thread_start(self._new.params()))
+        params = {"excludeTurns": True, **self._resumed.params()}
+        facts = self._entered(await self.client.thread_resume(thread_id, params))
+        self.has_turns = True
+        return facts
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -188,14 +201,8 @@ class ChatSession:
 
     # --- threads ---
 
-    async def new_thread(self) -> ThreadFacts:
-        return await self._enter(await self._start_thread())
-
-    async def resume(self, thread_id: str) -> ThreadFacts:
-        return await self._enter(await self._resume_thread(thread_id))
-
     async def fork(self) -> ThreadFacts:
-        return await self._enter(await self.client.thread_fork(self.facts.id, {"excludeTurns": True}))
+        return self._entered(await self.client.thread_fork(self.facts.id, {"excludeTurns": True}))
 
     async def compact(self) -> None:
         """It is a turn, which the news tell of."""
@@ -205,28 +212,31 @@ class ChatSession:
         """Of the thread, from the next turn on."""
         await self.client.thread_settings_update({"threadId": self.facts.id, **settings})
 
-    async def recent_threads(self, limit: int, search: str | None = None) -> tuple[Thread, ...]:
-        """Of this directory, or in any where the words are found; the newest first."""
-        params: dict[str, Any] = {"limit": limit, "sortKey": "updated_at"}
-        params |= {"cwd": self.facts.cwd} if search is None else {"searchTerm": search}
-        return (await self.client.thread_list(params)).data
+    async def find_threads(self, wanted: str | None, cwd: str, *, limit: int) -> tuple[Thread, ...]:
+        """By id, else by name, else by the words it begins with; without any, those of the directory. Newest first."""
+        if wanted is None:
+            return (await self.client.thread_list({"limit": limit, "sortKey": "updated_at", "cwd": cwd})).data
+        try:
+            return ((await self.client.thread_read(wanted)).thread,)
+        except JsonRpcError:
+            pass  # then it is a name
+        params = {"limit": _MOST_NAMED, "sortKey": "updated_at", "searchTerm": wanted}
+        found = (await self.client.thread_list(params)).data
+        return (tuple(thread for thread in found if thread.name == wanted) or found)[:limit]
 
     async def find_files(self, letters: str) -> list[str]:
         params = {"query": letters, "roots": [self.facts.cwd], "cancellationToken": "chat"}
         return [found.path for found in (await self.client.fuzzy_file_search(params)).files]
 
-    async def _start_thread(self) -> Any:
-        return await self.client.thread_start(self._new.params())
-
-    async def _resume_thread(self, thread_id: str) -> Any:
-        return await self.client.thread_resume(thread_id, {"excludeTurns": True, **self._resumed.params()})
-
-    async def _enter(self, answer: Any) -> ThreadFacts:
+    def _entered(self, answer: Any) -> ThreadFacts:
         left, self._facts = self._facts, ThreadFacts.of(answer)
         self.last_diff = ""
         if left is not None and left.id != self._facts.id:
-            await self.client.thread_unsubscribe({"threadId": left.id})
+            self.want(lambda: self._leave(left.id))
         return self._facts
+
+    async def _leave(self, thread_id: str) -> None:
+        await self.client.thread_unsubscribe({"threadId": thread_id})
 
     # --- what the server says ---
 
@@ -257,7 +267,7 @@ class ChatSession:
         if self._tasks is None or turn_id in self._read:
             return
         self._read.append(turn_id)
-        self._turn_id = turn_id
+        self._turn_id, self.has_turns = turn_id, True
         self._idle.clear()
         if self._interrupting:
             self._begin_interrupt(turn_id)

@@ -33,15 +33,15 @@ class UnknownCommand(Struct, frozen=True):
 
     def __str__(self) -> str:
         meant = f"did you mean /{self.nearest}? " if self.nearest else ""
-        return f"there is no /{self.name}; {meant}/help lists what there is (a space before the / sends it as a message)"
+        return (
+            f"there is no /{self.name}; {meant}/help lists what there is (a space before the / sends it as a message)"
+        )
 
 
 COMMANDS: Final = (
     SlashCommand("help", "", "the commands and keys"),
     SlashCommand("model", "[NAME [EFFORT]]", "use another model, or choose from a list"),
-    SlashCommand(
-        "sandbox", "[MODE]", "what commands may do", ("read-only", "workspace-write", "danger-full-access")
-    ),
+    SlashCommand("sandbox", "[MODE]", "what commands may do", ("read-only", "workspace-write", "danger-full-access")),
     SlashCommand("approvals", "[POLICY]", "when you are asked", ("untrusted", "on-request", "never")),
     SlashCommand("diff", "[turn]", "what is changed and not committed, or what the last turn changed", ("turn",)),
     SlashCommand("status", "", "model, sandbox, thread, tokens"),

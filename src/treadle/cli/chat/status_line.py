@@ -1,4 +1,6 @@
-"""The line at the bottom: model, sandbox, thread, tokens, cost. What does not fit is left out, the least needed first."""
+"""The line at the bottom: model, sandbox, thread, tokens, cost. What does not fit is left out, the least
+needed first.
+"""
 
 from __future__ import annotations
 

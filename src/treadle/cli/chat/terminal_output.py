@@ -9,7 +9,7 @@ import io
 import os
 import shutil
 from collections.abc import Callable
-from typing import TextIO
+from typing import Any, TextIO
 
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.output import ColorDepth, Output
@@ -51,9 +51,10 @@ class TerminalStream(io.TextIOBase):
 
 def make_output(stream: TextIO, gone: Callable[[], None]) -> Output:
     """For prompt_toolkit. The terminal is not asked where its cursor is: some never answer."""
+    guarded: Any = TerminalStream(stream, gone)
     depth = None if _colors(stream) else ColorDepth.DEPTH_1_BIT
     return Vt100_Output(
-        TerminalStream(stream, gone),
+        guarded,
         lambda: _size(stream),
         term=os.environ.get("TERM"),
         default_color_depth=depth,
@@ -74,7 +75,8 @@ def painted(renderables: tuple[RenderableType, ...], width: int, *, colors: bool
         emoji=False,
         soft_wrap=False,
     )
-    console.print(*renderables, sep="\n")
+    for renderable in renderables:
+        console.print(renderable)
     return file.getvalue()
 
 

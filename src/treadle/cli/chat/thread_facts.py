@@ -23,6 +23,10 @@ class ThreadFacts(Struct, frozen=True, kw_only=True):
     cwd: str
     sandbox: str
     approvals: str
+    confinement: str
+    """The type of the sandbox policy."""
+    network: bool
+    """Whether the sandbox lets commands use the network."""
     usage: ThreadTokenUsage | None = None
 
     @classmethod
@@ -37,6 +41,7 @@ class ThreadFacts(Struct, frozen=True, kw_only=True):
             cwd=answer.cwd,
             sandbox=sandbox_words(answer.sandbox, answer.active_permission_profile),
             approvals=_approvals(answer.approval_policy),
+            **_limits(answer.sandbox),
         )
 
     def with_settings(self, settings: ThreadSettings) -> Self:
@@ -48,6 +53,7 @@ class ThreadFacts(Struct, frozen=True, kw_only=True):
             cwd=settings.cwd,
             sandbox=sandbox_words(settings.sandbox_policy, settings.active_permission_profile),
             approvals=_approvals(settings.approval_policy),
+            **_limits(settings.sandbox_policy),
         )
 
     def with_name(self, name: str | None) -> Self:
@@ -83,6 +89,11 @@ def tokens_words(count: int) -> str:
 def cost_words(dollars: float | None) -> str:
     """Empty when it is nothing, or not known."""
     return f"${dollars:.4f}" if dollars else ""
+
+
+def _limits(policy: Any) -> dict[str, Any]:
+    network = getattr(policy, "network_access", False)
+    return {"confinement": str(getattr(policy, "type", "unknown")), "network": network in (True, "enabled")}
 
 
 def _approvals(policy: Any) -> str:
