@@ -19,7 +19,7 @@ from treadle.cli.chat.chat_view import ChatView
 from treadle.cli.chat.completion import ChatCompleter
 from treadle.cli.chat.message_history import MessageHistory
 from treadle.cli.chat.recap import recap
-from treadle.cli.chat.screen import ChatScreen
+from treadle.cli.chat.screen import CLOSED, ChatScreen
 from treadle.cli.chat.session import ChatSession, ThreadOptions
 from treadle.cli.chat.terminal_output import make_output
 from treadle.cli.problem import Problem
@@ -75,7 +75,7 @@ class _Program:
             self._view,
             history=MessageHistory(self._config.home),
             completer=completer,
-            output=make_output(sys.stdout, lambda: screen.leave(128 + signal.SIGHUP)),
+            output=make_output(sys.stdout, lambda: screen.leave(CLOSED)),
             colors=wants_color("auto", sys.stdout, os.environ),
         )
         self._view.join(session, screen)
