@@ -120,6 +120,7 @@ async def test_up_brings_back_what_was_sent() -> None:
     async with at_screen() as (person, _):
         await person.type("first\r")
         await person.until(lambda: person.sent == ["first"])
+        await person.until(lambda: len(person.screen.buffer._working_lines) == 2)  # with the next drawing
         await person.type("\x1b[A")
         await person.until(lambda: person.screen.buffer.text == "first")
 
