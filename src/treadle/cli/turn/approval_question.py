@@ -87,7 +87,7 @@ class Question(Struct, frozen=True, kw_only=True):
         """All of it, as it stands above the place where the answer is typed."""
         reason = [Hanging(Text("  why: ", "dim"), Text(visible(self.reason)))] if self.reason else []
         choices = [Hanging(Text(f"  {choice.key}  ", "bold cyan"), Text(choice.label)) for choice in self.choices]
-        return ["", signed(WARNING, Text(self.title, "bold yellow")), *self.subject, *reason, *choices]
+        return [signed(WARNING, Text(self.title, "bold yellow")), *self.subject, *reason, *choices]
 
 
 def _first(label: str) -> str:

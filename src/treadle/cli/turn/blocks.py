@@ -6,6 +6,7 @@ They wrap by words at any width. Text of others is made `visible` here, by whoev
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from io import StringIO
 from typing import ClassVar, Final
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -15,6 +16,8 @@ from rich.segment import Segment
 from rich.text import Text
 
 from treadle.cli.run_text import DONE, FAILED, NOTE, RUNNING, UNFINISHED, WARNING
+from treadle.cli.terminal import make_console
+from treadle.cli.turn.hints import Hint
 from treadle.cli.visible import visible, visible_line
 from treadle.protocol.app.actions import FileUpdateChange
 
@@ -39,6 +42,7 @@ class Hanging:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = max(2, options.max_width - self._front.cell_len)
         for number, row in enumerate(self._body.wrap(console, width, overflow="fold") or [Text()]):
+            row.rstrip()
             yield Text.assemble(self._rest if number else self._front, row, no_wrap=True)
 
 
@@ -57,16 +61,33 @@ def beneath(lines: Iterable[str], style: str = "dim") -> list[RenderableType]:
     return [Hanging(bar, Text(visible(line), style), repeat=True) for line in lines]
 
 
+def hint_blocks(hint: Hint | None) -> list[RenderableType]:
+    if hint is None:
+        return []
+    return [Hanging(Text(f"  {word}: ", "yellow"), Text(text)) for word, text in hint.lines()]
+
+
 def left_out(count: int) -> str:
     return f"… {count} lines left out …"
+
+
+def rendered(block: RenderableType, width: int) -> list[Text]:
+    """The rows of a block, one by one."""
+    console = make_console(StringIO())
+    rows = console.render_lines(block, console.options.update(width=max(2, width)), pad=False)
+    return [Text.assemble(*((part.text, part.style or "") for part in row)) for row in rows]
 
 
 # --- diffs ---
 
 
-def change_blocks(changes: Iterable[FileUpdateChange], status: str, *, whole: bool = False) -> list[RenderableType]:
-    """What a patch has changed, would change, or could not change. `whole`: who has to judge it sees every line."""
-    return [block for change in changes for block in _change(change, status, whole)]
+def change_blocks(
+    changes: Iterable[FileUpdateChange], status: str, *, whole: bool = False, titles: bool = False
+) -> list[RenderableType]:
+    """What a patch has changed, would change, or could not change. `whole`: who has to judge it sees every line.
+    `titles`: only which files."""
+    shown = [_change(change, status, whole) for change in changes]
+    return [block for blocks in shown for block in (blocks[:1] if titles else blocks)]
 
 
 def _change(change: FileUpdateChange, status: str, whole: bool) -> list[RenderableType]:

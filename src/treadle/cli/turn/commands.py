@@ -11,7 +11,7 @@ from rich.text import Text
 
 from treadle.cli.command_view import asked_for
 from treadle.cli.run_text import DONE, FAILED, RUNNING, UNFINISHED, took
-from treadle.cli.turn.blocks import MAX_LINE, SIGN_STYLES, Hanging, beneath, left_out, signed
+from treadle.cli.turn.blocks import MAX_LINE, SIGN_STYLES, beneath, hint_blocks, left_out, signed
 from treadle.cli.turn.hints import Hint
 from treadle.cli.visible import visible, visible_line
 from treadle.protocol.app.items import CommandExecutionThreadItem
@@ -59,6 +59,10 @@ class RunningCommand:
             *(Text(f"  │ {visible_line(line[:MAX_LINE])}", "dim") for line in shown),
         ]
 
+    def said(self) -> list[str]:
+        """The beginning and the end of what it wrote."""
+        return [line[:MAX_LINE] for line in (*self._kept(FAILED_TAIL), self._rest) if line]
+
     def ended(self, item: CommandExecutionThreadItem, why: str | None, hint: Hint | None) -> list[RenderableType]:
         """`why` it was declined or has failed, if that is known; what its output and its `hint` tell comes with it."""
         if not self._count and not self._rest and item.aggregated_output:
@@ -66,10 +70,8 @@ class RunningCommand:
         if self._rest:
             self._take(self._rest)
         bad = item.exit_code not in (0, None) or item.status in ("failed", "declined")
-        blocks: list[RenderableType] = [_title(item, why, bad), *beneath(self._kept(FAILED_TAIL if bad else TAIL))]
-        if hint is not None:
-            blocks += [Hanging(Text(f"  {word}: ", "yellow"), Text(text)) for word, text in hint.lines()]
-        return blocks
+        output = beneath(self._kept(FAILED_TAIL if bad else TAIL))
+        return [_title(item, why, bad), *output, *hint_blocks(hint)]
 
     def _take(self, line: str) -> None:
         self._count += 1

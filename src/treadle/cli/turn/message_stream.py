@@ -9,7 +9,10 @@ from treadle.cli.turn.blocks import finished_part, markdown
 
 
 class MessageStream:
-    def __init__(self) -> None:
+    """`whole`: nothing is given out before the end."""
+
+    def __init__(self, *, whole: bool = False) -> None:
+        self._whole = whole
         self._given = ""
         self.rest = ""
         """What has been said and is not finished."""
@@ -22,7 +25,7 @@ class MessageStream:
     def add(self, delta: str) -> list[RenderableType]:
         """The paragraphs that are finished by it."""
         self.rest += delta
-        if "\n" not in delta or "\n\n" not in self.rest:
+        if self._whole or "\n" not in delta or "\n\n" not in self.rest:
             return []
         return self._give(finished_part(self.rest))
 

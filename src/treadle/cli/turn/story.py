@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 from rich.cells import cell_len
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from treadle.cli.live_area import spinner
 from treadle.cli.run_text import DONE, FAILED, RUNNING, WARNING
-from treadle.cli.turn.blocks import SIGN_STYLES, change_blocks, note, signed
+from treadle.cli.turn.blocks import SIGN_STYLES, beneath, change_blocks, hint_blocks, markdown, note, rendered, signed
 from treadle.cli.turn.commands import RunningCommand
-from treadle.cli.turn.hints import hint_for
+from treadle.cli.turn.hints import hint_for, patch_hint
 from treadle.cli.turn.message_stream import MessageStream
 from treadle.cli.turn.plan import PlanStory
 from treadle.cli.turn.turn_usage import TurnUsage
@@ -38,6 +38,8 @@ from treadle.runners.progress import elapsed
 # Of what is being thought and written now: so many rows at most, and on a small terminal fewer.
 _THOUGHT_ROWS: Final = 4
 _PLAN_ROWS: Final = 8
+# Of what is being written, so much is rendered ten times a second; what is longer, such as a whole file, is shown raw.
+_RENDERED: Final = 4000
 # Of a thought that is over.
 _SUMMARY: Final = 240
 _KEEP_THOUGHT: Final = 4000
@@ -52,6 +54,7 @@ class TurnStory:
         now: The time, in seconds from anywhere. The turn is said to last since then, until `turn/started` comes.
         confinement: The type of the sandbox policy, to explain what it has stopped; None: nothing is explained.
         network: Whether the sandbox lets commands use the network.
+        holds_answer: Whether the last message is shown by somebody else.
         key: What can be typed meanwhile.
     """
 
@@ -61,17 +64,21 @@ class TurnStory:
         *,
         confinement: str | None = None,
         network: bool = False,
+        holds_answer: bool = False,
         key: str = "Ctrl-C to interrupt",
     ) -> None:
         self._since = now
+        self._holds_answer = holds_answer
+        self._held: list[RenderableType] = []
         self._key = key
         self._confinement = confinement
         self._network = network
         self._commands: dict[str, RunningCommand] = {}
         self._tools: dict[str, str] = {}  # calls that go on, by what is called
         self._changes: dict[str, FileChangeThreadItem] = {}
+        self._looked_at: set[str] = set()  # patches that somebody was asked about
         self._reasons: dict[str, str] = {}
-        self._message = MessageStream()
+        self._message = MessageStream(whole=holds_answer)
         self._thought = ""
         self._plan = PlanStory()
         self._doing = "waiting for the model"
@@ -99,6 +106,7 @@ class TurnStory:
                 self._commands[params.item_id].output(params.delta)
             case "item/started":
                 self._item_started(params.item, now)
+                return self._let_go()
             case "item/completed":
                 self._doing = "waiting for the model"
                 return self._item_completed(params.item, now)
@@ -110,17 +118,44 @@ class TurnStory:
                 return self._cut(f"{params.error.message} ({params.error.additional_details})")
             case "warning":
                 return [signed(WARNING, Text(visible(params.message), "yellow"))]
+            case "item/autoApprovalReview/completed" if params.review.status == "denied" and params.target_item_id:
+                said = f": {params.review.rationale}" if params.review.rationale else ""
+                self.decided(params.target_item_id, f"the automatic reviewer said no{said}")
             case "turn/completed":
                 return self._turn_completed(params.turn)
         return []
+
+    def _hold(self, blocks: list[RenderableType]) -> list[RenderableType]:
+        """What the agent says may be the answer, until something else follows."""
+        if not self._holds_answer:
+            return blocks
+        self._held += blocks
+        return []
+
+    def _let_go(self) -> list[RenderableType]:
+        held, self._held = self._held, []
+        return held
 
     def decided(self, item_id: str, why: str) -> None:
         """Somebody has said no to what this item wants to do: it is told with the item when that ends."""
         self._reasons[item_id] = why
 
     def changes(self, item_id: str) -> FileChangeThreadItem | None:
-        """The patch that is asked about: requests for approval name it only by its id."""
-        return self._changes.get(item_id)
+        """The patch that is asked about: requests for approval name it only by its id. It is looked at then, so that it
+        is not shown whole again when it is done."""
+        found = self._changes.get(item_id)
+        if found is not None:
+            self._looked_at.add(item_id)
+        return found
+
+    def said(self, item_id: str) -> list[RenderableType]:
+        """What a command that is asked about has written, where it was tried already."""
+        command = self._commands.get(item_id)
+        lines = [] if command is None else command.said()
+        if command is None or not lines:
+            return []
+        hint = hint_for("\n".join(lines), command.item.cwd, self._confinement, network=self._network)
+        return [note("it was tried, and has said:"), *beneath(lines), *hint_blocks(hint)]
 
     def used(self, duration_ms: int | None) -> str:
         """What the turn has used: `1,200 tokens in, 34 out · $0.0123 · 1.5 s`."""
@@ -143,15 +178,17 @@ class TurnStory:
         self._tools.pop(getattr(item, "id", ""), None)
         match item:
             case AgentMessageThreadItem():
-                message, self._message = self._message, MessageStream()
-                return message.end(item.text)
+                message, self._message = self._message, MessageStream(whole=self._holds_answer)
+                return self._hold(message.end(item.text))
             case CommandExecutionThreadItem():
                 return self._command_ended(item, now)
             case FileChangeThreadItem():
                 self._changes.pop(item.id, None)
                 why = self._reasons.pop(item.id, None)
                 reason = [note(why)] if why and item.status != "completed" else []
-                return [*change_blocks(item.changes, str(item.status)), *reason, ""]
+                hint = patch_hint(self._confinement) if item.status == "failed" else None
+                shown = change_blocks(item.changes, str(item.status), titles=item.id in self._looked_at)
+                return [*shown, *reason, *hint_blocks(hint), ""]
             case ReasoningThreadItem():
                 self._thought = ""
                 return _thought(item)
@@ -177,31 +214,26 @@ class TurnStory:
         why = self._reasons.pop(item.id, None)
         failed = item.exit_code not in (0, None)
         output = item.aggregated_output or ""
-        hint = hint_for(output, self._confinement, network=self._network) if failed else None
+        hint = hint_for(output, item.cwd, self._confinement, network=self._network) if failed else None
         return [*command.ended(item, why, hint), ""]
 
     def _cut(self, reason: str) -> list[RenderableType]:
         """The model's stream was cut. What it had said so far, it says again."""
         again = bool(self._message.rest)
-        self._message, self._thought = MessageStream(), ""
-        return [note(reason + ("; the answer begins again" if again else ""), "yellow")]
+        self._message, self._thought = MessageStream(whole=self._holds_answer), ""
+        return [*self._let_go(), note(reason + ("; the answer begins again" if again else ""), "yellow")]
 
     def _turn_completed(self, turn: Any) -> list[RenderableType]:
         """Nothing goes on any more. Commands that do are told as such; of an answer that was cut off, all there is."""
-        rest = self._message.end(self._message.text)
+        rest = self._hold(self._message.end(self._message.text))
+        if turn.status != "completed":
+            rest += self._let_go()
         unfinished = [block for command in self._commands.values() for block in command.ended(command.item, None, None)]
         self._commands.clear()
         self._tools.clear()
         self._changes.clear()
-        self._message, self._thought = MessageStream(), ""
-        if turn.status == "failed":
-            said = "it failed" if turn.error is None else visible(turn.error.message)
-            return [*rest, *unfinished, signed(FAILED, Text(f"failed: {said}", "red"))]
-        return [
-            *rest,
-            *unfinished,
-            *([signed(FAILED, Text("interrupted", "red"))] if turn.status == "interrupted" else []),
-        ]
+        self._message, self._thought = MessageStream(whole=self._holds_answer), ""
+        return [*rest, *unfinished, *_verdict(turn)]
 
     # --- what goes on ---
 
@@ -212,7 +244,7 @@ class TurnStory:
         room -= len(running)
         plan = self._plan.live(min(_PLAN_ROWS, room))
         room -= len(plan)
-        said = self._said(width, room)
+        said = self._said(width, room) if room > 0 else []
         doing = "working" if running else self._doing
         facts = f"{doing} · {elapsed(now - self._since)}"
         status = Text.assemble((f"{spinner(now)} ", "cyan"), (f"{facts} · {self._key}", "dim"))
@@ -232,22 +264,27 @@ class TurnStory:
 
     def _said(self, width: int, room: int) -> list[Text]:
         """The end of what is being thought, or written."""
-        if self._message.rest.strip():
-            return _rows(self._message.rest, width, room, "")
+        if rest := self._message.rest.strip():
+            return rendered(markdown(rest), width)[-room:] if len(rest) <= _RENDERED else _rows(rest, width, room, "")
         return _rows(self._thought.replace("**", ""), width, min(room, _THOUGHT_ROWS), "dim italic")
+
+
+def _verdict(turn: Any) -> list[RenderableType]:
+    match turn.status:
+        case "failed":
+            said = "it failed" if turn.error is None else visible(turn.error.message)
+            return [signed(FAILED, Text(f"failed: {said}", "red"))]
+        case "interrupted":
+            return [signed(FAILED, Text("interrupted", "red"))]
+    return []
 
 
 def _rows(text: str, width: int, room: int, style: str) -> list[Text]:
     """Its last rows, wrapped by words."""
-    if room < 1 or not text.strip():
+    if not text.strip():
         return []
-    end = visible(text[-(room + 1) * max(width, 1) * 2 :]).expandtabs(4)
-    rows = Text(end.strip("\n"), style).wrap(_MEASURE, max(2, width), overflow="fold")
-    return list(rows)[-room:]
-
-
-# Wrapping asks a console for its tab size, and for nothing else.
-_MEASURE: Final = Console(file=None, width=80, force_terminal=False)
+    end = visible(text[-(room + 1) * width * 2 :]).expandtabs(4)
+    return rendered(Text(end.strip("\n"), style, overflow="fold"), width)[-room:]
 
 
 def _thought(item: ReasoningThreadItem) -> list[RenderableType]:
@@ -259,7 +296,7 @@ def _thought(item: ReasoningThreadItem) -> list[RenderableType]:
             text += " …"
             break
         text += f" {word}" if text else word
-    return [note(text, "dim italic")] if text else []
+    return [note(text, "dim italic"), ""] if text else []
 
 
 def _tool(name: str, status: str, said: str) -> RenderableType:
