@@ -9,15 +9,19 @@ import io
 import os
 import shutil
 from collections.abc import Callable
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.output import ColorDepth, Output
 from prompt_toolkit.output.vt100 import Vt100_Output
 from rich.console import Console, RenderableType
+from rich.theme import Theme
 
 from treadle.cli.streams import OutputFailed, write
 from treadle.cli.terminal import wants_color
+
+# rich paints code on black, which on a light terminal is a blot.
+_THEME: Final = Theme({"markdown.code": "bold cyan", "markdown.code_block": "cyan"})
 
 
 class TerminalStream(io.TextIOBase):
@@ -71,6 +75,7 @@ def painted(renderables: tuple[RenderableType, ...], width: int, *, colors: bool
         markup=False,
         emoji=False,
         soft_wrap=False,
+        theme=_THEME,
     )
     for renderable in renderables:
         console.print(renderable)
