@@ -2,7 +2,16 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-READY := $(VENV)/.ready
+# What Treadle needs to run, what its tests need too, and all that is needed to work on it. `scripts/make_venv.py` makes
+# these files, and only they are looked at afterwards: a second call starts at once.
+READY_RUN := $(VENV)/.ready-run
+READY_TEST := $(VENV)/.ready-test
+READY := $(VENV)/.ready-dev
+# An environment that was moved here, or whose Python is gone, is made anew.
+PLACE := $(shell test -x '$(BIN)/python' && cat '$(VENV)/.place' 2>/dev/null)
+ifneq ($(PLACE),$(CURDIR))
+$(READY_RUN) $(READY_TEST) $(READY): elsewhere
+endif
 # Half of the suite waits for processes, so more workers than cores pay.
 WORKERS ?= 4
 # Every worker reads every test file. What pytest makes of them is kept between runs, also where the environment says that
@@ -10,22 +19,23 @@ WORKERS ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test again wires lint format generate interop bench clean
+.PHONY: elsewhere help venv run test again wires lint format generate interop bench clean
 
 help: ## show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/' | expand -t 18
+	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/' | expand -t 18
 
 venv: $(READY) ## make the virtual environment in .venv
 
-$(READY): pyproject.toml scripts/make_venv.py
-	@$(PYTHON) scripts/make_venv.py $(VENV)
-	@touch $@
+$(VENV)/.ready-%: pyproject.toml scripts/make_venv.py
+	@command -v "$(PYTHON)" >/dev/null || { echo "$(PYTHON) was not found: install Python 3.11 or newer," \
+		"or name it: make PYTHON=/path/to/python3 $(MAKECMDGOALS)" >&2; exit 1; }
+	@"$(PYTHON)" scripts/make_venv.py "$(VENV)" $*
 
-run: $(READY) ## run a turn on the offline model and show what happens
+run: $(READY_RUN) ## run a turn on the offline model and show what happens
 	@$(BIN)/python scripts/run_demo.py $(BIN)/treadle
 
-test: $(READY) ## run the test suite (without the real peer programs)
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not interop"
+test: $(READY_TEST) ## run the test suite without the real peer programs, or some of it: TESTS=tests/unit/cli
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not interop" $(TESTS)
 
 # What asks a model through an agent, or confines what it runs. The rest does not know which wire API was chosen, nor whether
 # bubblewrap is there, and has been run by `make test`.
