@@ -2,10 +2,10 @@
 
     python3 scripts/make_venv.py [FOLDER [run|test|dev]]
 
-`run` is what Treadle itself needs, `test` adds what its tests need, `dev` the linters and type checkers. Standard library
-only, and old Pythons can read it, to be told what is needed. An environment that was left half made, that came here from
-another folder, or whose Python is gone is made anew. `FOLDER/.ready-STAGE` says that a stage is complete, so that the
-Makefile need not ask.
+`run` is what Treadle itself needs, `test` adds what its tests need, `dev` the linters and type checkers. Standard
+library only, and old Pythons can read it, to be told what is needed. An environment that was left half made, that came
+here from another folder, or whose Python is gone is made anew. `FOLDER/.ready-STAGE` says that a stage is complete, so
+that the Makefile need not ask.
 """
 
 import fcntl
@@ -91,7 +91,7 @@ def _check_python(version: "tuple[int, ...]") -> None:
         raise Failed(
             f"This Python is {version[0]}.{version[1]}; treadle needs {OLDEST[0]}.{OLDEST[1]} or newer.",
             f"{sys.executable} was asked, and there is no newer one on the PATH",
-            "install one (Debian, Ubuntu: `apt install python3 python3-venv`), or name it: `make PYTHON=/path/to/python3 run`",
+            "install one (Debian: `apt install python3 python3-venv`), or name it: `make PYTHON=/path/to/python3 run`",
         )
 
 
@@ -184,21 +184,21 @@ def _check_ensurepip() -> None:
 
 def _install(folder: Path, stage: str) -> None:
     wanted, title = STAGES[stage]
-    options = ["--no-input", "--progress-bar", "off", "--disable-pip-version-check"]
+    options = ["--no-input", "--retries", "2", "--progress-bar", "off", "--disable-pip-version-check"]
     command = [str(folder / "bin" / "python"), "-m", "pip", "install", *options, "-e", wanted]
     (folder / UNFINISHED).touch()
-    for pause in (0, *PAUSES_S):
-        if pause:
-            print(f"pip failed; again in {pause} s", file=sys.stderr, flush=True)
-            time.sleep(pause)
+    for pause in (*PAUSES_S, 0):
         last = watch(command, f"installing {title}")
         if last is None:
             return
+        if pause:
+            print(f"pip failed; again in {pause} s", file=sys.stderr, flush=True)
+            time.sleep(pause)
     # pip ended by itself, and leaves nothing half done: the next call need not start over.
     (folder / PLACE).write_bytes(os.fsencode(REPOSITORY))
     (folder / UNFINISHED).unlink()
     raise Failed(
-        "\n".join([*last, "The packages could not be installed."]),
+        "\n".join([*(last or []), "The packages could not be installed."]),
         f"pip failed {len(PAUSES_S) + 1} times; its last words are above",
         "the same again when the package registry can be reached (a proxy: HTTPS_PROXY; a mirror: PIP_INDEX_URL)",
     )
@@ -213,10 +213,11 @@ def watch(command: "list[str]", title: str) -> "list[str] | None":
     if not moving:
         print(f"{title} …", flush=True)
     began = time.monotonic()
-    last: "deque[str]" = deque(maxlen=LAST_LINES)
+    last: deque[str] = deque(maxlen=LAST_LINES)
     # A user's setting to install into the home would be refused in a virtual environment.
+    environment = {**os.environ, "PIP_USER": "0"}
     child = subprocess.Popen(
-        command, cwd=str(REPOSITORY), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, "PIP_USER": "0"}
+        command, cwd=str(REPOSITORY), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment
     )
     try:
         for line in _lines(child):
@@ -262,7 +263,7 @@ def _end(child: "subprocess.Popen[bytes]") -> None:
 def said(last: "deque[str]") -> str:
     """What pip is doing, from the last of its lines that tells."""
     for line in reversed(last):
-        found = re.match(r"\s*(Collecting|Downloading|Using cached) ([\w.]+?)(?:-([\d.]+)-\S*\.whl|[\s<>=!~;[].*|$)", line)
+        found = re.match(r"\s*(Collecting|Downloading|Using cached) ([a-zA-Z][\w.]*(?:-[a-zA-Z][\w.]*)*)", line)
         if found:
             return f"{found[1].lower()} {found[2]}"
         if line.startswith("Installing collected packages:"):
