@@ -32,7 +32,7 @@ $(VENV)/.ready-%: pyproject.toml scripts/make_venv.py
 	@"$(PYTHON)" scripts/make_venv.py "$(VENV)" $*
 
 run: $(READY_RUN) ## run a turn on the offline model and show what happens
-	@$(BIN)/python scripts/run_demo.py $(BIN)/treadle
+	@$(BIN)/python scripts/run_demo.py
 
 test: $(READY_TEST) ## run the test suite without the real peer programs, or some of it: TESTS=tests/unit/cli
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not interop" $(TESTS)
@@ -84,5 +84,5 @@ bench: $(READY) ## compare with the real codex and print tables of ratios
 	@$(BIN)/python -m bench models
 	@$(BIN)/python -m bench runners
 
-clean: ## remove the virtual environment and caches
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+clean: ## remove the virtual environment, the demo of `make run` and caches
+	rm -rf "$(VENV)" .demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -36,6 +36,7 @@ PLACE = ".place"
 # A registry that does not answer at once is asked again: a build should not fail for a hiccup.
 PAUSES_S = (2, 8)
 LAST_LINES = 12
+LAST_CHARS = 200
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
@@ -116,7 +117,9 @@ def _broken(folder: Path) -> str:
         )
     if (folder / UNFINISHED).exists():
         return "it was left half made"
-    if not (folder / PLACE).exists() or (folder / PLACE).read_bytes() != os.fsencode(REPOSITORY):
+    if not (folder / PLACE).exists():
+        return "somebody else made it"
+    if (folder / PLACE).read_bytes() != os.fsencode(REPOSITORY):
         return "it was made for another folder"
     if _run([str(folder / "bin" / "python"), "-c", "import pip"]) != 0:
         return "its Python does not run"
@@ -192,7 +195,7 @@ def _install(folder: Path, stage: str) -> None:
         if last is None:
             return
         if pause:
-            print(f"pip failed; again in {pause} s", file=sys.stderr, flush=True)
+            print(f"pip failed, again in {pause} s: {_error(last)}", file=sys.stderr, flush=True)
             time.sleep(pause)
     # pip ended by itself, and leaves nothing half done: the next call need not start over.
     (folder / PLACE).write_bytes(os.fsencode(REPOSITORY))
@@ -222,7 +225,7 @@ def watch(command: "list[str]", title: str) -> "list[str] | None":
     try:
         for line in _lines(child):
             if line:
-                last.append(line)
+                last.append(line[:LAST_CHARS])
             if moving:
                 _draw(title, said(last), time.monotonic() - began)
     finally:
@@ -271,6 +274,11 @@ def said(last: "deque[str]") -> str:
         if line.lstrip().startswith(("Installing build", "Preparing", "Building")):
             return "preparing the build"
     return ""
+
+
+def _error(last: "list[str]") -> str:
+    errors = [line.strip() for line in last if line.lstrip().startswith("ERROR: ")]
+    return errors[-1][len("ERROR: ") :] if errors else last[-1] if last else "it said nothing"
 
 
 def _draw(title: str, doing: str, elapsed: float) -> None:
