@@ -1,6 +1,7 @@
-"""`make run` and `make test` in a clean clone: nothing but Python, make and a package registry, in a folder with a name
-that a careless script would trip over. Where bubblewrap is, the rest of the disk is read-only, and the second time there
-is no network.
+"""`make run` and `make test` in a clean clone: nothing but Python, make and a package registry.
+
+The folder has a name that a careless script would trip over. Where bubblewrap is, the rest of the disk is read-only,
+and the second time there is no network.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 from scripts.install_peers import is_network_failure
@@ -20,7 +22,9 @@ from interop.programs import ROOT
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 DEADLINE_S = 200
-SOME_TESTS = "tests/unit/test_events.py"
+SOME_TESTS = "WORKERS=1 TESTS=tests/unit/test_events.py"
+Done: TypeAlias = subprocess.CompletedProcess[str]
+NEXT_STEP = re.compile(r"^  \S.*?  +(\S.*)$", re.MULTILINE)
 # How the registry is reached is the machine's business; all else is as on a new one.
 REGISTRY_VARIABLES = re.compile(r"PIP_\w+|SSL_CERT_\w+|REQUESTS_CA_BUNDLE|(https?|no|all)_proxy", re.IGNORECASE)
 
@@ -35,7 +39,7 @@ class Machine:
         (folder / "bin" / "python3").symlink_to(os.path.realpath(sys.executable))
         (folder / "home").mkdir()
 
-    def sh(self, line: str, *, offline: bool = False) -> subprocess.CompletedProcess[str]:
+    def sh(self, line: str, *, offline: bool = False) -> Done:
         command = [*self._walls(offline), "/bin/sh", "-c", line]
         environment = {name: text for name, text in os.environ.items() if REGISTRY_VARIABLES.fullmatch(name)}
         environment |= {"HOME": str(self.folder / "home"), "PATH": f"{self.folder}/bin:/usr/bin:/bin"}
@@ -49,62 +53,62 @@ class Machine:
         folder = str(self.folder)
         walls = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
         walls += ["--bind", folder, folder, "--die-with-parent", *(["--unshare-net"] if offline else [])]
-        works = shutil.which("bwrap") and subprocess.run([*walls, "true"], capture_output=True, check=False).returncode == 0
+        works = (
+            shutil.which("bwrap") and subprocess.run([*walls, "true"], capture_output=True, check=False).returncode == 0
+        )
         return walls if works else []
 
 
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
     if not (ROOT / ".git").exists():
         pytest.skip("this is no clone, so it cannot be cloned")
-    machine = Machine(tmp_path_factory.mktemp("machine"))
+    machine = Machine(tmp_path)
     clone = ["git", "-c", "safe.directory=*", "clone", "--quiet", str(ROOT), str(machine.clone)]
     subprocess.run(clone, check=True, timeout=DEADLINE_S)
     return machine
 
 
-@pytest.fixture(scope="module")
-def first_run(machine: Machine) -> subprocess.CompletedProcess[str]:
+def test_both_commands_in_a_clean_clone(machine: Machine) -> None:
+    """One test, because each step stands on the one before."""
     done = machine.sh("make run")
-    if done.returncode and is_network_failure(done.stderr) and not os.environ.get("TREADLE_REQUIRE_PEERS"):
+    if done.returncode and is_network_failure(done.stderr) and os.environ.get("TREADLE_REQUIRE_PEERS") != "1":
         pytest.skip(f"{NOT_INSTALLED}: the package registry does not answer")
-    return done
+    assert done.returncode == 0, done.stderr
+    _check_first_run(done)
+    _check_next_steps(machine, done.stdout)
+    _check_tests(machine)
+    _check_second_time(machine)
 
 
-def test_the_first_run_shows_a_turn_and_what_is_next(first_run: subprocess.CompletedProcess[str]) -> None:
-    assert first_run.returncode == 0, first_run.stderr
-    set_up, _, shown = first_run.stdout.partition("$ treadle exec")
+def _check_first_run(done: Done) -> None:
+    set_up, _, shown = done.stdout.partition("$ treadle exec")
     assert re.fullmatch(r"making \.venv …\ninstalling treadle …\n\.venv is ready after \d+ s\n", set_up)
-    told = first_run.stderr + shown
     for part in ("See which files are here", "$ ls -1", "hello.py", "+Signed: Treadle", "tokens in", "offline model"):
-        assert part in told
+        assert part in done.stderr + shown
 
 
-def test_what_it_says_to_type_works(machine: Machine, first_run: subprocess.CompletedProcess[str]) -> None:
-    _, _, told = first_run.stdout.partition("To go on with it:\n")
-    go_on = told.splitlines()[0]
-    again = machine.sh(go_on)
-    assert again.returncode == 0, again.stderr
-    assert "You asked: And once more." in again.stdout
-    lines = [line.split("  ")[-1].strip() for line in told.partition("What next?\n")[2].splitlines()]
-    own_model, python, engines = lines
-    from_python = machine.sh(python)
-    assert from_python.stdout.startswith("I am Treadle's offline model"), from_python.stderr
+def _check_next_steps(machine: Machine, shown: str) -> None:
+    """What it says to type works as it is printed."""
+    told = shown.partition("To go on with it:\n")[2]
+    go_on = machine.sh(told.splitlines()[0])
+    assert "You asked: And once more." in go_on.stdout, go_on.stderr
+    own_model, python, engines = (line.strip() for line in NEXT_STEP.findall(told.partition("What next?\n")[2]))
+    asked = machine.sh(python)
+    assert asked.stdout.startswith("I am Treadle's offline model"), asked.stderr
     assert "claude" in machine.sh(engines).stdout
-    assert "What does this project do?" in own_model
+    assert own_model.startswith(".venv/bin/treadle ")
 
 
-def test_the_tests_run(machine: Machine, first_run: subprocess.CompletedProcess[str]) -> None:
-    done = machine.sh(f"make test WORKERS=1 TESTS={SOME_TESTS}")
+def _check_tests(machine: Machine) -> None:
+    done = machine.sh(f"make test {SOME_TESTS}")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "installing treadle and what its tests need …" in done.stdout
     assert "100%" in done.stdout
 
 
-def test_the_second_time_nothing_is_installed_and_no_network_is_needed(machine: Machine) -> None:
-    if not (machine.clone / ".venv" / ".ready-test").exists():
-        pytest.skip("there was no first time")
-    for goal in ("run", f"test WORKERS=1 TESTS={SOME_TESTS}"):
+def _check_second_time(machine: Machine) -> None:
+    for goal in ("run", f"test {SOME_TESTS}"):
         done = machine.sh(f"make {goal}", offline=True)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "installing" not in done.stdout
