@@ -51,7 +51,8 @@ def main(arguments: "list[str]") -> int:
     folder = Path(arguments[0] if arguments else ".venv").absolute()
     stage = arguments[1] if len(arguments) > 1 else "dev"
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
     try:
         _check_python(sys.version_info[:2])
         make(folder, stage)
