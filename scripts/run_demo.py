@@ -64,17 +64,17 @@ def show_next(console: Console, folder: Path) -> None:
         shlex.quote(os.path.relpath(path))
         for path in (PROGRAM, sys.executable, folder / "home", folder / "project", folder / "ask.py")
     )
-    again = f'TREADLE_HOME={home} {program} exec resume --last --cd {project} "And once more."'
-    console.print(f"\nThe workspace is {project}, the thread is kept in {home}. To go on with it:", markup=False)
-    console.print(f"  {again}\n", style="cyan", markup=False)
+    console.print(f"\nThe workspace is {project}, the home {home}. To go on with the thread:", markup=False)
+    again = f'TREADLE_HOME={home} {program} exec -C {project} resume --last "Once more."'
+    console.print(f"    {again}\n", style="cyan", markup=False)
     console.print("What next?", style="bold")
     for title, line in (
-        ("your own model", f'{program} login && {program} exec "What does this project do?"'),
-        ("from Python", f"{python} {ask}"),
+        ("use your own model", f"{program} login && {program} chat"),
+        (f"use it from Python: four lines, in {ask}", f"{python} {ask}"),
         ("drive claude or codex", f"{program} {_engine()}"),
     ):
-        console.print(f"  {title:<23}", end="", markup=False)
-        console.print(line, style="cyan", markup=False)
+        console.print(f"  {title}", markup=False)
+        console.print(f"    {line}", style="cyan", markup=False)
 
 
 def _engine() -> str:

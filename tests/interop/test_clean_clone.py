@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 DEADLINE_S = 200
 SOME_TESTS = "WORKERS=1 TESTS=tests/unit/test_events.py"
 Done: TypeAlias = subprocess.CompletedProcess[str]
-NEXT_STEP = re.compile(r"^  \S.*?  +(\S.*)$", re.MULTILINE)
+TO_TYPE = re.compile(r"^    (\S.*)$", re.MULTILINE)
 # How the registry is reached is the machine's business; all else is as on a new one.
 REGISTRY_VARIABLES = re.compile(r"PIP_\w+|SSL_CERT_\w+|REQUESTS_CA_BUNDLE|(https?|no|all)_proxy", re.IGNORECASE)
 
@@ -90,14 +90,14 @@ def _check_first_run(done: Done) -> None:
 
 def _check_next_steps(machine: Machine, shown: str) -> None:
     """What it says to type works as it is printed."""
-    told = shown.partition("To go on with it:\n")[2]
-    go_on = machine.sh(told.splitlines()[0])
-    assert "You asked: And once more." in go_on.stdout, go_on.stderr
-    own_model, python, engines = (line.strip() for line in NEXT_STEP.findall(told.partition("What next?\n")[2]))
+    go_on, own_model, python, engines = TO_TYPE.findall(shown.partition("To go on with the thread:\n")[2])
+    gone_on = machine.sh(go_on)
+    assert "You asked: Once more." in gone_on.stdout, gone_on.stderr
     asked = machine.sh(python)
     assert asked.stdout.startswith("I am Treadle's offline model"), asked.stderr
     assert "claude" in machine.sh(engines).stdout
-    assert own_model.startswith(".venv/bin/treadle ")
+    assert own_model == ".venv/bin/treadle login && .venv/bin/treadle chat"
+    assert "a key" in machine.sh(".venv/bin/treadle login </dev/null").stderr
 
 
 def _check_tests(machine: Machine) -> None:

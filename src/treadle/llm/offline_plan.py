@@ -34,8 +34,8 @@ _ABOUT: Final = (
     " asked.\n\nYou asked: {}\n"
 )
 _REAL_MODEL: Final = """\
-**To use a real model**, set `OPENAI_API_KEY` or `ANTHROPIC_API_KEY`, or name a provider in `$TREADLE_HOME/config.toml`
-(`~/.treadle/config.toml` when neither TREADLE_HOME nor CODEX_HOME is set):
+**To use a real model**, run `treadle login`, or set `OPENAI_API_KEY` or `ANTHROPIC_API_KEY`, or name a provider in
+`$TREADLE_HOME/config.toml` (`~/.treadle/config.toml` when neither TREADLE_HOME nor CODEX_HOME is set):
 
 ```toml
 model = "<model>"
@@ -187,6 +187,8 @@ def _answer(view: View) -> str:
 
 def _report(one: Done) -> str:
     lines = [line.strip() for line in _body(one.output).splitlines() if line.strip()] or ["(no output)"]
+    if lines[0].startswith("Success") and lines[1:]:
+        lines = lines[1:]  # which files
     return f"- {_title(one)}: {_shorten(' · '.join(lines))}"
 
 
