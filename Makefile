@@ -19,7 +19,7 @@ WORKERS ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: elsewhere help venv run test again wires lint format generate interop bench clean
+.PHONY: elsewhere help venv run test again wires lint format generate pictures interop bench clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/' | expand -t 18
@@ -73,6 +73,9 @@ generate: $(READY) ## write the generated parts of the SDK anew
 	@$(BIN)/python scripts/make_compat.py
 	@$(BIN)/python scripts/make_types.py
 	@$(BIN)/python scripts/make_reference.py
+
+pictures: $(READY_TEST) ## make the pictures of the terminal in docs/pictures anew, where what they say has changed
+	@$(BIN)/python -m scripts.make_pictures
 
 interop: $(READY) ## tests with the real codex, its clients, claude, opencode and pi (in a cache folder); writes docs/interop.md
 	@$(BIN)/python -m pytest -n 3 -m interop tests/interop

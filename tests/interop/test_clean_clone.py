@@ -97,7 +97,7 @@ def _check_next_steps(machine: Machine, shown: str) -> None:
     assert asked.stdout.startswith("I am Treadle's offline model"), asked.stderr
     assert "claude" in machine.sh(engines).stdout
     assert own_model == ".venv/bin/treadle login && .venv/bin/treadle chat"
-    assert "a key" in machine.sh(".venv/bin/treadle login </dev/null").stderr
+    assert "which provider" in machine.sh(".venv/bin/treadle login </dev/null").stderr
 
 
 def _check_tests(machine: Machine) -> None:
