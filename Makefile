@@ -19,7 +19,7 @@ WORKERS ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: elsewhere help venv run test again wires lint format generate pictures interop bench clean
+.PHONY: elsewhere help venv run test again wires lint format generate pictures interop bench release clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/' | expand -t 18
@@ -86,6 +86,9 @@ bench: $(READY) ## compare with the real codex and print tables of ratios
 	@$(BIN)/python -m bench sdk
 	@$(BIN)/python -m bench models
 	@$(BIN)/python -m bench runners
+
+release: $(READY_TEST) ## build what is published into dist, or say what is missing for it
+	@$(BIN)/python -m scripts.make_release
 
 clean: ## remove the virtual environment, the demo of `make run` and caches
 	rm -rf "$(VENV)" .demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
