@@ -44,13 +44,13 @@ AGAIN_TESTS := tests/unit/agent tests/unit/client tests/unit/execution tests/uni
 	$(addprefix tests/contract/,test_environment.py test_files.py test_processes.py test_host_runtimes.py) \
 	$(wildcard tests/contract/test_client_*.py tests/contract/test_compat_*.py)
 
-again: $(READY) ## run what depends on the wire API (TREADLE_WIRE_API) or on bubblewrap
+again: $(READY_TEST) ## run what depends on the wire API (TREADLE_WIRE_API) or on bubblewrap
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not interop" $(AGAIN_TESTS)
 
 WIRE_TESTS := tests/unit/agent tests/system/agent tests/system/app tests/system/client \
 	$(wildcard tests/contract/test_client_*.py tests/contract/test_compat_*.py tests/system/test_cli_exec*.py)
 
-wires: $(READY) ## run the tests of the agent on each of the three wire APIs
+wires: $(READY_TEST) ## run the tests of the agent on each of the three wire APIs
 	@for wire in responses chat anthropic; do \
 		echo "wire API: $$wire"; \
 		TREADLE_WIRE_API=$$wire $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(WIRE_TESTS) || exit 1; \
@@ -63,11 +63,11 @@ lint: $(READY) ## ruff, format check, mypy strict, pyright on the public types, 
 	@$(BIN)/python scripts/check_types.py
 	@$(BIN)/lint-imports
 
-format: $(READY) ## format the code and fix what can be fixed
+format: $(READY_TEST) ## format the code and fix what can be fixed
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-generate: $(READY) ## write the generated parts of the SDK anew
+generate: $(READY_TEST) ## write the generated parts of the SDK anew
 	@$(BIN)/python scripts/make_calls.py
 	@$(BIN)/python scripts/make_sync.py
 	@$(BIN)/python scripts/make_compat.py
@@ -77,10 +77,10 @@ generate: $(READY) ## write the generated parts of the SDK anew
 pictures: $(READY_TEST) ## make the pictures of the terminal in docs/pictures anew, where what they say has changed
 	@$(BIN)/python -m scripts.make_pictures
 
-interop: $(READY) ## tests with the real codex, its clients, claude, opencode and pi (in a cache folder); writes docs/interop.md
+interop: $(READY_TEST) ## tests with the real codex, its clients, claude, opencode and pi (in a cache folder); writes docs/interop.md
 	@$(BIN)/python -m pytest -n 3 -m interop tests/interop
 
-bench: $(READY) ## compare with the real codex and print tables of ratios
+bench: $(READY_TEST) ## compare with the real codex and print tables of ratios
 	@$(BIN)/python -m bench
 	@$(BIN)/python -m bench app-server
 	@$(BIN)/python -m bench sdk
