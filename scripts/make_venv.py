@@ -19,6 +19,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PROJECT = REPOSITORY / "pyproject.toml"
@@ -68,7 +69,7 @@ def main(arguments: "list[str]") -> int:
 def make(folder: Path, stage: str) -> None:
     """Afterwards the stage is complete. Two at the same time: the second waits, and finds it done."""
     with Path(__file__).open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        _acquire(lock, folder)
         broken = _broken(folder)
         if not broken and _complete(folder, stage):
             return
@@ -78,6 +79,14 @@ def make(folder: Path, stage: str) -> None:
         _install(folder, stage)
         _mark(folder, stage)
         print(f"{folder.name} is ready after {time.monotonic() - began:.0f} s", flush=True)
+
+
+def _acquire(lock: "TextIO", folder: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print(f"another `make` is making {folder.name}; waiting for it …", flush=True)
+        fcntl.flock(lock, fcntl.LOCK_EX)
 
 
 # --- what is there ---------------------------------------------------------------------------------------------------

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import os
 import subprocess
 import sys
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
@@ -29,10 +31,7 @@ class Installer:
     def watch(self, command: list[str], title: str) -> list[str] | None:
         self.runs.append(title)
         if "venv" in command:
-            folder = Path(command[-1])
-            (folder / "bin").mkdir()
-            (folder / "bin" / "python").symlink_to(sys.executable)
-            (folder / "pyvenv.cfg").touch()
+            self.make_environment(Path(command[-1]))
             return None
         if self.killed:
             raise KeyboardInterrupt
@@ -40,6 +39,17 @@ class Installer:
             self.fails -= 1
             return ["Collecting x", "ERROR: No matching distribution found for x"]
         return None
+
+    def make_environment(self, folder: Path) -> None:
+        (folder / "bin").mkdir(parents=True)
+        (folder / "bin" / "python").symlink_to(sys.executable)
+        (folder / "pyvenv.cfg").touch()
+
+    def make_ready(self, folder: Path) -> None:
+        """As another process would."""
+        self.make_environment(folder)
+        (folder / ".place").write_bytes(os.fsencode(REPOSITORY))
+        (folder / ".ready-run").touch()
 
 
 @pytest.fixture
@@ -86,6 +96,20 @@ def test_what_is_complete_is_left_alone(script: ModuleType, installer: Installer
     installer.runs.clear()
     script.make(folder, "test")
     script.make(folder, "run")
+    assert installer.runs == []
+
+
+def test_the_second_of_two_waits_and_finds_it_done(
+    script: ModuleType, installer: Installer, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with SCRIPT.open() as lock, ThreadPoolExecutor() as pool:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        second = pool.submit(script.make, folder, "run")
+        while "waiting for it" not in capsys.readouterr().out:
+            assert not second.done()
+        installer.make_ready(folder)
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        second.result(60)
     assert installer.runs == []
 
 
