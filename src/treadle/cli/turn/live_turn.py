@@ -54,8 +54,8 @@ class LiveTurn:
         self.story.note = visible(text)
 
     def ended(self, turn: Turn) -> None:
-        used = Text(self.story.used(turn.duration_ms), "dim")
-        self._area.close(Hanging(Text(), used), *_table(self._frame.next_steps()))
+        used = Hanging(Text(), Text(self.story.used(turn.duration_ms), "dim"))
+        self._area.close(used, *(_copied(*step) for step in self._frame.next_steps(turn.error).items()))
 
     def close(self) -> None:
         self._area.close()
@@ -84,3 +84,8 @@ class LiveTurn:
 
 def _table(facts: dict[str, str]) -> list[RenderableType]:
     return [Hanging(Text(f"{name:9}", "dim"), Text(visible_line(fact))) for name, fact in facts.items()]
+
+
+def _copied(name: str, fact: str) -> Text:
+    """Broken by the terminal alone: what is copied from there has no line ends in it."""
+    return Text.assemble((f"{name:9}", "dim"), visible_line(fact), no_wrap=True, overflow="ignore")
