@@ -57,12 +57,13 @@ format: $(READY) ## format the code and fix what can be fixed
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-generate: $(READY) ## write the generated parts of the SDK anew
+generate: $(READY) ## write the generated parts of the SDK and of the docs anew
 	@$(BIN)/python scripts/make_calls.py
 	@$(BIN)/python scripts/make_sync.py
 	@$(BIN)/python scripts/make_compat.py
 	@$(BIN)/python scripts/make_types.py
 	@$(BIN)/python scripts/make_reference.py
+	@$(BIN)/python scripts/make_configuration.py
 
 interop: $(READY) ## tests with the real codex, its clients, claude, opencode and pi (in a cache folder); writes docs/interop.md
 	@$(BIN)/python -m pytest -n 3 -m interop tests/interop

@@ -82,10 +82,10 @@ class Features(Struct, frozen=True, kw_only=True):
 
 
 class ToolSwitch(Struct, frozen=True, kw_only=True):
-    """One tool, by its name. `[tools] NAME = false` says the same."""
+    """One tool, by its name."""
 
     enabled: bool = True
-    """Whether the model has it."""
+    """Whether the model has the tool NAME; `tools.NAME = false` says the same."""
 
 
 class Settings(Struct, frozen=True, kw_only=True):

@@ -31,7 +31,7 @@ class InvalidValue(ValueError):
         self.problem = problem
 
 
-_ELSEWHERE: Final = frozenset({"model_providers", "models", "permissions", "profiles"})
+ELSEWHERE: Final = frozenset({"model_providers", "models", "permissions", "profiles"})
 # What an ignored key may say: it asks for nothing that is not so. We offer no model a web search.
 _NOTHING: Final[tuple[object, ...]] = ({}, [], "disabled")
 # The policy that Codex had before `on-request`, and that it reads no more.
@@ -70,7 +70,7 @@ def read_values(table: Mapping[str, Any]) -> ParsedValues:
         elif key in IGNORED:
             if not _asks_for_nothing(key, value):
                 reading.ignored.append((key,))
-        elif key not in SILENT | _ELSEWHERE:
+        elif key not in SILENT | ELSEWHERE:
             reading.unknown.append((key,))
     return reading
 

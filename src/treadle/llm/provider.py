@@ -57,7 +57,8 @@ class ProviderConfig(Struct, frozen=True, kw_only=True):
 
     id: str
     base_url: str
-    """Where requests go; the path of the wire API is added. A provider that is not built in needs it."""
+    """Where requests go: an `http` or `https` URL, to which the path of the wire API is added. A provider that is not
+    built in needs one."""
     name: str = ""
     """How people call it."""
     wire_api: str = "responses"
@@ -109,7 +110,7 @@ _OURS: Final = frozenset({"id", "unknown_keys"})
 _KEYS: Final = frozenset(ProviderConfig.__struct_fields__) - _OURS
 
 
-_ALLOWED: Final[dict[object, str]] = {
+ALLOWED: Final[dict[object, str]] = {
     str: "a text",
     str | None: "a text",
     bool: "true or false",
@@ -140,7 +141,7 @@ def _wrong_types(table: Mapping[str, object]) -> Iterator[tuple[str | None, str]
             try:
                 msgspec.convert(table[field.name], field.type)
             except msgspec.ValidationError:
-                yield field.name, f"allowed is {_ALLOWED[field.type]}"
+                yield field.name, f"allowed is {ALLOWED[field.type]}"
 
 
 def _wrong_words(table: Mapping[str, object]) -> Iterator[tuple[str | None, str]]:
