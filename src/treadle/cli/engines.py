@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import signal
 import sys
 import time
 from typing import TYPE_CHECKING
 
+import click
 import msgspec
 
 from treadle.cli.engine_table import EngineRow, engine_row, plain, rich_lines
 from treadle.cli.live_area import LiveArea, spinner
-from treadle.cli.server_process import REFUSED, refuse, start_logging
+from treadle.cli.people import command as people_command
+from treadle.cli.server_process import start_logging
 from treadle.cli.streams import write
 from treadle.cli.terminal import console, is_terminal
 from treadle.runners.progress import elapsed
@@ -26,28 +26,20 @@ _MORE = """\
 Nothing is sent anywhere: a login is a file or a variable that is there, and may have expired. `treadle doctor` tries
 the engines out.
 
-  ✓ ready   ! something to know   ✗ does not work   – not installed
-
-examples:
-  treadle engines
-  treadle engines --json | jq -r '.[] | select(.path) | .name'
-"""
+✓ ready   ! something to know   ✗ does not work   – not installed"""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _MORE
-    parser.add_argument("--json", action="store_true", help="all that is known, as one JSON array")
-
-
-def run(arguments: argparse.Namespace) -> int:
+@people_command(
+    "engines",
+    config=False,
+    more=_MORE,
+    examples=("treadle engines", "treadle engines --json | jq -r '.[] | select(.path) | .name'"),
+)
+@click.option("--json", "as_json", is_flag=True, help="all that is known, as one JSON array")
+def command(as_json: bool) -> int:
     start_logging("error")
-    if arguments.config_overrides:
-        return refuse("engines", "no setting changes what is installed: leave -c out", REFUSED)
-    try:
-        statuses = asyncio.run(_look(drawn=is_terminal(sys.stdout) and not arguments.json))
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
-    if arguments.json:
+    statuses = asyncio.run(_look(drawn=is_terminal(sys.stdout) and not as_json))
+    if as_json:
         write(sys.stdout, msgspec.json.format(msgspec.json.encode(statuses), indent=2).decode() + "\n")
     else:
         _show(statuses)

@@ -6,34 +6,36 @@ do are rejected with an explanation; those that make no difference here are acce
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+import click
 from msgspec import Struct
 
+from treadle.cli.people import PeopleCommand, color_option
+from treadle.cli.people import command as people_command
 from treadle.errors import TreadleError
 
-_USAGE: Final = """\
-treadle exec [OPTIONS] [PROMPT]
-       treadle exec [OPTIONS] resume [ID | --last] [PROMPT]"""
-
 _MORE: Final = """\
-On a terminal everything is shown. Otherwise standard output gets the answer alone, standard error the rest;
-with --json it gets events as `codex exec --json` prints them.
+`treadle exec resume ID [PROMPT]` goes on in a thread, `resume --last` in the most recent one. What is piped in is
+appended to the prompt; with - or without one, the prompt is read from standard input.
 
-exit codes:
-  0 done   1 the turn failed, there is no such thread, or the model cannot be used   2 wrong usage or configuration
-  130 interrupted (143 by SIGTERM); with --json: 1 (and ended by SIGTERM)
-
-examples:
-  treadle exec "explain what this project does"
-  treadle exec --sandbox workspace-write "fix the failing test"
-  git diff | treadle exec "write a commit message" > message.txt
-  treadle exec resume --last "and now in German"
-"""
+On a terminal everything is shown. Otherwise standard output gets the answer alone, standard error the rest; with --json
+it gets events as `codex exec --json` prints them."""
+_EXIT_CODES: Final = {
+    0: "done",
+    1: "the turn failed, there is no such thread, or the model cannot be used",
+    2: "wrong usage or configuration",
+    130: "interrupted (143 by SIGTERM); with --json: 1 (and ended by SIGTERM)",
+}
+_EXAMPLES: Final = (
+    'treadle exec "explain what this project does"',
+    'treadle exec --sandbox workspace-write "fix the failing test"',
+    'git diff | treadle exec "write a commit message" > message.txt',
+    'treadle exec resume --last "and now in German"',
+)
 
 SANDBOXES: Final = ("read-only", "workspace-write", "danger-full-access")
 _RESUME: Final = "resume"
@@ -69,102 +71,166 @@ class ExecRequest(Struct, frozen=True, kw_only=True):
     color: str = "auto"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage, parser.epilog = _USAGE, _MORE
-    parser.add_argument(
-        "words",
-        nargs="*",
-        metavar="PROMPT",
-        help="what to do; what is piped in is appended to it. - or nothing: read it from standard input",
-    )
-    _add_thread(parser)
-    _add_permissions(parser)
-    _add_output(parser)
-    _add_settings(parser)
-    _add_without_effect(parser)
+class ExecArguments(Struct, frozen=True, kw_only=True):
+    """What was typed."""
+
+    words: tuple[str, ...] = ()
+    cd: str = "."
+    model: str | None = None
+    image: tuple[str, ...] = ()
+    output_schema: str | None = None
+    ephemeral: bool = False
+    thread_source: str | None = None
+    last: bool = False
+    everywhere: bool = False
+    sandbox: str | None = None
+    add_dir: tuple[str, ...] = ()
+    bypass: bool = False
+    full_auto: bool = False
+    as_json: bool = False
+    output_last_message: str | None = None
+    color: str = "auto"
+    profile: str | None = None
+    enable: tuple[str, ...] = ()
+    disable: tuple[str, ...] = ()
+    strict_config: bool = False
+    cyber_access_program: str | None = None
+    config_overrides: tuple[str, ...] = ()
+    # Of Codex, without effect here: there is no check of repositories, and there are no rules or hooks.
+    skip_git_repo_check: bool = False
+    ignore_rules: bool = False
+    dangerously_bypass_hook_trust: bool = False
+    ask_for_approval: str | None = None
+    # Of Codex, refused: see `_REFUSED`.
+    oss: bool = False
+    approve_for_me: bool = False
+    worktree: bool = False
+    ignore_user_config: bool = False
+    local_provider: str | None = None
 
 
-def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
-    """Options may stand anywhere, also between `resume`, the id and the prompt; after `--` there are none."""
-    words = list(words)
-    end = words.index("--") if "--" in words else len(words)
-    arguments = parser.parse_intermixed_args(words[:end])
-    arguments.words = [*(arguments.words or ()), *words[end + 1 :]]
-    return arguments
+class ExecCommand(PeopleCommand):
+    """Several files may follow one `--image`, as with Codex."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, _one_image_each(args))
 
 
-def _add_thread(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-C", "--cd", metavar="DIR", default=".", help="where to work (default: here)")
-    parser.add_argument("-m", "--model", help="the model to use instead of the configured one")
-    parser.add_argument(
-        "-i",
-        "--image",
-        metavar="FILE",
-        action="extend",
-        nargs="+",
-        default=[],
-        help="a picture for the prompt; may be given again, and several with commas between them",
-    )
-    parser.add_argument("--output-schema", metavar="FILE", help="a JSON Schema that the answer has to fit")
-    parser.add_argument("--ephemeral", action="store_true", help="do not keep the thread")
-    parser.add_argument("--thread-source", metavar="SOURCE", help="what a new thread is said to come from")
-    parser.add_argument("--last", action="store_true", help="resume the most recent thread of the directory")
-    parser.add_argument("--all", action="store_true", help="with --last: of any directory")
+def _one_image_each(words: Sequence[str]) -> list[str]:
+    """The words with an `--image` in front of every file that one was followed by."""
+    given: list[str] = []
+    taking = False
+    for place, word in enumerate(words):
+        if word == "--":
+            return [*given, *words[place:]]
+        if word in ("-i", "--image"):
+            taking = True
+        elif taking and (not word.startswith("-") or word == "-"):
+            given += ["--image", word]
+        else:
+            taking = False
+            given.append(word)
+    if taking and words[-1] in ("-i", "--image"):
+        given.append(words[-1])  # for click to say that a file is missing
+    return given
 
 
-def _add_permissions(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-s", "--sandbox", choices=SANDBOXES, help="what commands may do (default: as configured, else read-only)"
-    )
-    parser.add_argument(
-        "--add-dir",
-        metavar="DIR",
-        action="append",
-        default=[],
-        help="with workspace-write: a directory that may be written too; may be given again",
-    )
-    parser.add_argument(
-        "--dangerously-bypass-approvals-and-sandbox",
-        "--yolo",
-        dest="bypass",
-        action="store_true",
-        help="the same as --sandbox danger-full-access",
-    )
-    parser.add_argument("--full-auto", action="store_true", help=argparse.SUPPRESS)
+def _options() -> list[Callable[[Any], Any]]:
+    """The options in the order in which the help shows them."""
+    option = click.option
+
+    def unseen(name: str) -> Callable[[Any], Any]:
+        return option(name, is_flag=True, hidden=True)
+
+    return [
+        click.argument("words", nargs=-1, metavar="[PROMPT]", type=click.UNPROCESSED),
+        # the thread
+        option("-C", "--cd", metavar="DIR", type=click.Path(), default=".", help="where to work (default: here)"),
+        option("-m", "--model", metavar="NAME", help="the model to use instead of the configured one"),
+        option(
+            "-i",
+            "--image",
+            metavar="FILE",
+            multiple=True,
+            type=click.Path(),
+            help="a picture for the prompt; may be given again, and several with commas between them",
+        ),
+        option("--output-schema", metavar="FILE", type=click.Path(), help="a JSON Schema that the answer has to fit"),
+        option("--ephemeral", is_flag=True, help="do not keep the thread"),
+        option("--thread-source", metavar="SOURCE", help="what a new thread is said to come from"),
+        option("--last", is_flag=True, help="with resume: the most recent thread of the directory"),
+        option("--all", "everywhere", is_flag=True, help="with --last: of any directory"),
+        # what it may do
+        option(
+            "-s",
+            "--sandbox",
+            type=click.Choice(SANDBOXES),
+            help="what commands may do (default: as configured, else read-only)",
+        ),
+        option(
+            "--add-dir",
+            metavar="DIR",
+            multiple=True,
+            type=click.Path(),
+            help="with workspace-write: a directory that may be written too; may be given again",
+        ),
+        option(
+            "--dangerously-bypass-approvals-and-sandbox",
+            "--yolo",
+            "bypass",
+            is_flag=True,
+            help="the same as --sandbox danger-full-access",
+        ),
+        unseen("--full-auto"),
+        # what is shown
+        option(
+            "--json",
+            "--experimental-json",
+            "as_json",
+            is_flag=True,
+            help="print what happens as JSON, one event a line",
+        ),
+        option(
+            "-o",
+            "--output-last-message",
+            metavar="FILE",
+            type=click.Path(),
+            help="also write the answer to this file when the turn is done",
+        ),
+        color_option,
+        # settings
+        option("-p", "--profile", metavar="NAME", help="a table [profiles.NAME] of config.toml"),
+        option("--enable", metavar="FEATURE", multiple=True, hidden=True),
+        option("--disable", metavar="FEATURE", multiple=True, hidden=True),
+        option("--strict-config", is_flag=True, help="refuse settings that have no effect"),
+        # of Codex
+        unseen("--skip-git-repo-check"),
+        unseen("--ignore-rules"),
+        unseen("--dangerously-bypass-hook-trust"),
+        option("-a", "--ask-for-approval", metavar="POLICY", hidden=True),
+        option("--cyber-access-program", type=click.Choice(("standard", "daybreak_blue", "daybreak_red")), hidden=True),
+        unseen("--oss"),
+        unseen("--approve-for-me"),
+        unseen("--worktree"),
+        unseen("--ignore-user-config"),
+        option("--local-provider", metavar="NAME", hidden=True),
+    ]
 
 
-def _add_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--json", "--experimental-json", action="store_true", help="print what happens as JSON, one event a line"
-    )
-    parser.add_argument(
-        "-o", "--output-last-message", metavar="FILE", help="also write the answer to this file when the turn is done"
-    )
-    parser.add_argument(
-        "--color", choices=("auto", "always", "never"), default="auto", help="colours (default: %(default)s)"
-    )
+def exec_command(function: Callable[[ExecArguments], int]) -> ExecCommand:
+    """`treadle exec`, with this to run it."""
+
+    def called(**values: Any) -> int:
+        return function(ExecArguments(**values))
+
+    for option in reversed(_options()):
+        called = option(called)
+    made = people_command("exec", kind=ExecCommand, more=_MORE, exit_codes=_EXIT_CODES, examples=_EXAMPLES)(called)
+    assert isinstance(made, ExecCommand)
+    return made
 
 
-def _add_settings(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-p", "--profile", metavar="NAME", help="a table [profiles.NAME] of config.toml")
-    parser.add_argument("--enable", metavar="FEATURE", action="append", default=[], help=argparse.SUPPRESS)
-    parser.add_argument("--disable", metavar="FEATURE", action="append", default=[], help=argparse.SUPPRESS)
-    parser.add_argument("--strict-config", action="store_true", help="refuse settings that have no effect")
-
-
-def _add_without_effect(parser: argparse.ArgumentParser) -> None:
-    """There is no check of repositories, nobody to approve anything, and there are no rules or hooks."""
-    for name in ("--skip-git-repo-check", "--ignore-rules", "--dangerously-bypass-hook-trust"):
-        parser.add_argument(name, action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("-a", "--ask-for-approval", metavar="POLICY", help=argparse.SUPPRESS)
-    programs = ("standard", "daybreak_blue", "daybreak_red")
-    parser.add_argument("--cyber-access-program", choices=programs, help=argparse.SUPPRESS)
-    for name in ("--oss", "--approve-for-me", "--worktree", "--ignore-user-config"):
-        parser.add_argument(name, action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--local-provider", metavar="NAME", help=argparse.SUPPRESS)
-
-
-def warnings(arguments: argparse.Namespace) -> list[str]:
+def warnings(arguments: ExecArguments) -> list[str]:
     """What the user should know about options that were taken."""
     said = []
     if arguments.full_auto:
@@ -174,7 +240,7 @@ def warnings(arguments: argparse.Namespace) -> list[str]:
     return said
 
 
-def overrides(arguments: argparse.Namespace) -> list[str]:
+def overrides(arguments: ExecArguments) -> list[str]:
     """The settings that the options stand for, after those that `-c` gives."""
     given = list(arguments.config_overrides)
     if arguments.profile is not None:
@@ -183,7 +249,7 @@ def overrides(arguments: argparse.Namespace) -> list[str]:
     return given + [f"features.{name}=false" for name in arguments.disable]
 
 
-def more_roots(arguments: argparse.Namespace, configured: Sequence[str]) -> list[str]:
+def more_roots(arguments: ExecArguments, configured: Sequence[str]) -> list[str]:
     """`--add-dir` as a setting, on top of what is configured."""
     if not arguments.add_dir:
         return []
@@ -196,7 +262,7 @@ def _toml(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def read_request(arguments: argparse.Namespace) -> ExecRequest:
+def read_request(arguments: ExecArguments) -> ExecRequest:
     """Raises `TreadleError` with what cannot be done, before anything is."""
     for name, said in _REFUSED.items():
         if getattr(arguments, name):
@@ -211,19 +277,19 @@ def read_request(arguments: argparse.Namespace) -> ExecRequest:
         cwd=os.path.abspath(arguments.cd),
         prompt=prompt,
         resume=resume,
-        everywhere=arguments.all,
+        everywhere=arguments.everywhere,
         images=images,
         output_schema=_schema(arguments.output_schema),
         model=arguments.model,
         sandbox=_sandbox(arguments),
         thread_source=arguments.thread_source,
         ephemeral=arguments.ephemeral,
-        as_json=arguments.json,
+        as_json=arguments.as_json,
         color=arguments.color,
     )
 
 
-def _images(given: Sequence[str], words: list[str]) -> tuple[tuple[str, ...], list[str]]:
+def _images(given: Sequence[str], words: Sequence[str]) -> tuple[tuple[str, ...], Sequence[str]]:
     """Several files may follow one `--image`. A last one that is no file was meant as the prompt."""
     if not words and len(given) > 1 and not os.path.exists(given[-1]):
         given, words = given[:-1], [given[-1]]
@@ -253,7 +319,7 @@ def _only(words: Sequence[str]) -> str | None:
     return words[0] if words else None
 
 
-def _sandbox(arguments: argparse.Namespace) -> str | None:
+def _sandbox(arguments: ExecArguments) -> str | None:
     if arguments.bypass:
         return "danger-full-access"
     sandbox: str | None = arguments.sandbox

@@ -7,56 +7,49 @@ standard output.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import signal
 import sys
 from pathlib import Path
 
-from treadle.cli.exec_arguments import ExecRequest, add_arguments, more_roots, overrides, parse, read_request, warnings
+from treadle.cli.exec_arguments import (
+    ExecArguments,
+    ExecRequest,
+    exec_command,
+    more_roots,
+    overrides,
+    read_request,
+    warnings,
+)
 from treadle.cli.exec_events import JsonLines
-from treadle.cli.exec_turn import ExecTurn, TurnDisplay, UnknownThread
+from treadle.cli.exec_turn import ExecTurn, TurnDisplay
+from treadle.cli.exit_codes import FAILED
 from treadle.cli.prompt_input import read_prompt
-from treadle.cli.server_process import FAILED, REFUSED, refuse, start_logging
-from treadle.cli.settings_check import check_turn, refuse_settings
+from treadle.cli.server_process import start_logging
+from treadle.cli.settings_check import check_turn
 from treadle.cli.stop_signals import stop_signals
 from treadle.cli.streams import OutputFailed, write, write_bytes, write_stderr
 from treadle.cli.terminal import wants_color
 from treadle.cli.turn_view import View
-from treadle.config import ConfigError, ModelUnusable
 from treadle.config.atomic_write import replace_file
 from treadle.config.configuration import RUN_KEY_VARIABLE
 from treadle.config.model_choice import ModelChoice
-from treadle.errors import RpcError, TreadleError
+from treadle.errors import TreadleError
 from treadle.llm.known_providers import OPENAI_KEY_VARIABLE
 from treadle.server.app import AppServer
-
-__all__ = ["add_arguments", "parse", "run"]
 
 _NAME = "exec"
 
 
-def run(arguments: argparse.Namespace) -> int:
+@exec_command
+def command(arguments: ExecArguments) -> int:
     start_logging("error")
-    try:
-        return _Program(arguments).run()
-    except ModelUnusable as error:
-        return refuse_settings(_NAME, error, FAILED)
-    except ConfigError as error:
-        return refuse_settings(_NAME, error)
-    except (OutputFailed, UnknownThread) as error:
-        return refuse(_NAME, str(error), FAILED)
-    except RpcError as error:
-        return refuse(_NAME, error.message, REFUSED)
-    except TreadleError as error:
-        return refuse(_NAME, str(error), REFUSED)
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
+    return _Program(arguments).run()
 
 
 class _Program:
-    def __init__(self, arguments: argparse.Namespace) -> None:
+    def __init__(self, arguments: ExecArguments) -> None:
         for warning in warnings(arguments):
             write_stderr(f"treadle {_NAME}: warning: {warning}")
         self._key = _run_key()

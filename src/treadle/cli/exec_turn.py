@@ -13,8 +13,9 @@ from typing import Any, Final, Protocol
 from treadle.agent.client_requests import ClientRequest
 from treadle.agent.event import Event
 from treadle.cli.exec_arguments import ExecRequest
+from treadle.cli.problem import Problem
 from treadle.cli.streams import OutputFailed
-from treadle.errors import INVALID_REQUEST, RpcError, TreadleError
+from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.handshake import ClientInfo, InitializeCapabilities, InitializeParams
 from treadle.protocol.app.inputs import LocalImageUserInput, TextUserInput
 from treadle.protocol.app.items import AgentMessageThreadItem
@@ -29,7 +30,7 @@ _MOST_NAMED: Final = 100
 _CAPABILITIES: Final = InitializeCapabilities(experimental_api=True)
 
 
-class UnknownThread(TreadleError):
+class UnknownThread(Problem):
     """The thread cannot be resumed."""
 
 

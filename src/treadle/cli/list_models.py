@@ -2,71 +2,56 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
-import signal
 import sys
 from typing import Final
 
+import click
 import msgspec
 
-from treadle.cli.server_process import FAILED, refuse, start_logging
-from treadle.cli.settings_check import refuse_settings
+from treadle.cli.people import command as people_command
+from treadle.cli.server_process import start_logging
 from treadle.cli.streams import write, write_stderr
 from treadle.cli.visible import visible_line
-from treadle.config import Config, ConfigError, ModelUnusable, find_home, load_config
+from treadle.config import Config, find_home, load_config
 from treadle.config.configuration import RUN_KEY_VARIABLE
 from treadle.config.login import Login
 from treadle.config.model_catalogue import with_known_facts
 from treadle.config.model_choice import ModelChoice
-from treadle.llm import ModelError
 from treadle.llm.known_providers import OFFLINE, OPENAI, OPENAI_KEY_VARIABLE
 from treadle.llm.offers import Offer, list_offers
 
-_NAME: Final = "models"
 _MORE: Final = """\
 The provider is asked for its list. Sizes are tokens, prices dollars per million tokens; what the provider does not tell
-is from the catalogue of Treadle and from [models."NAME"] of config.toml. `*` is the model that is used.
-
-exit codes:
-  0 done   1 the provider cannot be asked, or does not answer   2 wrong usage or configuration
-
-examples:
-  treadle models
-  treadle models --provider ollama
-  treadle models --provider openrouter --json | jq -r '.[].id'
-"""
+is from the catalogue of Treadle and from [models."NAME"] of config.toml. `*` is the model that is used."""
 _HEADS: Final = ("model", "context", "output", "in", "cached", "out")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _MORE
-    parser.add_argument("--provider", metavar="NAME", help="a built-in provider, or a table of config.toml")
-    parser.add_argument("-p", "--profile", metavar="NAME", help="a table [profiles.NAME] of config.toml")
-    parser.add_argument("--json", action="store_true", help="all that is known, as one JSON array")
-
-
-def run(arguments: argparse.Namespace) -> int:
+@people_command(
+    "models",
+    more=_MORE,
+    exit_codes={0: "done", 1: "the provider cannot be asked, or does not answer", 2: "wrong usage or configuration"},
+    examples=(
+        "treadle models",
+        "treadle models --provider ollama",
+        "treadle models --provider openrouter --json | jq -r '.[].id'",
+    ),
+)
+@click.option("--provider", metavar="NAME", help="a built-in provider, or a table of config.toml")
+@click.option("-p", "--profile", metavar="NAME", help="a table [profiles.NAME] of config.toml")
+@click.option("--json", "as_json", is_flag=True, help="all that is known, as one JSON array")
+def command(provider: str | None, profile: str | None, as_json: bool, config_overrides: tuple[str, ...]) -> int:
     start_logging("error")
-    overrides = list(arguments.config_overrides)
-    if arguments.profile is not None:
-        overrides.append(f"profile={json.dumps(arguments.profile)}")
-    if arguments.provider is not None:
-        overrides.append(f"model_provider={json.dumps(arguments.provider)}")
-    try:
-        config = load_config(find_home(os.environ), overrides=overrides).config
-        offers = with_known_facts(asyncio.run(_ask(config)), config)
-    except ModelUnusable as error:
-        return refuse_settings(_NAME, error, FAILED)
-    except ConfigError as error:
-        return refuse_settings(_NAME, error)
-    except ModelError as error:
-        return refuse(_NAME, error.message, FAILED)
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
-    if arguments.json:
+    overrides = list(config_overrides)
+    if profile is not None:
+        overrides.append(f"profile={json.dumps(profile)}")
+    if provider is not None:
+        overrides.append(f"model_provider={json.dumps(provider)}")
+    config = load_config(find_home(os.environ), overrides=overrides).config
+    offers = with_known_facts(asyncio.run(_ask(config)), config)
+    if as_json:
         write(sys.stdout, _as_json(offers, config.chosen))
     else:
         write_stderr(f"{config.chosen.provider}, because {config.chosen.because}")

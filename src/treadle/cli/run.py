@@ -6,31 +6,31 @@ to standard error: drawn if that is a terminal, else as lines. With `--json`, ev
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable
 from contextlib import aclosing
-from typing import Final
+from typing import Any, Final
 
+import click
 import msgspec
 
+from treadle.cli.exit_codes import FAILED, REFUSED
+from treadle.cli.people import PeopleCommand, color_option
+from treadle.cli.people import command as people_command
 from treadle.cli.run_failure import advice, failure_reason, stderr_lines
 from treadle.cli.run_lines import LineView, RunView
 from treadle.cli.run_live import LiveView
-from treadle.cli.run_plan import RunPlan, folder_of, read_plan, runner_of
+from treadle.cli.run_plan import RunArguments, RunPlan, folder_of, read_plan, runner_of
 from treadle.cli.run_text import usage
-from treadle.cli.server_process import FAILED, REFUSED, refuse, start_logging
-from treadle.cli.settings_check import refuse_settings
+from treadle.cli.server_process import refuse, start_logging
 from treadle.cli.stop_signals import stop_signals
-from treadle.cli.streams import OutputFailed, write, write_bytes, write_stderr
+from treadle.cli.streams import write, write_bytes, write_stderr
 from treadle.cli.terminal import Colors, is_terminal, wants_color
 from treadle.cli.visible import visible
-from treadle.config import ConfigError
-from treadle.errors import TreadleError
+from treadle.runners.engine_registry import engine_names
 from treadle.runners.last_errors import LastError, LastErrors
 from treadle.runners.progress import elapsed
 from treadle.runners.run_events import CompletedEvent, Event
@@ -40,86 +40,84 @@ from treadle.secrets import secrets_in
 
 _NAME: Final = "run"
 _MORE: Final = """\
-The answer goes to standard output, everything else to standard error. What stands behind `--` is for the engine.
-
-exit codes:
-  0 done   1 the run failed   2 wrong usage, or the engine is not installed   130 stopped by Ctrl-C (143 by SIGTERM)
-
-examples:
-  treadle run "explain what this project does"
-  treadle run --engine claude "fix the failing test"
-  treadle run "/codex look for dead code"
-  treadle run --resume codex:0199a213-81c0-7800-8aa1-bbab2a035a53 "and now the tests"
-  treadle run --project web --branch fix-login "write the missing test"
-  git diff | treadle run --engine claude "write a commit message" > message.txt
-  treadle run --engine codex --json "list the risks" | jq -r 'select(.type == "completed").answer'
-  treadle run --engine codex "tidy up" -- --sandbox workspace-write
-"""
+The answer goes to standard output, everything else to standard error. What stands behind `--` is for the engine."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _MORE
-    parser.usage = "treadle run [OPTIONS] [PROMPT] [-- WORD ...]"
-    parser.add_argument(
-        "prompt",
-        nargs="?",
-        metavar="PROMPT",
-        help="what to do; what is piped in is appended to it. - or nothing: read it from standard input",
-    )
-    parser.add_argument(
-        "-e",
-        "--engine",
-        metavar="NAME",
-        help="codex, claude, opencode, pi, treadle, … (default: $TREADLE_ENGINE, else ours)",
-    )
-    parser.add_argument(
-        "-r",
-        "--resume",
-        metavar="SESSION",
-        help="go on in a session: ENGINE:ID, an ID, or the line that a run ended with",
-    )
-    parser.add_argument("-m", "--model", metavar="NAME", help="the engine's name for the model")
-    parser.add_argument("--effort", metavar="WORD", help="how hard it thinks, in the engine's own words")
-    parser.add_argument("-C", "--cd", metavar="DIR", help="where to work (default: here)")
-    parser.add_argument("-P", "--project", metavar="NAME", help="work in this project of projects.toml")
-    parser.add_argument("-b", "--branch", metavar="NAME", help="on this branch of it, in a worktree of its own")
-    parser.add_argument("--timeout", metavar="S", type=_seconds, help="stop it after so many seconds")
-    parser.add_argument("--idle-timeout", metavar="S", type=_seconds, help="stop it after so many seconds of silence")
-    parser.add_argument(
-        "--json", action="store_true", help="print its events, one JSON object per line, and nothing else"
-    )
-    parser.add_argument(
-        "--color", choices=("auto", "always", "never"), default="auto", help="colours (default: %(default)s)"
-    )
-
-
-def parse(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
+class _RunCommand(PeopleCommand):
     """What stands behind `--` is for the engine."""
-    place = words.index("--") if "--" in words else len(words)
-    arguments = parser.parse_intermixed_args(words[:place])
-    arguments.further = words[place + 1 :]
-    return arguments
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        place = args.index("--") if "--" in args else len(args)
+        rest = super().parse_args(ctx, args[:place])
+        ctx.params["further"] = tuple(args[place + 1 :])
+        return rest
 
 
-def run(arguments: argparse.Namespace) -> int:
+class _Seconds(click.ParamType[float]):
+    name = "seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            number = 0
+        if not 0 < number < 1e9:
+            self.fail(f"{value!r} is no number of seconds", param, ctx)
+        return number
+
+
+@people_command(
+    _NAME,
+    kind=_RunCommand,
+    more=_MORE,
+    exit_codes={
+        0: "done",
+        1: "the run failed",
+        2: "wrong usage, or the engine is not installed",
+        130: "stopped by Ctrl-C (143 by SIGTERM)",
+    },
+    examples=(
+        'treadle run "explain what this project does"',
+        'treadle run --engine claude "fix the failing test"',
+        'treadle run "/codex look for dead code"',
+        'treadle run --resume codex:0199a213-81c0-7800-8aa1-bbab2a035a53 "and now the tests"',
+        'treadle run --project web --branch fix-login "write the missing test"',
+        'git diff | treadle run --engine claude "write a commit message" > message.txt',
+        """treadle run --engine codex --json "list the risks" | jq -r 'select(.type == "completed").answer'""",
+        'treadle run --engine codex "tidy up" -- --sandbox workspace-write',
+    ),
+)
+@click.argument("prompt", required=False, metavar="[PROMPT] [-- WORD...]")
+@click.option(
+    "-e",
+    "--engine",
+    metavar="NAME",
+    help="codex, claude, opencode, pi, treadle, … (default: $TREADLE_ENGINE, else ours)",
+    shell_complete=lambda *_: engine_names(),
+)
+@click.option(
+    "-r", "--resume", metavar="SESSION", help="go on in a session: ENGINE:ID, an ID, or the line that a run ended with"
+)
+@click.option("-m", "--model", metavar="NAME", help="the engine's name for the model")
+@click.option("--effort", metavar="WORD", help="how hard it thinks, in the engine's own words")
+@click.option("-C", "--cd", metavar="DIR", type=click.Path(), help="where to work (default: here)")
+@click.option("-P", "--project", metavar="NAME", help="work in this project of projects.toml")
+@click.option("-b", "--branch", metavar="NAME", help="on this branch of it, in a worktree of its own")
+@click.option("--timeout", metavar="S", type=_Seconds(), help="stop it after so many seconds")
+@click.option("--idle-timeout", metavar="S", type=_Seconds(), help="stop it after so many seconds of silence")
+@click.option("--json", "as_json", is_flag=True, help="print its events, one JSON object per line, and nothing else")
+@color_option
+def command(**values: Any) -> int:
     start_logging("error")
-    try:
-        plan = read_plan(arguments)
-        if plan.notice is not None:
-            write_stderr(f"treadle {_NAME}: {visible(plan.notice)}")
-        return asyncio.run(_Program(arguments, plan).run())
-    except ConfigError as error:
-        return refuse_settings(_NAME, error)
-    except OutputFailed as error:
-        return refuse(_NAME, str(error), FAILED)
-    except TreadleError as error:
-        return refuse(_NAME, visible(str(error)), REFUSED)
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
+    arguments = RunArguments(**values)
+    plan = read_plan(arguments)
+    if plan.notice is not None:
+        write_stderr(f"treadle {_NAME}: {visible(plan.notice)}")
+    return asyncio.run(_Program(arguments, plan).run())
 
 
 class _Program:
-    def __init__(self, arguments: argparse.Namespace, plan: RunPlan) -> None:
+    def __init__(self, arguments: RunArguments, plan: RunPlan) -> None:
         self._arguments = arguments
         self._plan = plan
         self._secrets = secrets_in(os.environ, arguments.config_overrides)
@@ -153,14 +151,14 @@ class _Program:
     # --- showing ---
 
     def _view(self) -> RunView:
-        if self._arguments.json:
+        if self._arguments.as_json:
             return _JsonView(lambda: self._signal != 0)
         if is_terminal(sys.stderr):
             return LiveView(sys.stderr, self._plan.engine, color=self._arguments.color)
         return LineView(_say, color=wants_color(self._arguments.color, sys.stderr, os.environ))
 
     def _answer(self, completed: CompletedEvent) -> None:
-        if self._arguments.json:
+        if self._arguments.as_json:
             return
         answer = completed.answer
         if sys.stdout is not None and sys.stdout.isatty():
@@ -183,7 +181,7 @@ class _Program:
 
     def _end(self, runner: Runner, completed: CompletedEvent) -> None:
         """How long it took and what it used, and on a line of its own how to go on."""
-        if self._arguments.json:
+        if self._arguments.as_json:
             return
         how = "done" if completed.ok else "stopped" if self._signal else "failed"
         facts = [f"{how} in {elapsed(time.monotonic() - self._began)}", usage(completed.usage)]
@@ -225,16 +223,6 @@ async def _follow(run: Run, view: RunView) -> CompletedEvent:
 
 def _say(text: str) -> None:
     write_stderr(text.removesuffix("\n"))
-
-
-def _seconds(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0
-    if not 0 < number < 1e9:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
-    return number
 
 
 class _JsonView:

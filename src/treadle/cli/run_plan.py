@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
+
+from msgspec import Struct
 
 from treadle.cli.prompt_input import read_prompt
 from treadle.errors import TreadleError
@@ -27,6 +28,25 @@ _TAKES_SETTINGS: Final = ("codex", "treadle")
 
 class PlanError(TreadleError):
     """The run cannot be done as requested. The message says what to type instead."""
+
+
+class RunArguments(Struct, frozen=True, kw_only=True):
+    """What was typed. `further` are the words behind `--`, for the engine."""
+
+    prompt: str | None = None
+    engine: str | None = None
+    resume: str | None = None
+    model: str | None = None
+    effort: str | None = None
+    cd: str | None = None
+    project: str | None = None
+    branch: str | None = None
+    timeout: float | None = None
+    idle_timeout: float | None = None
+    as_json: bool = False
+    color: str = "auto"
+    config_overrides: tuple[str, ...] = ()
+    further: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +70,7 @@ class RunPlan:
     notice: str | None = None
 
 
-def read_plan(arguments: argparse.Namespace) -> RunPlan:
+def read_plan(arguments: RunArguments) -> RunPlan:
     """The plan of a command line. Reads standard input when the prompt is there.
 
     What an option says is not looked for in the text: with `--engine` or `--resume` the text is for the engine, as it
@@ -59,7 +79,7 @@ def read_plan(arguments: argparse.Namespace) -> RunPlan:
     engine, given = arguments.engine, arguments.prompt
     if engine is not None or arguments.resume is not None:
         resume = None if arguments.resume is None else read_resume(arguments.resume, engine)
-        chosen = _find(resume.engine if resume is not None else engine).name
+        chosen = _find(resume.engine if resume is not None else engine or DEFAULT).name
         plan = RunPlan(chosen, read_prompt(given, command="run"), resume, arguments.project, arguments.branch)
     elif given is None or given == "-":
         plan = _routed(read_prompt(given, command="run"), arguments)
@@ -71,7 +91,7 @@ def read_plan(arguments: argparse.Namespace) -> RunPlan:
     return plan
 
 
-def _routed(text: str, arguments: argparse.Namespace) -> RunPlan:
+def _routed(text: str, arguments: RunArguments) -> RunPlan:
     """The text itself may name a session, an engine, a project and a branch."""
     projects = Projects()
     engines = projects.engines()
@@ -135,7 +155,7 @@ def _checked_folder(path: str) -> str:
     return os.path.abspath(path)
 
 
-def runner_of(plan: RunPlan, arguments: argparse.Namespace, cwd: str) -> Runner:
+def runner_of(plan: RunPlan, arguments: RunArguments, cwd: str) -> Runner:
     """The engine with the user's choices."""
     settings: Sequence[str] = arguments.config_overrides
     if settings and plan.engine not in _TAKES_SETTINGS:

@@ -6,6 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from treadle.cli.exit_codes import FAILED
 from treadle.cli.streams import write_stderr
 from treadle.errors import TreadleError
 
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
 
 EXIT_DEADLINE_S = 2.0
 _M_ARENA_MAX = -8  # in glibc's malloc.h
-
-FAILED = 1  # exit code: it was tried and did not work
-REFUSED = 2  # exit code: wrong usage or configuration, nothing was run
 
 
 def start_logging(level: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from treadle.cli.server_process import REFUSED
+from treadle.cli.exit_codes import REFUSED
 from treadle.cli.streams import write_stderr
 from treadle.cli.visible import visible
 from treadle.config import Config, ConfigError, ModelUnusable, find_home, load_config

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import pytest
 
-from treadle.cli.exec_arguments import ExecRequest, add_arguments, more_roots, overrides, parse, read_request, warnings
+from treadle.cli.exec_arguments import (
+    ExecArguments,
+    ExecRequest,
+    exec_command,
+    more_roots,
+    overrides,
+    read_request,
+    warnings,
+)
 from treadle.errors import TreadleError
 
 
-def parsed(*words: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("-c", "--config", action="append", default=[], dest="config_overrides")
-    add_arguments(parser)
-    return parse(parser, words)
+def parsed(*words: str) -> ExecArguments:
+    got: list[ExecArguments] = []
+
+    def take(arguments: ExecArguments) -> int:
+        got.append(arguments)
+        return 0
+
+    exec_command(take).main(list(words), standalone_mode=False)
+    return got[0]
 
 
 def request(*words: str) -> ExecRequest:
