@@ -64,6 +64,7 @@ generate: $(READY) ## write the generated parts of the SDK and of the docs anew
 	@$(BIN)/python scripts/make_types.py
 	@$(BIN)/python scripts/make_reference.py
 	@$(BIN)/python scripts/make_configuration.py
+	@$(BIN)/python scripts/make_command_line.py
 
 interop: $(READY) ## tests with the real codex, its clients, claude, opencode and pi (in a cache folder); writes docs/interop.md
 	@$(BIN)/python -m pytest -n 3 -m interop tests/interop
