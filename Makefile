@@ -10,7 +10,7 @@ WORKERS ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test again wires lint format generate interop bench clean
+.PHONY: help venv run test again wires lint format generate docs interop bench clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/' | expand -t 18
@@ -65,6 +65,11 @@ generate: $(READY) ## write the generated parts of the SDK and of the docs anew
 	@$(BIN)/python scripts/make_reference.py
 	@$(BIN)/python scripts/make_configuration.py
 	@$(BIN)/python scripts/make_command_line.py
+	@$(BIN)/python scripts/make_architecture.py
+
+docs: $(READY) ## build the documentation into site/; a broken link is an error
+	@$(BIN)/python -c "import zensical" 2>/dev/null || $(BIN)/python -m pip install --quiet -e ".[docs]"
+	@$(BIN)/python scripts/make_site.py
 
 interop: $(READY) ## tests with the real codex, its clients, claude, opencode and pi (in a cache folder); writes docs/interop.md
 	@$(BIN)/python -m pytest -n 3 -m interop tests/interop
@@ -77,4 +82,4 @@ bench: $(READY) ## compare with the real codex and print tables of ratios
 	@$(BIN)/python -m bench runners
 
 clean: ## remove the virtual environment and caches
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build site .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
