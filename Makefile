@@ -63,16 +63,18 @@ generate: $(READY) ## write the generated parts of the SDK and of the docs anew
 	@$(BIN)/python scripts/make_compat.py
 	@$(BIN)/python scripts/make_types.py
 	@$(BIN)/python scripts/make_reference.py
-	@$(BIN)/python scripts/make_configuration.py
-	@$(BIN)/python scripts/make_command_line.py
-	@$(BIN)/python scripts/make_architecture.py
+	@$(BIN)/python -m scripts.make_configuration
+	@$(BIN)/python -m scripts.make_command_line
+	@$(BIN)/python -m scripts.make_architecture
+	@$(BIN)/python -m scripts.make_readme
 
 docs: $(READY) ## build the documentation into site/; a broken link is an error
 	@$(BIN)/python -c "import zensical" 2>/dev/null || $(BIN)/python -m pip install --quiet -e ".[docs]"
 	@$(BIN)/python scripts/make_site.py
 
-interop: $(READY) ## tests with the real codex, its clients, claude, opencode and pi (in a cache folder); writes docs/interop.md
+interop: $(READY) ## tests with the real codex, its clients, claude, opencode and pi (in a cache folder); writes docs/interop.md and the table in README
 	@$(BIN)/python -m pytest -n 3 -m interop tests/interop
+	@$(BIN)/python -m scripts.make_readme
 
 bench: $(READY) ## compare with the real codex and print tables of ratios
 	@$(BIN)/python -m bench

@@ -1,7 +1,7 @@
 """Write the table of layers of `docs/architecture.md`: which they are is in pyproject.toml, what they own in the code.
 
-python scripts/make_architecture.py            # write it
-python scripts/make_architecture.py --check    # say whether it is up to date
+python -m scripts.make_architecture            # write it
+python -m scripts.make_architecture --check    # say whether it is up to date
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Iterator
 from typing import Final
 
-from page_parts import REPOSITORY, main
+from scripts.page_parts import REPOSITORY, main
 
 TARGET: Final = REPOSITORY / "docs" / "architecture.md"
 SOURCE: Final = REPOSITORY / "src"

@@ -1,7 +1,7 @@
 """Write the generated parts of `docs/command-line.md`: each command, its options and exit codes.
 
-python scripts/make_command_line.py            # write them
-python scripts/make_command_line.py --check    # say whether they are up to date
+python -m scripts.make_command_line            # write them
+python -m scripts.make_command_line --check    # say whether they are up to date
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 import click
-from page_parts import REPOSITORY, main
+from scripts.page_parts import REPOSITORY, main
 
 from treadle.cli.commands import SECTIONS, SERVE
 from treadle.cli.people import ROOT

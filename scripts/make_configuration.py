@@ -1,7 +1,7 @@
 """Write the tables of `docs/configuration.md`: every setting, environment variable and file of the home, from the code.
 
-python scripts/make_configuration.py            # write it
-python scripts/make_configuration.py --check    # say whether it is up to date
+python -m scripts.make_configuration            # write it
+python -m scripts.make_configuration --check    # say whether it is up to date
 
 Names, types, defaults and descriptions of settings are those of the structs that parse them: a key that the code reads
 and that nobody describes is an error. Environment variables and files have no struct; they are listed here, and
@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import NODEFAULT, Struct
-from page_parts import REPOSITORY, main
+from scripts.page_parts import REPOSITORY, main
 
 from treadle.config.file_settings import Settings, ToolSwitch
 from treadle.config.known_keys import IGNORED, IGNORED_IN_PROVIDER, IGNORED_IN_TABLE, SILENT, SILENT_IN_PROVIDER

@@ -2,8 +2,8 @@
 
 python scripts/make_site.py
 
-The pages are those of `docs/`, and what a forge wants at the top of a repository: contributing and changes. Links between
-the two are made links of the site.
+The pages are those of `docs/`, and those that a forge wants at the top of a repository: contributing, changes. Links
+between the two are made links of the site.
 """
 
 from __future__ import annotations

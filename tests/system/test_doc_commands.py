@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import make_configuration
 import pytest
+from scripts import make_configuration
 
 from doc_blocks import Block, every
 from system.runners.fake_engine import fake

@@ -9,9 +9,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
-import make_configuration
 import pytest
-from page_parts import filled
+from scripts import make_configuration
 
 from treadle.config import ConfigError
 from treadle.config.configuration import check_document
@@ -26,10 +25,6 @@ SOURCES: Final = {path: path.read_text() for path in sorted((REPOSITORY / "src" 
 # What every program of this kind looks at, and what the login of another program is found by.
 OF_THE_SYSTEM: Final = frozenset({"HOME", "PATH", "SHELL", "TERM"})
 OF_ENGINES: Final = ("runners/logins.py", "testing/engines/")
-
-
-def test_the_page_is_up_to_date() -> None:
-    assert filled(PAGE, make_configuration.parts()) == PAGE, "run `make generate`, or scripts/make_configuration.py"
 
 
 def _told() -> Iterator[tuple[str, ...]]:
