@@ -15,7 +15,8 @@ from typing import Final
 import pytest
 
 REPOSITORY: Final = Path(__file__).resolve().parents[1]
-DOCUMENTS: Final = (REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md")))
+DOCS: Final = sorted((REPOSITORY / "docs").glob("*.md"))
+DOCUMENTS: Final = (REPOSITORY / "README.md", *DOCS)
 _FENCE: Final = re.compile(
     r"^(?P<indent> *)```(?P<language>\w*)(?P<info>[^\n]*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL
 )

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import pytest
 
-from doc_blocks import BLOCKS, DOCUMENTS, REPOSITORY, Block, every
+from doc_blocks import BLOCKS, DOCS, DOCUMENTS, REPOSITORY, Block, every
 from treadle.config import load_config
 from treadle.runners import Projects
 
@@ -144,15 +144,9 @@ def test_every_page_can_be_found_in_the_navigation() -> None:
     settings = tomllib.loads((REPOSITORY / "zensical.toml").read_text())["project"]
     listed = list(_leaves(settings["nav"]))
     assert len(listed) == len(set(listed))
-    own = {page.name for page in DOCUMENTS if page.parent.name == "docs"}
-    assert set(listed) == own | {"contributing.md", "changelog.md"}
+    assert set(listed) == {page.name for page in DOCS} | {"contributing.md", "changelog.md"}
 
 
 def test_every_page_is_in_the_index() -> None:
     index = (REPOSITORY / "docs" / "index.md").read_text()
-    missing = [
-        page.name
-        for page in DOCUMENTS
-        if page.parent.name == "docs" and page.name != "index.md" and f"({page.name}" not in index
-    ]
-    assert missing == []
+    assert [page.name for page in DOCS if page.name != "index.md" and f"({page.name}" not in index] == []
