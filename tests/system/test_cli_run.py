@@ -195,7 +195,7 @@ def test_what_is_not_installed_is_refused_with_how_to_get_it(stage: Stage) -> No
     ("arguments", "said"),
     [
         (["-e", "nix", "hi"], "there is no engine 'nix'"),
-        (["-r", "--last", "hi"], "expected one argument"),
+        (["-r", "--last", "hi"], "-r needs a value"),
         (["-r", SESSION, "hi"], "--engine codex|claude"),
         (["-e", "codex", "-C", "nowhere", "hi"], "nowhere is no directory"),
         (["-P", "nowhere", "hi"], "there is no project `nowhere`"),

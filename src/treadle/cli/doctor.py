@@ -16,6 +16,7 @@ from treadle.cli.doctor_report import DoctorView, LiveReport, PlainReport
 from treadle.cli.doctor_trial import Trial, trial_environment
 from treadle.cli.exit_codes import FAILED, REFUSED
 from treadle.cli.people import command as people_command
+from treadle.cli.people import completing
 from treadle.cli.problem import Problem
 from treadle.cli.server_process import start_logging
 from treadle.cli.streams import write
@@ -37,7 +38,7 @@ machine: your logins, settings and sessions are not touched, and nothing is sent
     exit_codes={0: "all that is installed works", 1: "something does not", 2: "wrong usage", 130: "interrupted"},
     examples=("treadle doctor", "treadle doctor codex claude", "treadle doctor --json | jq '.ok'"),
 )
-@click.argument("engines", nargs=-1, metavar="[ENGINE]...", shell_complete=lambda *_: engine_names())
+@click.argument("engines", nargs=-1, metavar="[ENGINE]...", shell_complete=completing(engine_names))
 @click.option("--json", "as_json", is_flag=True, help="what was found, as one JSON object")
 def command(engines: tuple[str, ...], as_json: bool, config_overrides: tuple[str, ...]) -> int:
     start_logging("critical")

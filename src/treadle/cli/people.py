@@ -41,6 +41,19 @@ class PeopleCommand(click.Command):
         self.exit_codes = dict(exit_codes or {})
         self.examples = tuple(examples)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """An option that was given without its value must not take the next option for it."""
+        rest = super().parse_args(ctx, args)
+        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        names = {name for option in options for name in option.opts}
+        for option in options:
+            given = ctx.params.get(option.name or "")
+            for value in given if isinstance(given, tuple) else (given,):
+                if value in names or (isinstance(value, str) and value.startswith("--")):
+                    name = option.opts[0]
+                    raise click.BadOptionUsage(name, f"{name} needs a value, and {value} is an option", ctx)
+        return rest
+
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_help_text(ctx, formatter)
         for paragraph in self.more.split("\n\n"):
@@ -116,6 +129,11 @@ def command(
         return made
 
     return make
+
+
+def completing(words: Callable[[], Sequence[str]]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """For `shell_complete`: those of the words that begin with what was typed."""
+    return lambda ctx, param, typed: [word for word in words() if word.startswith(typed)]
 
 
 color_option: Final = click.option(

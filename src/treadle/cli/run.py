@@ -18,7 +18,7 @@ import click
 import msgspec
 
 from treadle.cli.exit_codes import FAILED, REFUSED
-from treadle.cli.people import PeopleCommand, color_option
+from treadle.cli.people import PeopleCommand, color_option, completing
 from treadle.cli.people import command as people_command
 from treadle.cli.run_failure import advice, failure_reason, stderr_lines
 from treadle.cli.run_lines import LineView, RunView
@@ -93,7 +93,7 @@ class _Seconds(click.ParamType[float]):
     "--engine",
     metavar="NAME",
     help="codex, claude, opencode, pi, treadle, … (default: $TREADLE_ENGINE, else ours)",
-    shell_complete=lambda *_: engine_names(),
+    shell_complete=completing(engine_names),
 )
 @click.option(
     "-r", "--resume", metavar="SESSION", help="go on in a session: ENGINE:ID, an ID, or the line that a run ended with"

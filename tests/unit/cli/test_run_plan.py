@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from pathlib import Path
 
 import pytest
 
-from treadle.cli.run_plan import PlanError, RunPlan, read_plan, read_resume, runner_of
+from treadle.cli.run_plan import PlanError, RunArguments, RunPlan, read_plan, read_resume, runner_of
 from treadle.runners.projects.projects import Projects
 from treadle.runners.run_events import ResumeToken
 
@@ -39,8 +38,7 @@ def piped(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
 
 
 def plan(prompt: str | None, **options: object) -> RunPlan:
-    names = ("engine", "resume", "project", "branch")
-    return read_plan(argparse.Namespace(prompt=prompt, **{**dict.fromkeys(names), **options}))
+    return read_plan(RunArguments(prompt=prompt, **options))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -116,9 +114,8 @@ def test_projects_and_branches(home: Path, tmp_path: Path) -> None:
 
 
 def runner(engine: str, **options: object) -> list[str]:
-    given: dict[str, object] = {"config_overrides": [], "further": [], "model": None, "effort": None}
-    given |= {"timeout": None, "idle_timeout": None, **options}
-    return runner_of(RunPlan(engine, "hi"), argparse.Namespace(**given), "/").extra_args
+    arguments = RunArguments(**options)  # type: ignore[arg-type]
+    return list(runner_of(RunPlan(engine, "hi"), arguments, "/").extra_args)
 
 
 def test_settings_and_further_words_go_to_the_engine() -> None:

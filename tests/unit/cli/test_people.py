@@ -1,0 +1,198 @@
+"""What people's commands share: the table, the help, the errors, the completion."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib import import_module
+
+import click
+import pytest
+
+from treadle.cli import main
+from treadle.cli.commands import COMMANDS, SECTIONS, SERVE
+from treadle.cli.people import ROOT, PeopleCommand, command, run_command
+from treadle.cli.problem import Problem
+from treadle.cli.streams import OutputFailed
+from treadle.config import ConfigError, ModelUnusable
+from treadle.errors import RpcError, TreadleError
+
+KEY = "sk-planted-0123456789abcdef"
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
+    """`treadle version` raises what is put in here."""
+    errors: list[Exception] = []
+
+    @command("version", summary="fail", config=False)
+    def fails() -> int:
+        raise errors[0]
+
+    monkeypatch.setattr("treadle.cli.version.command", fails)
+    return errors
+
+
+# --- the table and the help ---
+
+
+def test_help_fits_one_screen_and_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    told = capsys.readouterr().out
+    lines = told.splitlines()
+    assert len(lines) <= 32
+    assert max(map(len, lines)) <= 90
+    for title, entries in SECTIONS.items():
+        assert title in lines
+        for name, entry in entries.items():
+            assert any(line.split() == [name, *entry.summary.split()] for line in lines)
+
+
+def test_nothing_asked_for_is_answered_with_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "use" in capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in SERVE])
+def test_every_command_is_there_and_tells_about_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = import_module(COMMANDS[name].module).command
+    assert isinstance(found, click.Command)
+    assert found.name == name
+    assert main([name, "--help"]) == 0
+    told = capsys.readouterr().out
+    assert COMMANDS[name].summary[1:] in " ".join(told.split())
+    assert "--debug" in told or isinstance(found, click.Group)
+
+
+@pytest.mark.parametrize("name", SERVE)
+def test_servers_load_nothing_that_is_for_people(name: str) -> None:
+    code = (
+        "import sys; from treadle.cli import main\n"
+        f"assert main([{name!r}, '--help']) == 0\n"
+        "print({'click', 'rich', 'prompt_toolkit'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"
+
+
+def test_options_of_servers_can_be_described() -> None:
+    for name in SERVE:
+        found = ROOT.get_command(click.Context(ROOT), name)
+        assert found is not None
+        names = {opt for param in found.params for opt in param.opts}
+        assert {"--listen", "--log-level", "-c"} <= names
+
+
+# --- errors ---
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (
+            ["exek"],
+            [
+                "treadle: there is no command 'exek'",
+                f"  why: the commands are {', '.join(COMMANDS)}",
+                "  try: treadle exec",
+            ],
+        ),
+        (
+            ["version", "--jsn"],
+            [
+                "treadle version: there is no option --jsn",
+                "  try: did you mean --json? `treadle version --help` lists the options",
+            ],
+        ),
+        (
+            ["exec", "-m", "--json", "x"],
+            ["treadle exec: -m needs a value, and --json is an option", "  try: treadle exec --help"],
+        ),
+        (["run", "--timeout", "0", "x"], None),
+    ],
+)
+def test_wrong_words_are_told_in_lines(
+    words: list[str], lines: list[str] | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    if lines is not None:
+        assert told.err.splitlines() == lines
+    assert "Traceback" not in told.err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (Problem("w", code=7), 7),
+        (OutputFailed("w"), 1),
+        (ModelUnusable("w"), 1),
+        (ConfigError("w"), 2),
+        (RpcError(-32600, "w"), 2),
+        (TreadleError("w"), 2),
+        (OSError(28, "w"), 1),
+        (KeyError("w"), 1),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_exit_codes(error: Exception, code: int, failing: list[Exception], capsys: pytest.CaptureFixture[str]) -> None:
+    failing.append(error)
+    assert run_command(["version"]) == code
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_what_why_and_what_to_do(failing: list[Exception], capsys: pytest.CaptureFixture[str]) -> None:
+    failing.append(Problem("it is closed", why="it is Sunday", do="come back tomorrow"))
+    assert run_command(["version"]) == 1
+    assert capsys.readouterr().err == "treadle version: it is closed\n  why: it is Sunday\n  try: come back tomorrow\n"
+
+
+def test_traceback_for_who_asks_and_never_a_secret(
+    failing: list[Exception], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "planted-without-a-shape")
+    failing.append(KeyError(f"{KEY} planted-without-a-shape \x1b[2J"))
+    run_command(["version", "--debug"])
+    told = capsys.readouterr().err
+    assert "Traceback (most recent call last)" in told
+    assert KEY not in told
+    assert "planted-without-a-shape" not in told
+    assert "\x1b" not in told
+
+
+# --- completion ---
+
+
+@pytest.mark.parametrize(
+    ("typed", "place", "expected"),
+    [
+        ("treadle ex", 1, {"exec", "exec-server"}),
+        ("treadle exec --sand", 2, {"--sandbox"}),
+        ("treadle exec --sandbox w", 3, {"workspace-write"}),
+        ("treadle app-server --li", 2, {"--listen"}),
+        ("treadle doctor cl", 2, {"claude"}),
+    ],
+)
+def test_words_are_completed(typed: str, place: int, expected: set[str]) -> None:
+    environment = {**os.environ, "_TREADLE_COMPLETE": "bash_complete", "COMP_WORDS": typed, "COMP_CWORD": str(place)}
+    command = [sys.executable, "-c", "import sys; from treadle.cli import main; sys.argv = ['treadle']; main()"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert {line.partition(",")[2] for line in done.stdout.splitlines()} == expected
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_script_of_each_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    assert "_TREADLE_COMPLETE" in capsys.readouterr().out
+
+
+def test_unknown_shell_is_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHELL", "/bin/tcsh")
+    assert main(["completion"]) == 2
+    assert "treadle completion bash" in capsys.readouterr().err
+
+
+def test_commands_are_people_commands() -> None:
+    assert isinstance(import_module("treadle.cli.exec_command").command, PeopleCommand)
