@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from system.test_cli_run import Stage
+from treadle.testing import MockModel
 
 # It answers as the mock model would, and tells what it was given.
 HONEST = """
@@ -101,12 +102,20 @@ def test_our_own_engine_and_treadle_itself_as_json(stage: Stage) -> None:
     done = stage.run("doctor", "--json")
     found = json.loads(done.stdout)
     assert (done.returncode, found["ok"], done.stderr) == (0, True, ""), found
-    assert list(found["subjects"]) == ["treadle itself", "codex", "claude", "opencode", "pi", "treadle"]
+    own = ["treadle itself", "sandbox", "providers"]
+    assert list(found["subjects"]) == [*own, "codex", "claude", "opencode", "pi", "treadle"]
     ours = found["subjects"]["treadle"]
     assert ours[-1]["what"] == "answers through a mock model"
     assert ours[-1]["verdict"] == "ok"
     itself = [check["what"] for check in found["subjects"]["treadle itself"]]
-    assert [words.split()[0] for words in itself] == ["Python", "home", "the", "commands", "git"]
+    assert [words.split()[0] for words in itself][:2] == ["Python", "home"]
+    assert itself[3:] == [
+        "the settings can be read",
+        "no threads yet: their database is made with the first one",
+        "git at /usr/bin/git",
+    ]
+    [sandbox] = found["subjects"]["sandbox"]
+    assert sandbox["what"].endswith("it kept one from writing elsewhere and from the network")
 
 
 def test_settings_that_cannot_be_used_are_found(stage: Stage) -> None:
@@ -133,6 +142,45 @@ def test_settings_are_used_or_refused(stage: Stage) -> None:
         done = stage.run(*arguments)
         assert (done.returncode, done.stdout) == (2, "")
         assert "leave -c out" in done.stderr or "there is no option -c" in done.stderr
+
+
+def test_providers_without_a_key_and_with_one(stage: Stage) -> None:
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_BASE_URL"):
+        stage.env.pop(name, None)
+    stage.env["PATH"] = f"{stage.programs}:/usr/bin:/bin"
+    done = stage.run("doctor", "--no-engines")
+    assert done.returncode == 0, done.stdout
+    assert (
+        "– none: the offline model answers, with a fixed script\n      to use a real one: treadle login" in done.stdout
+    )
+    done = stage.run("doctor", "--no-engines", "-c", "model_provider=anthropic")
+    assert done.returncode == 1
+    assert "✗ anthropic (in use): there is no key\n      treadle login anthropic, or: export ANTHROPIC" in done.stdout
+    stage.run("login", "anthropic", stdin="sk-ant-very-s3cret")
+    done = stage.run("doctor", "--no-engines")
+    assert f"✓ anthropic (in use): key in {stage.home / 'keys.json'}" in done.stdout
+    assert "s3cret" not in done.stdout + done.stderr
+
+
+def test_providers_are_asked_only_when_it_is_wanted(stage: Stage) -> None:
+    stage.env["PATH"] = f"{stage.programs}:/usr/bin:/bin"
+    with MockModel() as model:
+        stage.home.mkdir(mode=0o700)
+        table = f'[model_providers.mine]\nbase_url = "{model.base_url}"\nenv_key = "MINE"\n'
+        (stage.home / "config.toml").write_text(f'model_provider = "mine"\nmodel = "m"\n{table}')
+        stage.env["MINE"] = "very-s3cret"
+        done = stage.run("doctor", "--no-engines")
+        assert (done.returncode, model.requests()) == (0, [])
+        model.enqueue_assistant_message("ok")
+        done = stage.run("doctor", "--no-engines", "--online")
+        assert done.returncode == 0, done.stdout
+        assert "✓ mine: m answers" in done.stdout
+        model.enqueue_error(401, {"error": {"message": "bad key very-s3cret"}})
+        done = stage.run("doctor", "--no-engines", "--online")
+    assert done.returncode == 1
+    assert "✗ mine does not answer: " in done.stdout
+    assert "      treadle login mine, or set MINE" in done.stdout
+    assert "s3cret" not in done.stdout + done.stderr
 
 
 def test_help_has_examples_and_all_commands(stage: Stage) -> None:

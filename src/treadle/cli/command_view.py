@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from treadle.cli.terminal import Colors
+from treadle.cli.turn.hints import Hint, hint_for
 from treadle.cli.visible import visible, visible_line
 from treadle.protocol.app.items import CommandExecutionThreadItem
 
@@ -42,6 +43,12 @@ class Commands:
         self._colors = colors
         self._running: dict[str, _Running] = {}
         self._count = 0
+        self._confinement: str | None = None
+        self._network = False
+
+    def confined(self, confinement: str | None, *, network: bool) -> None:
+        """By what sandbox, to explain what commands stumble over."""
+        self._confinement, self._network = confinement, network
 
     def started(self, item: CommandExecutionThreadItem) -> None:
         self._count += 1
@@ -80,6 +87,9 @@ class Commands:
         failed = item.exit_code not in (0, None) or item.status in ("failed", "declined")
         outcome = f"  {self._label(command)}{_outcome(item)}"
         self._line(self._colors.red(outcome) if failed else self._colors.dim(outcome))
+        if item.exit_code not in (0, None):
+            for line in hint_lines(hint_for(item.aggregated_output or "", self._confinement, network=self._network)):
+                self._line(line)
         del self._running[item.id]
         if not self._running:
             self._line("")
@@ -100,6 +110,10 @@ class Commands:
 
     def _bar(self, command: _Running) -> str:
         return f"{command.number}|" if command.named else "|"
+
+
+def hint_lines(hint: Hint | None) -> list[str]:
+    return [] if hint is None else [f"  {word}: {text}" for word, text in hint.lines()]
 
 
 def asked_for(item: CommandExecutionThreadItem) -> str:

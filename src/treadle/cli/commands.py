@@ -16,6 +16,7 @@ class Entry(NamedTuple):
 
 USE: Final = {
     "exec": Entry("treadle.cli.exec_command", "run one turn here and show what happens"),
+    "chat": Entry("treadle.cli.chat.chat_command", "talk with the agent in the terminal"),
     "run": Entry("treadle.cli.run", "run any agent program once: codex, claude, opencode, pi or our own"),
     "engines": Entry("treadle.cli.engines", "show which agent programs are installed, their versions and logins"),
     "models": Entry("treadle.cli.list_models", "list the models of a provider, with context size and price"),
@@ -25,6 +26,9 @@ SERVE: Final = {
     "exec-server": Entry("treadle.cli.exec_server", "run commands for clients, here or on other machines"),
 }
 LOOK_AFTER: Final = {
+    "login": Entry("treadle.cli.setup.login", "keep the key of a provider, or show which providers have one"),
+    "logout": Entry("treadle.cli.setup.logout", "forget the key of a provider"),
+    "config": Entry("treadle.cli.setup.config_command", "make, show, change and check config.toml"),
     "doctor": Entry("treadle.cli.doctor", "try out Treadle and every installed agent program, offline"),
     "completion": Entry("treadle.cli.completion", "print what makes a shell complete the words of `treadle`"),
     "version": Entry("treadle.cli.version", "say which version this is, and of which protocol"),

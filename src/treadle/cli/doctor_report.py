@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
-from treadle.cli.doctor_checks import MARKS, Check
+from treadle.cli.checkup.check import MARKS, Check
 from treadle.cli.engine_table import STYLES
 from treadle.cli.live_area import LiveArea, spinner
 from treadle.cli.run_text import took

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from treadle.cli.doctor_checks import Check
+from treadle.cli.checkup.check import Check
 from treadle.cli.run_failure import failure_reason, stderr_lines
 from treadle.runners.engine import Timeouts
 from treadle.runners.engine_registry import find_engine

@@ -22,8 +22,8 @@ _MORE: Final = """\
 `treadle exec resume ID [PROMPT]` goes on in a thread, `resume --last` in the most recent one. What is piped in is
 appended to the prompt; with - or without one, the prompt is read from standard input.
 
-On a terminal everything is shown. Otherwise standard output gets the answer alone, standard error the rest; with --json
-it gets events as `codex exec --json` prints them."""
+On a terminal everything is shown, and you are asked for what needs an approval. Otherwise standard output gets the
+answer alone, standard error the rest; with --json it gets events as `codex exec --json` prints them."""
 _EXIT_CODES: Final = {
     0: "done",
     1: "the turn failed, there is no such thread, or the model cannot be used",
@@ -38,6 +38,9 @@ _EXAMPLES: Final = (
 )
 
 SANDBOXES: Final = ("read-only", "workspace-write", "danger-full-access")
+APPROVALS: Final = ("untrusted", "on-request", "never")
+# A policy that Codex had once; settings take it for this one too.
+_ON_FAILURE: Final = "on-failure"
 _RESUME: Final = "resume"
 # What is said by a word of Codex that we do not have, and by one that we would not keep.
 _OTHER_COMMANDS: Final = {
@@ -68,6 +71,8 @@ class ExecRequest(Struct, frozen=True, kw_only=True):
     thread_source: str | None = None
     ephemeral: bool = False
     as_json: bool = False
+    quiet: bool = False
+    approval: str | None = None
     color: str = "auto"
 
 
@@ -88,6 +93,8 @@ class ExecArguments(Struct, frozen=True, kw_only=True):
     bypass: bool = False
     full_auto: bool = False
     as_json: bool = False
+    quiet: bool = False
+    approval: str | None = None
     output_last_message: str | None = None
     color: str = "auto"
     profile: str | None = None
@@ -100,7 +107,6 @@ class ExecArguments(Struct, frozen=True, kw_only=True):
     skip_git_repo_check: bool = False
     ignore_rules: bool = False
     dangerously_bypass_hook_trust: bool = False
-    ask_for_approval: str | None = None
     # Of Codex, refused: see `_REFUSED`.
     oss: bool = False
     approve_for_me: bool = False
@@ -168,6 +174,16 @@ def _options() -> list[Callable[[Any], Any]]:
             help="what commands may do (default: as configured, else read-only)",
         ),
         option(
+            "-a",
+            "--approval",
+            "--ask-for-approval",
+            "approval",
+            type=click.Choice((*APPROVALS, _ON_FAILURE)),
+            metavar=f"[{'|'.join(APPROVALS)}]",
+            help="when you are asked, on a terminal: before any command that is not known to be harmless, before one "
+            "that leaves the sandbox, or never (default: as configured, else on-request)",
+        ),
+        option(
             "--add-dir",
             metavar="DIR",
             multiple=True,
@@ -190,6 +206,7 @@ def _options() -> list[Callable[[Any], Any]]:
             is_flag=True,
             help="print what happens as JSON, one event a line",
         ),
+        option("-q", "--quiet", is_flag=True, help="show nothing but the answer and errors; ask nobody"),
         option(
             "-o",
             "--output-last-message",
@@ -207,7 +224,6 @@ def _options() -> list[Callable[[Any], Any]]:
         unseen("--skip-git-repo-check"),
         unseen("--ignore-rules"),
         unseen("--dangerously-bypass-hook-trust"),
-        option("-a", "--ask-for-approval", metavar="POLICY", hidden=True),
         option("--cyber-access-program", type=click.Choice(("standard", "daybreak_blue", "daybreak_red")), hidden=True),
         unseen("--oss"),
         unseen("--approve-for-me"),
@@ -285,6 +301,8 @@ def read_request(arguments: ExecArguments) -> ExecRequest:
         thread_source=arguments.thread_source,
         ephemeral=arguments.ephemeral,
         as_json=arguments.as_json,
+        quiet=arguments.quiet,
+        approval="on-request" if arguments.approval == _ON_FAILURE else arguments.approval,
         color=arguments.color,
     )
 

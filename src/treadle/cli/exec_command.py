@@ -1,8 +1,6 @@
-"""`treadle exec "…"`: one turn on a server in this process, shown as it happens, in plain lines or as JSON.
+"""`treadle exec "…"`: one turn on a server in this process, shown as it happens.
 
-It owns the process: which stream gets what, signals, the exit code. On a terminal everything is shown there. In a
-script, only the answer goes to standard output, verbatim, and the rest to standard error. With `--json`, events go to
-standard output.
+It owns the process: signals, the answer, the exit code. How the turn is shown, and where, is in `exec_display`.
 """
 
 from __future__ import annotations
@@ -12,16 +10,17 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from treadle.cli.exec_arguments import (
     ExecArguments,
-    ExecRequest,
     exec_command,
     more_roots,
     overrides,
     read_request,
     warnings,
 )
+from treadle.cli.exec_display import Quiet, can_ask, drawn, drawn_on, plain, shows_answer, write_answer
 from treadle.cli.exec_events import JsonLines
 from treadle.cli.exec_turn import ExecTurn, TurnDisplay
 from treadle.cli.exit_codes import FAILED
@@ -29,15 +28,18 @@ from treadle.cli.prompt_input import read_prompt
 from treadle.cli.server_process import start_logging
 from treadle.cli.settings_check import check_turn
 from treadle.cli.stop_signals import stop_signals
-from treadle.cli.streams import OutputFailed, write, write_bytes, write_stderr
-from treadle.cli.terminal import wants_color
-from treadle.cli.turn_view import View
+from treadle.cli.streams import OutputFailed, write_bytes, write_stderr
+from treadle.cli.turn.frame import Frame, shortened_home
 from treadle.config.atomic_write import replace_file
 from treadle.config.configuration import RUN_KEY_VARIABLE
-from treadle.config.model_choice import ModelChoice
 from treadle.errors import TreadleError
 from treadle.llm.known_providers import OPENAI_KEY_VARIABLE
+from treadle.protocol.app.settings import AskForApproval
 from treadle.server.app import AppServer
+from treadle.store.sqlite.file_store import FILE_NAME
+
+if TYPE_CHECKING:
+    from treadle.cli.turn.approver import Approver
 
 _NAME = "exec"
 
@@ -61,7 +63,10 @@ class _Program:
         self._target = _target(arguments.output_last_message)
         if sys.stdout is None and self._target is None:
             raise TreadleError("standard output is closed: nobody would get the answer; use -o FILE")
+        self._config = config
         self._turn: ExecTurn | None = None
+        self._display: TurnDisplay | None = None
+        self._asker: Approver | None = None
         self._signal = 0  # the one that interrupted it
 
     def run(self) -> int:
@@ -74,25 +79,46 @@ class _Program:
 
     async def _run(self, prompt: str) -> int:
         request = self._request
-        seen = sys.stdout is not None and sys.stdout.isatty() and not request.as_json
         with stop_signals(self._stop):
-            async with AppServer(overrides=self._settings, cwd=request.cwd) as server:
-                server.given_key = self._key
-                self._turn = exec_turn = ExecTurn(server, self._shown(request, seen=seen))
-                turn = await exec_turn.run(request, prompt)
+            self._display, self._asker = self._shown()
+            try:
+                async with AppServer(overrides=self._settings, cwd=request.cwd) as server:
+                    server.given_key = self._key
+                    self._turn = ExecTurn(server, self._display, approval=self._approval(), asker=self._asker)
+                    turn = await self._turn.run(request, prompt)
+            finally:
+                self._display.close()
         if turn.status != "completed":
             return FAILED
-        answer = exec_turn.answer or ""
-        if not seen and not request.as_json and sys.stdout is not None:
-            write(sys.stdout, answer if answer.endswith("\n") else f"{answer}\n")
+        answer = self._turn.answer or ""
+        if not shows_answer(request) and not request.as_json and sys.stdout is not None:
+            write_answer(answer, color=request.color)
         if self._target is not None:
             _keep(self._target, answer)
         return 0
 
-    def _shown(self, request: ExecRequest, *, seen: bool) -> TurnDisplay:
+    def _shown(self) -> tuple[TurnDisplay, Approver | None]:
+        request = self._request
         if request.as_json:
-            return JsonLines(self._write_line)
-        return _view_on_terminal(request.color, self._choice) if seen else _view_beside(request.color, self._choice)
+            return JsonLines(self._write_line), None
+        kept_in = None if request.ephemeral else shortened_home(os.path.join(self._config.home, FILE_NAME))
+        frame = Frame(self._choice, asks=can_ask(request), kept_in=kept_in)
+        if request.quiet:
+            return Quiet(frame), None
+        terminal = drawn_on(request)
+        return (plain(request, frame), None) if terminal is None else drawn(terminal, request, frame, self._lost)
+
+    def _approval(self) -> AskForApproval:
+        """As configured where somebody can be asked; else nobody is, unless that is what was asked for."""
+        request = self._request
+        if request.as_json:  # as with Codex, whose programs give a policy and get none
+            return "never"
+        return request.approval or (self._config.approval_policy if can_ask(request) else "never")
+
+    def _lost(self) -> None:
+        """Everything is shown there, so there is no point in going on."""
+        if self._turn is not None:
+            self._turn.fail(OutputFailed("the terminal is gone"))
 
     def _write_line(self, line: bytes) -> None:
         """Like Codex, we say nothing more when we are told to end."""
@@ -102,6 +128,10 @@ class _Program:
     def _stop(self, number: int) -> None:
         """The first Ctrl-C ends the turn in order, the second one ends the program."""
         if self._signal:
+            if self._display is not None:
+                self._display.close()
+            if self._asker is not None:
+                self._asker.close()
             os._exit(128 + number)  # the helper process sees it and kills what is left
         self._signal = number
         asyncio.get_running_loop().call_soon_threadsafe(self._interrupt)
@@ -136,26 +166,6 @@ def _target(name: str | None) -> Path | None:
     if path.is_dir() or not os.access(path.parent, os.W_OK):
         raise TreadleError(f"{name} cannot be written: give a file in a directory that is there and yours to write")
     return path
-
-
-def _view_on_terminal(color: str, choice: ModelChoice) -> View:
-    painted = wants_color(color, sys.stdout, os.environ)
-    return View(lambda text: write(sys.stdout, text), color=painted, choice=choice)
-
-
-def _view_beside(color: str, choice: ModelChoice) -> View:
-    """On standard error, while the answer is for standard output. Who has closed it does not want to see anything."""
-    stream = sys.stderr
-
-    def show(text: str) -> None:
-        nonlocal stream
-        if stream is not None:
-            try:
-                write(stream, text)
-            except OutputFailed:
-                stream = None
-
-    return View(show, color=wants_color(color, sys.stderr, os.environ), holds_answer=True, choice=choice)
 
 
 def _keep(target: Path, answer: str) -> None:

@@ -132,6 +132,9 @@ class JsonLines:
     def note(self, text: str) -> None:
         """Notes are for people only."""
 
+    def close(self) -> None:
+        """Nothing is to be put back."""
+
     def ended(self, turn: Turn) -> None:
         """The last event has already said so."""
 

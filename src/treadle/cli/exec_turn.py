@@ -19,13 +19,15 @@ from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.handshake import ClientInfo, InitializeCapabilities, InitializeParams
 from treadle.protocol.app.inputs import LocalImageUserInput, TextUserInput
 from treadle.protocol.app.items import AgentMessageThreadItem
+from treadle.protocol.app.settings import AskForApproval
 from treadle.protocol.app.thread_methods import ThreadListParams, ThreadResumeParams, ThreadStartParams
-from treadle.protocol.app.turns import Turn, TurnInterruptParams, TurnStartParams
+from treadle.protocol.app.turns import Turn, TurnInterruptParams, TurnStartParams, TurnSteerParams
 from treadle.server.app import AppServer
 from treadle.server.local_client import LocalClient
 
 _ID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _MOST_NAMED: Final = 100
+_NOBODY: Final = "nobody can be asked here; run it on a terminal, or allow more with --sandbox"
 # To choose a permission profile.
 _CAPABILITIES: Final = InitializeCapabilities(experimental_api=True)
 
@@ -41,14 +43,34 @@ class TurnDisplay(Protocol):
     def show(self, method: str, params: Any) -> None: ...
     def note(self, text: str) -> None: ...
     def ended(self, turn: Turn) -> None: ...
+    def close(self) -> None: ...
+
+
+class Asker(Protocol):
+    """Puts questions of the server to a person. `ask` says whether it takes one."""
+
+    def ask(self, request: ClientRequest) -> bool: ...
+    def resolved(self, request_id: Any) -> None: ...
+    async def run(self, answer: Callable[[int, Any], None], tell: Callable[[str], None]) -> None: ...
 
 
 class ExecTurn:
-    def __init__(self, server: AppServer, display: TurnDisplay) -> None:
+    """`approval` is the policy; without an `asker` everything that is asked is declined."""
+
+    def __init__(
+        self,
+        server: AppServer,
+        display: TurnDisplay,
+        *,
+        approval: AskForApproval = "never",
+        asker: Asker | None = None,
+    ) -> None:
         self._server = server
         self._display = display
+        self._approval = approval
+        self._asker = asker
         self._done: asyncio.Future[Turn] = asyncio.get_running_loop().create_future()
-        self._client: LocalClient = server.connect(self._event_received, self._decline)
+        self._client: LocalClient = server.connect(self._event_received, self._asked)
         self._running: TurnInterruptParams | None = None
         self._interrupted = False
         self.answer: str | None = None
@@ -71,9 +93,38 @@ class ExecTurn:
         self._running = TurnInterruptParams(thread_id=thread.thread.id, turn_id=turn_id)
         if self._interrupted:
             self.interrupt()
-        turn = await self._done
+        turn = await self._ended()
         self._display.ended(turn)
         return turn
+
+    async def _ended(self) -> Turn:
+        if self._asker is None:
+            return await self._done
+        asking = asyncio.create_task(self._asker.run(self._client.answer, self._tell))
+        asking.add_done_callback(self._asking_failed)
+        try:
+            return await self._done
+        finally:
+            asking.cancel()
+            await asyncio.wait([asking])
+
+    def _asking_failed(self, asking: asyncio.Task[None]) -> None:
+        """It goes on until it is cancelled. Without it, questions would wait for ever."""
+        if not asking.cancelled() and (error := asking.exception()) is not None:
+            self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        """Nobody waits for the turn any more."""
+        if not self._done.done():
+            self._done.set_exception(error)
+
+    def _tell(self, words: str) -> None:
+        """Words for the agent while it works."""
+        if self._running is not None:
+            running = self._running
+            words_input = (TextUserInput(text=words),)
+            params = TurnSteerParams(thread_id=running.thread_id, expected_turn_id=running.turn_id, input=words_input)
+            self._client.receive_now("turn/steer", params)
 
     def interrupt(self) -> None:
         """Interrupt the turn, or as soon as it has started."""
@@ -87,10 +138,9 @@ class ExecTurn:
     # --- the thread ---
 
     async def _thread(self, request: ExecRequest) -> Any:
-        # Nobody is there to answer questions.
         if request.resume is None or (thread_id := await self._find(request)) is None:
             new = ThreadStartParams(
-                approval_policy="never",
+                approval_policy=self._approval,
                 model=request.model,
                 sandbox=request.sandbox,
                 ephemeral=request.ephemeral or None,
@@ -102,7 +152,7 @@ class ExecTurn:
         profile = None if request.sandbox else config.permissions().profile
         kept = ThreadResumeParams(
             thread_id=thread_id,
-            approval_policy="never",
+            approval_policy=self._approval,
             cwd=request.cwd,
             model=request.model or config.document.get("model"),
             model_provider=config.document.get("model_provider"),
@@ -134,6 +184,8 @@ class ExecTurn:
     # --- what the server says ---
 
     def _event_received(self, event: Event) -> None:
+        if event.method == "serverRequest/resolved" and self._asker is not None:
+            self._asker.resolved(getattr(event.params, "request_id", None))
         if self._done.done():  # a command that went on is ended with this program, and nobody waits for that
             return
         params: Any = event.params
@@ -148,8 +200,9 @@ class ExecTurn:
         try:
             showing()
         except OutputFailed as error:
-            if not self._done.done():
-                self._done.set_exception(error)
+            self.fail(error)
 
-    def _decline(self, request: ClientRequest) -> None:
-        self._client.answer(request.id, RpcError(INVALID_REQUEST, "nobody is there to be asked"))
+    def _asked(self, request: ClientRequest) -> None:
+        if self._asker is None or not self._asker.ask(request):
+            self.note(f"declined: {_NOBODY}")
+            self._client.answer(request.id, RpcError(INVALID_REQUEST, "nobody is there to be asked"))

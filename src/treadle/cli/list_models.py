@@ -20,7 +20,8 @@ from treadle.config.configuration import RUN_KEY_VARIABLE
 from treadle.config.login import Login
 from treadle.config.model_catalogue import with_known_facts
 from treadle.config.model_choice import ModelChoice
-from treadle.llm.known_providers import OFFLINE, OPENAI, OPENAI_KEY_VARIABLE
+from treadle.config.stored_keys import key_source
+from treadle.llm.known_providers import OFFLINE
 from treadle.llm.offers import Offer, list_offers
 
 _MORE: Final = """\
@@ -64,11 +65,9 @@ async def _ask(config: Config) -> list[Offer]:
     if provider is None:
         return [Offer(id=OFFLINE, name="Offline")]
 
-    def key() -> str | None:
-        given = os.environ.get(RUN_KEY_VARIABLE) or Login(config.home).api_key()
-        return given or (os.environ.get(OPENAI_KEY_VARIABLE) if provider.id == OPENAI else None)
-
-    return await list_offers(provider, login_key=key)
+    kept = key_source(provider, Login(config.home), os.environ)
+    given = os.environ.get(RUN_KEY_VARIABLE) if provider.requires_openai_auth else None
+    return await list_offers(provider, login_key=lambda: given or kept())
 
 
 def _as_json(offers: list[Offer], choice: ModelChoice) -> str:

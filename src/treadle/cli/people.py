@@ -17,7 +17,7 @@ import click
 from treadle.cli.commands import COMMANDS, SECTIONS, SERVE
 from treadle.cli.exit_codes import INTERRUPTED, REFUSED
 from treadle.cli.problem import Problem, report
-from treadle.cli.streams import write
+from treadle.cli.streams import write, write_stderr
 
 # Wide enough for a line of prose, whatever the terminal has.
 _WIDTH: Final = 100
@@ -55,7 +55,7 @@ class PeopleCommand(click.Command):
         return rest
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        super().format_help_text(ctx, formatter)
+        click.Command.format_help_text(self, ctx, formatter)  # groups have this method too
         for paragraph in self.more.split("\n\n"):
             if "\n " in paragraph:  # a list, as its author wrote it
                 formatter.write(f"\n{_indented(paragraph)}\n")
@@ -157,6 +157,9 @@ def run_command(words: Sequence[str]) -> int:
     name = own[0] if own and own[0] in COMMANDS else None
     try:
         code = ROOT.main(args=list(words), prog_name="treadle", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as asked:  # a group without a command: its help is the answer
+        write_stderr(asked.format_message())
+        return REFUSED
     except click.Abort:  # Ctrl-C, or the end of standard input at a question
         return INTERRUPTED
     except Exception as error:

@@ -10,8 +10,8 @@ from treadle.cli.streams import write_stderr
 from treadle.cli.visible import visible
 from treadle.config import Config, ConfigError, ModelUnusable, find_home, load_config
 from treadle.config.login import Login
+from treadle.config.stored_keys import key_source
 from treadle.llm import ModelError
-from treadle.llm.known_providers import OPENAI_KEY_VARIABLE
 from treadle.llm.provider import endpoint
 
 
@@ -44,9 +44,7 @@ def _check_key(config: Config, model: str | None) -> None:
         return
 
     try:
-        endpoint(
-            provider, "", {}, login_key=lambda: Login(config.home).api_key() or os.environ.get(OPENAI_KEY_VARIABLE)
-        )
+        endpoint(provider, "", {}, login_key=key_source(provider, Login(config.home), os.environ))
     except ModelError as error:
         raise ModelUnusable(f"{choice.model or 'the model'} cannot be asked: {error.message}") from None
 

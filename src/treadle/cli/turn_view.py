@@ -7,10 +7,13 @@ It owns how things look. It knows the events of the protocol, not where they com
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from treadle.cli.command_view import Commands
+from treadle.cli.command_view import Commands, hint_lines
 from treadle.cli.terminal import Colors
+from treadle.cli.turn.frame import Frame, confinement
+from treadle.cli.turn.hints import patch_hint
+from treadle.cli.turn.turn_usage import TurnUsage
 from treadle.cli.visible import visible, visible_line
 from treadle.protocol.app.items import (
     AgentMessageThreadItem,
@@ -23,9 +26,6 @@ from treadle.protocol.app.items import (
 )
 from treadle.protocol.app.turns import Turn
 
-if TYPE_CHECKING:
-    from treadle.config.model_choice import ModelChoice
-
 _MARKS: Final = {"completed": "[x]", "inProgress": "[>]", "pending": "[ ]"}
 # Of a diff: the first lines and the last ones, the rest is counted.
 DIFF_HEAD: Final = 40
@@ -33,8 +33,8 @@ DIFF_TAIL: Final = 10
 
 
 class View:
-    """`write` takes text with its line ends. With `holds_answer` the last message is left to the caller. `choice`
-    explains why this model was chosen.
+    """`write` takes text with its line ends. With `holds_answer` the last message is left to the caller. `frame` is
+    what is said before and after.
     """
 
     def __init__(
@@ -43,35 +43,30 @@ class View:
         *,
         color: bool,
         holds_answer: bool = False,
-        choice: ModelChoice | None = None,
+        frame: Frame | None = None,
     ) -> None:
         self._write = write
         self._colors = Colors(color)
         self._commands = Commands(self._line, self._colors)
         self._holds_answer = holds_answer
-        self._choice = choice
+        self._frame = frame or Frame()
         self._held = ""
+        self._begun = False  # an answer is being written, and not shown
         self._in_text = False  # an answer is being written, without a line end so far
-        self._usage: Any = None
+        self._usage = TurnUsage()
+        self._confinement: str | None = None
 
     # --- the frame ---
 
     def started(self, started: Any) -> None:
-        facts = {
-            "model": f"{started.model} ({self._provider(started.model_provider)})",
-            "where": started.cwd,
-            "sandbox": _sandbox(started),
-            "thread": started.thread.id,
-        }
-        for name, fact in facts.items():
-            self._line(f"{self._colors.dim(name)}{' ' * (9 - len(name))}{visible_line(fact)}")
+        self._confinement, network = confinement(started)
+        self._commands.confined(self._confinement, network=network)
+        self._facts(self._frame.facts(started))
         self._line("")
 
-    def _provider(self, provider: str) -> str:
-        """A thread that is resumed may have another one than the settings: for that, the reason is the thread."""
-        if self._choice is None or self._choice.provider != provider:
-            return provider
-        return f"{provider}, because {self._choice.because}"
+    def _facts(self, facts: dict[str, str]) -> None:
+        for name, fact in facts.items():
+            self._line(f"{self._colors.dim(name)}{' ' * (9 - len(name))}{visible_line(fact)}")
 
     def ended(self, turn: Turn) -> None:
         if turn.status != "completed":
@@ -82,8 +77,11 @@ class View:
             )
         elif turn.status == "interrupted":
             self._line(self._colors.red("interrupted"))
-        seconds = (turn.duration_ms or 0) / 1000
-        self._line(self._colors.dim(f"{_tokens(self._usage)}{seconds:.1f} s"))
+        self._line(self._colors.dim(self._usage.words(turn.duration_ms)))
+        self._facts(self._frame.next_steps())
+
+    def close(self) -> None:
+        """Nothing is to be put back."""
 
     def note(self, text: str) -> None:
         self._line(self._colors.dim(visible(text)))
@@ -103,7 +101,9 @@ class View:
             case "turn/plan/updated":
                 self._plan(params)
             case "thread/tokenUsage/updated":
-                self._usage = params.token_usage
+                self._usage.update(params.token_usage)
+            case "turn/started":
+                self._usage.begin()
             case "error" if params.will_retry:
                 self._restart(f"{params.error.message} ({params.error.additional_details})")
             case "warning":
@@ -117,7 +117,8 @@ class View:
     def _item_completed(self, item: Any) -> None:
         match item:
             case AgentMessageThreadItem() if self._holds_answer:
-                self._held = item.text
+                self._show_held()
+                self._held, self._begun = item.text, False
             case AgentMessageThreadItem():
                 self._end_text()
                 self._line("")
@@ -144,9 +145,10 @@ class View:
         self._line("")
 
     def _restart(self, reason: str) -> None:
-        """The model's stream was cut. What it had said so far, it says again."""
-        cut = self._in_text or bool(self._held)
-        self._held = ""
+        """The model's stream was cut. What it was saying, it says again; what it had said before stays."""
+        cut = self._in_text or self._begun
+        self._begun = False
+        self._show_held()
         self.note(reason + ("; the answer begins again" if cut else ""))
 
     # --- changes ---
@@ -161,6 +163,8 @@ class View:
             elif change.kind.type == "delete":
                 lines = [f"-{line}" for line in lines]
             self._diff(lines)
+        for line in hint_lines(patch_hint(self._confinement) if item.status == "failed" else None):
+            self._line(line)
         self._line("")
 
     def _diff(self, lines: list[str]) -> None:
@@ -176,6 +180,7 @@ class View:
 
     def _text(self, delta: str) -> None:
         if self._holds_answer or not delta:
+            self._begun = self._begun or bool(delta)
             return
         self._write(visible(delta))
         self._in_text = not delta.endswith("\n")
@@ -200,30 +205,3 @@ def _verb(kind: str, status: str) -> str:
     if status != "completed":
         return f"{status}: {kind}"
     return {"add": "added", "delete": "deleted", "update": "changed"}.get(kind, kind)
-
-
-def _sandbox(started: Any) -> str:
-    """A profile of the user by its name: the policy beside it is only the nearest one."""
-    profile = started.active_permission_profile
-    if profile is None or profile.id.startswith(":"):
-        return _words(started.sandbox.type)
-    return f"{profile.id} (permission profile)"
-
-
-def _words(name: str) -> str:
-    return "".join(f" {char.lower()}" if char.isupper() else char for char in name)
-
-
-def _tokens(usage: Any) -> str:
-    if usage is None:
-        return ""
-    return f"{usage.total.input_tokens} tokens in, {usage.total.output_tokens} out · {_cost(usage)}"
-
-
-def _cost(usage: Any) -> str:
-    """Of the turn, and of the thread where that is more."""
-    turn, thread = usage.cost_usd, usage.thread_cost_usd
-    if not turn:
-        return ""
-    more = f" (${thread:.4f} with the turns before)" if thread is not None and thread > turn else ""
-    return f"${turn:.4f}{more} · "

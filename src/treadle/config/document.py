@@ -116,7 +116,7 @@ def rewrite_document(home: Path, edit: Callable[[Document], str], name: str = FI
     path = home / name
     try:
         make_home(home)
-        with _locked(home):
+        with locked(home):
             document = read_document(home, name)
             data = document.has_bom * _BOM + edit(document).encode()
             mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else PRIVATE
@@ -127,7 +127,7 @@ def rewrite_document(home: Path, edit: Callable[[Document], str], name: str = FI
 
 
 @contextmanager
-def _locked(home: Path) -> Iterator[None]:
+def locked(home: Path) -> Iterator[None]:
     """Guards read-edit-write against other processes. The lock is on the directory, so no file is left behind."""
     descriptor = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

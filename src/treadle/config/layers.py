@@ -107,6 +107,15 @@ class Layers(Struct, frozen=True, kw_only=True):
             return f"{source} names it"
         return f"the profile `{where[1]}` names it" if len(where) > 1 else "config.toml names it"
 
+    def origin(self, path: KeyPath) -> str | None:
+        """Who says what holds at a key path; None when nobody does."""
+        if not self.has(path):
+            return None
+        where, source = self._origin(path)
+        if source is not None:
+            return source
+        return f"the profile `{where[1]}`" if where != path else "config.toml"
+
     def _origin(self, path: KeyPath) -> tuple[KeyPath, str | None]:
         """The path at which the topmost source has the value, and the name of the source unless it is the file."""
         if lookup(self.thread, path) is not None:

@@ -69,19 +69,24 @@ class Login:
     """
 
     def __init__(self, home: Path) -> None:
-        self._path = home / FILE_NAME
+        self.home: Path = home
+        self.path: Path = home / FILE_NAME
         self._seen: tuple[int, ...] | None = None
         self._stored: _Credential | None = None
         self._brought: _Credential | None = None
         self._warning: str | None = None
 
     def __repr__(self) -> str:
-        return f"Login({str(self._path)!r})"
+        return f"Login({str(self.path)!r})"
 
     def api_key(self) -> str | None:
         """What goes behind `Bearer`: the key, or the access token. None when nobody is logged in."""
         credential = self._current()
         return credential.bearer if credential else None
+
+    def brought_key(self) -> str | None:
+        """The token that a client has brought, if one has."""
+        return self._brought.bearer if self._brought else None
 
     def auth_mode(self) -> Closed[AuthMode] | None:
         credential = self._current()
@@ -111,19 +116,19 @@ class Login:
 
     def set_api_key(self, key: str) -> None:
         """Log in with a key, and keep it in the file, for its owner alone."""
-        key = _usable(key, "the API key")
+        key = usable_secret(key, "the API key")
         try:
-            make_home(self._path.parent)
+            make_home(self.path.parent)
             data = msgspec.json.format(msgspec.json.encode({"auth_mode": "apikey", "OPENAI_API_KEY": key}), indent=2)
-            replace_file(self._path, data + b"\n", PRIVATE)
+            replace_file(self.path, data + b"\n", PRIVATE)
         except OSError as error:
-            raise ConfigError(f"the login cannot be kept ({error.strerror})", path=str(self._path)) from None
+            raise ConfigError(f"the login cannot be kept ({error.strerror})", path=str(self.path)) from None
         self._brought = None
         self._seen = None
 
     def set_chatgpt_tokens(self, access_token: str, account_id: str | None, plan_type: str | None = None) -> None:
         """Log in with a token of a client."""
-        token = _usable(access_token, "the access token")
+        token = usable_secret(access_token, "the access token")
         self._brought = _chatgpt("chatgptAuthTokens", _Tokens(token, account_id), plan_type)
 
     def logout(self) -> bool:
@@ -132,11 +137,11 @@ class Login:
         self._brought = None
         self._seen = None
         try:
-            os.unlink(self._path)
+            os.unlink(self.path)
         except FileNotFoundError:
             pass
         except OSError as error:
-            raise ConfigError(f"the login cannot be removed ({error.strerror})", path=str(self._path)) from None
+            raise ConfigError(f"the login cannot be removed ({error.strerror})", path=str(self.path)) from None
         return was
 
     def _current(self) -> _Credential | None:
@@ -151,26 +156,27 @@ class Login:
     def _stamp(self) -> tuple[int, ...]:
         """Changes with the file; empty when there is none."""
         try:
-            found = os.stat(self._path)
+            found = os.stat(self.path)
         except OSError:
             return ()
         return (found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode)
 
     def _read(self) -> tuple[_Credential | None, str | None]:
-        unreadable = f"{self._path}: it cannot be read, so nobody is logged in; log in again"
+        unreadable = f"{self.path}: it cannot be read, so nobody is logged in; log in again"
         try:
-            if not stat.S_ISREG(os.stat(self._path).st_mode):
+            if not stat.S_ISREG(os.stat(self.path).st_mode):
                 return None, unreadable
-            with open(self._path, "rb") as file:
+            with open(self.path, "rb") as file:
                 stored = msgspec.json.decode(file.read(_MAX_BYTES), type=_Stored)
         except OSError:
             return None, unreadable
         except (msgspec.DecodeError, RecursionError):  # its text could repeat what is in the file
-            return None, f"{self._path}: it has not the form of a login, so nobody is logged in; log in again"
+            return None, f"{self.path}: it has not the form of a login, so nobody is logged in; log in again"
         return _credential(stored), None
 
 
-def _usable(secret: str, what: str) -> str:
+def usable_secret(secret: str, what: str) -> str:
+    """Without the blanks around it. Raises `ConfigError`, which does not repeat it."""
     secret = secret.strip()
     if not secret or _UNUSABLE.search(secret):
         raise ConfigError(f"{what} is empty or has characters that no key has; copy it again")

@@ -16,6 +16,7 @@ from msgspec import Struct
 from treadle.llm.known_providers import (
     ANTHROPIC,
     ANTHROPIC_KEY_VARIABLE,
+    KNOWN,
     OFFLINE,
     OPENAI,
     OPENAI_KEY_VARIABLE,
@@ -24,6 +25,8 @@ from treadle.llm.known_providers import (
 
 NOTHING: Final = f"neither {OPENAI_KEY_VARIABLE} nor {ANTHROPIC_KEY_VARIABLE} is set, and nobody is logged in"
 _CLAUDE: Final = "claude-"
+# Of those that there may be a key for, the ones that can be asked with nothing else said.
+_USABLE: Final = tuple(name for name, known in KNOWN.items() if known.model and known.table.get("env_key"))
 
 
 class ModelChoice(Struct, frozen=True):
@@ -54,6 +57,12 @@ def find_key(home: Path, environ: Mapping[str, str]) -> FoundKey:
 
         if Login(home).auth_mode() == "apikey":
             return FoundKey(OPENAI, "you are logged in")
+    if os.path.exists(home / "keys.json"):
+        from treadle.config.stored_keys import StoredKeys  # only when keys are kept
+
+        kept = StoredKeys(home).providers()
+        for provider in (name for name in _USABLE if name in kept):
+            return FoundKey(provider, f"you are logged in to {provider}")
     return FoundKey()
 
 

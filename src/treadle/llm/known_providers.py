@@ -80,7 +80,7 @@ KNOWN: Final[Mapping[str, KnownProvider]] = {
 _CREDENTIALS: Final = frozenset(
     ["env_key", "env_key_instructions", "experimental_bearer_token", "requires_openai_auth"]
 )
-_KEY_HEADERS: Final = frozenset(["authorization", "api-key", "x-api-key"])
+KEY_HEADERS: Final = frozenset(["authorization", "api-key", "x-api-key"])
 
 
 def key_variables() -> tuple[str, ...]:
@@ -109,7 +109,7 @@ def laid_over(provider_id: str, table: Mapping[str, Any]) -> dict[str, Any]:
 
 def _brings_credentials(table: Mapping[str, Any]) -> bool:
     headers = [name.lower() for key in ("http_headers", "env_http_headers") for name in _names(table.get(key))]
-    return not _CREDENTIALS.isdisjoint(table) or not _KEY_HEADERS.isdisjoint(headers)
+    return not _CREDENTIALS.isdisjoint(table) or not KEY_HEADERS.isdisjoint(headers)
 
 
 def _names(headers: object) -> list[str]:

@@ -35,8 +35,9 @@ _MIN_SECRET: Final = 6
 OPENAI_HOST: Final = "api.openai.com"
 
 _NO_OPENAI_KEY: Final = (
-    "there is no key for OpenAI. Set the environment variable OPENAI_API_KEY; or, for another provider, add a table "
-    '[model_providers.NAME] with base_url and env_key to config.toml and set model_provider = "NAME"; or set '
+    "there is no key for OpenAI. Run `treadle login openai`, or set the environment variable OPENAI_API_KEY; or, for "
+    "another provider, add a table [model_providers.NAME] with base_url and env_key to config.toml and set "
+    'model_provider = "NAME"; or set '
     'model_provider = "offline" to try Treadle without a model.'
 )
 
@@ -212,7 +213,7 @@ def endpoint(
 ) -> Endpoint:
     """Where a request for `path` goes, with all its headers: `headers`, under those of the provider, under the key.
 
-    `login_key` gives the key of the user's login; only a provider with `requires_openai_auth` gets it.
+    `login_key` gives the key that the user has kept for this very provider: whoever passes it must not pass another's.
     """
     environ = os.environ if environ is None else environ
     merged = {name.lower(): value for name, value in (*headers.items(), *config.http_headers.items())}
@@ -242,19 +243,18 @@ def _url(config: ProviderConfig, path: str) -> str:
 
 def _key(config: ProviderConfig, login_key: KeySource | None, environ: Mapping[str, str]) -> str | None:
     if config.env_key is not None:
-        key = environ.get(config.env_key, "").strip()
+        key = environ.get(config.env_key, "").strip() or (login_key() if login_key is not None else None)
         if not key:
             hint = config.env_key_instructions or "Set it to the key for this provider and start again."
             raise ModelError(
-                f"provider `{config.id}` needs the environment variable `{config.env_key}`, which is not set. {hint}",
+                f"provider `{config.id}` needs the environment variable `{config.env_key}`, which is not set, or a key "
+                f"that `treadle login {config.id}` keeps. {hint}",
                 kind="unauthorized",
             )
         return key
     if config.experimental_bearer_token is not None:
         return config.experimental_bearer_token
-    if config.requires_openai_auth and login_key is not None:
-        return login_key()
-    return None
+    return login_key() if login_key is not None else None
 
 
 def _secrets(config: ProviderConfig, key: str | None, environ: Mapping[str, str]) -> frozenset[str]:

@@ -16,8 +16,8 @@ from typing import Any, Final
 from treadle.config import ConfigError, find_home, load_config
 from treadle.config.configuration import RUN_KEY_VARIABLE
 from treadle.config.login import Login as Stored
+from treadle.config.stored_keys import key_source
 from treadle.llm import ModelError
-from treadle.llm.known_providers import OPENAI_KEY_VARIABLE
 from treadle.llm.provider import endpoint
 
 # A file with a login is small; what is longer is not read to its end.
@@ -42,7 +42,7 @@ HOW_TO_LOG_IN: Final[Mapping[str, str]] = {
     "claude": "claude, and in it /login",
     "opencode": "opencode auth login",
     "pi": "pi, and in it /login",
-    "treadle": "export OPENAI_API_KEY=…, or name a provider in config.toml",
+    "treadle": "treadle login",
 }
 
 
@@ -107,10 +107,6 @@ def _pi(environ: Mapping[str, str]) -> LoginStatus:
 
 
 def _treadle(environ: Mapping[str, str]) -> LoginStatus:
-    def key() -> str | None:
-        given = environ.get(RUN_KEY_VARIABLE) or environ.get(OPENAI_KEY_VARIABLE)
-        return Stored(config.home).api_key() or given
-
     try:
         config = load_config(find_home(environ)).config
         if config.is_offline:
@@ -118,7 +114,9 @@ def _treadle(environ: Mapping[str, str]) -> LoginStatus:
         choice = config.model_choice(None, None)
         provider = config.providers.get(choice.provider)
         if provider is not None:
-            endpoint(provider, "", {}, login_key=key)
+            kept = key_source(provider, Stored(config.home), environ)
+            given = environ.get(RUN_KEY_VARIABLE) if provider.requires_openai_auth else None
+            endpoint(provider, "", {}, login_key=lambda: given or kept(), environ=environ)
         return LoginStatus(True, f"the provider {choice.provider}")
     except (ConfigError, ModelError) as error:
         return LoginStatus(False, str(error).partition("\n")[0])

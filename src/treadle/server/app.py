@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from treadle.config import Config, ConfigError, ConfigWarning, Login
     from treadle.execution import Environment
     from treadle.llm import Model
+    from treadle.llm.provider import KeySource, ProviderConfig
     from treadle.server.channel_client import ChannelClient
     from treadle.server.identity import Identity
     from treadle.server.loaded_threads import LoadedThreads
@@ -315,15 +316,12 @@ class AppServer:
         """Where keys are looked for; commands inherit from it, without those."""
         return self._environ
 
-    def login_key(self) -> str | None:
-        """For providers that take the key of OpenAI: the one given to this server, else that of the login."""
-        return self.given_key or self.login.api_key()
+    def key_source(self, provider: ProviderConfig) -> KeySource:
+        """What gives the key of a provider: the one given to this server, if it is for OpenAI, else what is kept."""
+        from treadle.config.stored_keys import key_source  # loaded with the first model
 
-    def openai_key(self) -> str | None:
-        """For the built-in provider: the same, else that of the environment."""
-        from treadle.llm.known_providers import OPENAI_KEY_VARIABLE  # loaded with the first model
-
-        return self.login_key() or self._environ.get(OPENAI_KEY_VARIABLE, "").strip() or None
+        kept = key_source(provider, self.login, self._environ)
+        return lambda: (self.given_key if provider.requires_openai_auth else None) or kept()
 
     @cached_property
     def offers(self) -> Offers:

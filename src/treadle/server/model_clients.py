@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from treadle.llm import Model, ModelError
-from treadle.llm.known_providers import OFFLINE, OPENAI
+from treadle.llm.known_providers import OFFLINE
 
 if TYPE_CHECKING:
     from treadle.agent.state import Settings
@@ -83,8 +83,7 @@ class Models:
         from treadle.llm.provider_model import ProviderModel  # the HTTP client comes with it
 
         server = self._server
-        login_key = server.openai_key if config.id == OPENAI else server.login_key
-        return ProviderModel(config, login_key=login_key, environ=server.environ)
+        return ProviderModel(config, login_key=server.key_source(config), environ=server.environ)
 
     async def close(self) -> None:
         for model in self._models.values():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.cli.doctor_checks import Check
+from treadle.cli.checkup.check import Check
 from treadle.cli.doctor_report import PlainReport, check_lines
 
 

@@ -9,6 +9,7 @@ import pytest
 from msgspec import structs
 
 from treadle.cli.command_view import HEAD, MAX_LINE, TAIL
+from treadle.cli.turn.frame import Frame
 from treadle.cli.turn_view import DIFF_HEAD, DIFF_TAIL, View
 from treadle.config.model_choice import ModelChoice
 from treadle.protocol.app.actions import AddPatchChangeKind, FileUpdateChange
@@ -184,6 +185,38 @@ def test_an_answer_that_begins_again_is_said_to() -> None:
     assert stage.lines == ["half an ans", "stream cut (1/5); the answer begins again", "half an answer"]
 
 
+def test_a_comment_before_a_stream_that_was_cut_is_kept() -> None:
+    stage = Stage(holds_answer=True)
+    stage.complete(message("first I look"))
+    stage.say("half an ans")
+    error = TurnError(message="stream cut", additional_details="1/5")
+    stage.view.show("error", ErrorNotification(error=error, thread_id="t", turn_id="u", will_retry=True))
+    stage.complete(message("the answer"))
+    assert stage.lines == ["first I look", "", "stream cut (1/5); the answer begins again"]
+
+
+def test_what_the_sandbox_stopped_is_explained() -> None:
+    stage = Stage()
+    stage.view.started(started())
+    stage.complete(command("a", status="failed", exit_code=1, aggregated_output="touch: x: Read-only file system\n"))
+    assert stage.lines[-3:] == ["  why: the sandbox is read-only", "  try: --sandbox workspace-write", ""]
+
+
+def test_who_cannot_be_asked_is_told_what_to_type() -> None:
+    stage = Stage()
+    stage.view.started(started())
+    assert stage.lines[3].startswith("approval never: nobody can be asked here; --sandbox allows more")
+
+
+@pytest.mark.parametrize(("kept_in", "said"), [("~/.treadle/threads.db", True), (None, False)])
+def test_the_end_says_how_to_go_on(kept_in: str | None, said: bool) -> None:
+    stage = Stage(frame=Frame(kept_in=kept_in))
+    stage.view.started(started())
+    stage.view.ended(Turn(id="u", items=(), status="completed"))
+    assert ('go on    treadle exec resume t "…"' in stage.lines) is said
+    assert ("kept in  ~/.treadle/threads.db" in stage.lines) is said
+
+
 def message(text: str) -> AgentMessageThreadItem:
     return AgentMessageThreadItem(id="m", text=text)
 
@@ -234,7 +267,7 @@ def test_what_a_turn_cost_is_shown_with_its_tokens() -> None:
     ],
 )
 def test_the_first_line_says_which_model_is_asked_and_why(choice: ModelChoice | None, said: str) -> None:
-    stage = Stage(choice=choice)
+    stage = Stage(frame=Frame(choice))
     stage.view.started(started())
     assert stage.lines[0] == f"model    {said}"
 
@@ -244,6 +277,7 @@ def started(profile: str | None = None) -> SimpleNamespace:
         model="m",
         model_provider="openai",
         cwd="/w",
+        approval_policy="never",
         sandbox=SimpleNamespace(type="readOnly"),
         active_permission_profile=None if profile is None else SimpleNamespace(id=profile),
         thread=SimpleNamespace(id="t"),

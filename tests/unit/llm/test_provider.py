@@ -60,10 +60,11 @@ def test_a_missing_key_says_which() -> None:
     assert not caught.value.retryable
 
 
-@pytest.mark.parametrize(("wanted", "expected"), [(True, {"authorization": "Bearer login"}), (False, {})])
-def test_the_key_of_the_login_is_only_for_providers_that_want_it(wanted: bool, expected: dict[str, str]) -> None:
-    config = read_provider("x", {"base_url": URL, "requires_openai_auth": wanted})
-    assert endpoint(config, "/r", {}, login_key=lambda: "login", environ={}).headers == expected
+@pytest.mark.parametrize("table", [{}, {"env_key": "NOT_SET"}, {"requires_openai_auth": True}])
+def test_a_key_that_is_kept_for_the_provider_is_sent_when_no_variable_has_one(table: dict[str, object]) -> None:
+    """Whose key may go where is decided by `config.stored_keys`."""
+    config = read_provider("x", {"base_url": URL, **table})
+    assert endpoint(config, "/r", {}, login_key=lambda: "kept", environ={}).headers == {"authorization": "Bearer kept"}
 
 
 def test_headers_of_the_provider_win_over_the_callers() -> None:

@@ -36,7 +36,7 @@ class HiddenHome:
     def reserves(self, root: str) -> bool:
         """Whether the root is the home itself, or is in a part of it that nobody may write."""
         name = os.path.relpath(root, self._path).split("/")[0]
-        return self.has(root) and name in (".", *INSTRUCTIONS, "config.toml", "auth.json")
+        return self.has(root) and name in (".", *INSTRUCTIONS, "config.toml", "auth.json", "keys.json")
 
     def check_links(self, writable: Iterable[str]) -> None:
         """A link that a command could replace would decide what the next server takes for its home."""

@@ -14,11 +14,12 @@ from msgspec import Struct, structs
 
 from treadle.config import COMPACT_PROMPT, ConfigError, Login, find_home, load_config, model_facts
 from treadle.config.overrides import join_key
+from treadle.config.stored_keys import key_source
 from treadle.config.toml_text import value_text
 from treadle.host.faults import Fault, RuntimeFault
 from treadle.llm import Model, ProviderConfig, ProviderConfigError
 from treadle.llm.catalogue import Price
-from treadle.llm.known_providers import ANTHROPIC, OFFLINE, OPENAI, OPENAI_KEY_VARIABLE, default_model
+from treadle.llm.known_providers import ANTHROPIC, OFFLINE, OPENAI, default_model
 
 LocalWire: TypeAlias = Literal["responses", "chat_completions", "anthropic"]
 WIRES: Final[Mapping[LocalWire, str]] = {"responses": "responses", "chat_completions": "chat", "anthropic": "anthropic"}
@@ -138,11 +139,4 @@ def _model(given: ModelArguments, provider: ProviderConfig | None, home: Path, e
         # In the header that the wire API has for keys, as one from the environment would be.
         own = structs.replace(provider, env_key=None, experimental_bearer_token=None, requires_openai_auth=True)
         return ProviderModel(own, login_key=lambda: key, environ=environ)
-    login = Login(home)
-
-    def login_key() -> str | None:
-        # As with the choice of the provider: whoever sets the variable means this run.
-        own_variable = environ.get(OPENAI_KEY_VARIABLE, "").strip() if provider.id == OPENAI else ""
-        return own_variable or login.api_key()
-
-    return ProviderModel(provider, login_key=login_key, environ=environ)
+    return ProviderModel(provider, login_key=key_source(provider, Login(home), environ), environ=environ)

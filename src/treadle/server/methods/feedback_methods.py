@@ -46,7 +46,8 @@ async def save(call: Call[FeedbackSaveParams]) -> FeedbackSaveResponse:
 def _secrets(server: AppServer) -> list[str]:
     document = server.config.document
     named = (server.environ.get(name) for name in secret_variables(document))
-    known = (server.login_key(), server.openai_key(), *named, *_secret_values(document))
+    kept = (server.key_source(provider)() for provider in server.config.providers.values())
+    known = (server.given_key, server.login.api_key(), *kept, *named, *_secret_values(document))
     return [*(value for value in known if value), *secrets_in(server.environ)]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from treadle.config import InvalidCursor
 from treadle.config import list_models as catalog
 from treadle.errors import INVALID_REQUEST, RpcError
-from treadle.llm.known_providers import OPENAI
 from treadle.protocol.app.models import (
     ModelListParams,
     ModelListResponse,
@@ -23,8 +22,8 @@ from treadle.server.client_base import Call
 async def list_models(call: Call[ModelListParams]) -> ModelListResponse:
     server = call.server
     config = server.shown_config
-    key = server.openai_key if config.model_provider == OPENAI else server.login_key
-    offers = await server.offers.of(config, key)
+    provider = config.provider
+    offers = () if provider is None else await server.offers.of(config, server.key_source(provider))
     try:
         return catalog(config, call.params, offers)
     except InvalidCursor as error:

@@ -1,0 +1,191 @@
+"""A session from its beginning to its end: settings, server, screen, signals, and what is said when one leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from rich.text import Text
+
+from treadle._version import __version__
+from treadle.cli.chat.chat_command import ChatRequest
+from treadle.cli.chat.chat_view import ChatView
+from treadle.cli.chat.completion import ChatCompleter
+from treadle.cli.chat.message_history import MessageHistory
+from treadle.cli.chat.recap import recap
+from treadle.cli.chat.screen import ChatScreen
+from treadle.cli.chat.session import ChatSession, ThreadOptions
+from treadle.cli.chat.terminal_output import make_output
+from treadle.cli.problem import Problem
+from treadle.cli.settings_check import check_turn
+from treadle.cli.streams import OutputFailed, write_stdout
+from treadle.cli.terminal import wants_color
+from treadle.cli.visible import visible_line
+from treadle.client import CodexConfig, CodexError
+from treadle.config import Config
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
+_NAME: Final = "chat"
+_WELCOME: Final = "Say what you want. @ names a file, /help tells the commands and keys, Ctrl-D leaves."
+
+
+def run(request: ChatRequest) -> int:
+    """The exit code. Raises `Problem` and other errors for people before the screen is drawn."""
+    config = check_turn(_NAME, request.config_overrides, request.model)
+    try:
+        return asyncio.run(_Program(request, config).run())
+    except BaseExceptionGroup as group:  # a bug: one is enough to report
+        raise group.exceptions[0] from None
+
+
+class _Program:
+    def __init__(self, request: ChatRequest, config: Config) -> None:
+        self._request = request
+        self._config = config
+        self._view = ChatView()
+
+    async def run(self) -> int:
+        request, view = self._request, self._view
+        server = CodexConfig(
+            config_overrides=request.config_overrides,
+            cwd=request.cwd,
+            client_name="treadle_chat",
+            client_title="Treadle chat",
+        )
+        session = ChatSession(server, view, self._new(), self._resumed())
+        try:
+            await session.connect()
+            await session.enter(await _thread_to_resume(session, request))
+            code = await self._talk(session)
+        finally:
+            await session.close()
+        if session.has_turns:
+            _say_goodbye(session.facts.id)
+        return code
+
+    async def _talk(self, session: ChatSession) -> int:
+        completer = ChatCompleter(session.find_files)
+        screen = ChatScreen(
+            self._view,
+            history=MessageHistory(self._config.home),
+            completer=completer,
+            output=make_output(sys.stdout, lambda: screen.leave(128 + signal.SIGHUP)),
+            colors=wants_color("auto", sys.stdout, os.environ),
+        )
+        self._view.join(session, screen)
+        screen.print(*self._head(session))
+        if self._request.resume is not None:
+            screen.print(*await recap(session.client, session.facts.id))
+        with _signals(screen), _logs(self._view):
+            async with asyncio.TaskGroup() as tasks:
+                running = tasks.create_task(session.run())
+                tasks.create_task(_learn_models(session, completer))
+                await asyncio.sleep(0)  # the session runs before somebody wants something of it
+                self._view.pictures = self._request.images
+                if self._request.prompt:
+                    self._view.say(self._request.prompt)
+                try:
+                    return await screen.run()
+                finally:
+                    running.cancel()
+
+    def _head(self, session: ChatSession) -> list[Text]:
+        facts = session.facts
+        choice = self._config.model_choice(self._request.model, None)
+        because = f", because {choice.because}" if choice.provider == facts.provider else ""
+        lines = [
+            f"treadle {__version__} · {facts.model} ({facts.provider}{because})",
+            f"{facts.cwd} · {facts.sandbox} · approvals {facts.approvals}",
+            _WELCOME,
+        ]
+        return [*(Text(visible_line(line), "dim") for line in lines), Text("")]
+
+    def _new(self) -> ThreadOptions:
+        request = self._request
+        return ThreadOptions(model=request.model, sandbox=request.sandbox, approvals=request.approvals, cwd=request.cwd)
+
+    def _resumed(self) -> ThreadOptions:
+        """As with `treadle exec`: what holds now, and not what held when the thread was begun; but it stays where it
+        is."""
+        request, config = self._request, self._config
+        profile = None if request.sandbox else config.permissions().profile
+        policy = config.approval_policy
+        return ThreadOptions(
+            model=request.model or config.document.get("model"),
+            provider=config.document.get("model_provider"),
+            sandbox=None if profile else request.sandbox or config.sandbox_mode,
+            permissions=None if profile is None else profile.id,
+            approvals=request.approvals or (policy if isinstance(policy, str) else None),
+            cwd=request.cwd if request.moved else None,
+        )
+
+
+async def _thread_to_resume(session: ChatSession, request: ChatRequest) -> str | None:
+    """The id; None for a new thread."""
+    if request.resume is None:
+        return None
+    found = await session.find_threads(request.resume or None, request.cwd, limit=2)
+    if request.resume and len(found) > 1:
+        raise Problem(
+            f"several threads are called {request.resume!r}",
+            do=f"treadle chat resume {found[0].id}, the newest of them",
+        )
+    if not found and request.resume:
+        why = "no thread has this id or name"
+        raise Problem(f"there is no thread {request.resume!r}", why=why, do="treadle chat resume --last")
+    if not found:
+        raise Problem("there is nothing to resume", why=f"no thread was begun in {request.cwd}", do="treadle chat")
+    return found[0].id
+
+
+async def _learn_models(session: ChatSession, completer: ChatCompleter) -> None:
+    """For completion: without them the session is as good."""
+    with suppress(CodexError):
+        completer.models = [model.model for model in (await session.client.model_list()).data]
+
+
+@contextmanager
+def _signals(screen: ChatScreen) -> Iterator[None]:
+    """Whoever ends us, or closes the terminal, ends the session in order. Ctrl-C from elsewhere is one from here."""
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, screen.leave, 128 + number)
+    loop.add_signal_handler(signal.SIGINT, screen.stop)
+    try:
+        yield
+    finally:
+        for number in (*_SIGNALS, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+class _ScreenLog(logging.Handler):
+    """What would be written to standard error would be written across the screen."""
+
+    def __init__(self, view: ChatView) -> None:
+        super().__init__(logging.ERROR)
+        self._view = view
+        self._loop = asyncio.get_running_loop()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._loop.call_soon_threadsafe(self._view.problem, record.getMessage())
+
+
+@contextmanager
+def _logs(view: ChatView) -> Iterator[None]:
+    handler = _ScreenLog(view)
+    logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+
+
+def _say_goodbye(thread_id: str) -> None:
+    with suppress(OutputFailed):  # nobody is there to read it
+        write_stdout(f'To go on: treadle chat resume {thread_id}\n      or: treadle exec resume {thread_id} "…"')

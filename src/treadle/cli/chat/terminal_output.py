@@ -1,0 +1,92 @@
+"""The terminal as prompt_toolkit and rich write on it: one that may go away at any time, without a traceback.
+
+It owns the descriptor of the terminal, what happens when that fails, and how rich's renderables become text for it.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+from collections.abc import Callable
+from typing import Any, TextIO
+
+from prompt_toolkit.data_structures import Size
+from prompt_toolkit.output import ColorDepth, Output
+from prompt_toolkit.output.vt100 import Vt100_Output
+from rich.console import Console, RenderableType
+
+from treadle.cli.terminal import wants_color
+
+
+class TerminalStream(io.TextIOBase):
+    """Writes until the terminal is gone; then `gone` is called once, and what is written goes nowhere."""
+
+    def __init__(self, stream: TextIO, gone: Callable[[], None]) -> None:
+        self._stream = stream
+        self._gone: Callable[[], None] | None = gone
+
+    def write(self, text: str) -> int:
+        self._guarded(lambda: self._stream.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        self._guarded(self._stream.flush)
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def isatty(self) -> bool:
+        return True
+
+    def _guarded(self, writing: Callable[[], object]) -> None:
+        if self._gone is None:
+            return
+        try:
+            writing()
+        except (OSError, ValueError):
+            gone, self._gone = self._gone, None
+            gone()
+
+
+def make_output(stream: TextIO, gone: Callable[[], None]) -> Output:
+    """For prompt_toolkit. The terminal is not asked where its cursor is: some never answer."""
+    guarded: Any = TerminalStream(stream, gone)
+    depth = None if _colors(stream) else ColorDepth.DEPTH_1_BIT
+    return Vt100_Output(
+        guarded,
+        lambda: _size(stream),
+        term=os.environ.get("TERM"),
+        default_color_depth=depth,
+        enable_cpr=False,
+    )
+
+
+def painted(renderables: tuple[RenderableType, ...], width: int, *, colors: bool) -> str:
+    """As text with the sequences that colour it."""
+    file = io.StringIO()
+    console = Console(
+        file=file,
+        width=width,
+        force_terminal=True,
+        no_color=not colors,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        soft_wrap=False,
+    )
+    for renderable in renderables:
+        console.print(renderable)
+    return file.getvalue()
+
+
+def _colors(stream: TextIO) -> bool:
+    return wants_color("auto", stream, os.environ)
+
+
+def _size(stream: TextIO) -> Size:
+    try:
+        found = os.get_terminal_size(stream.fileno())
+    except (OSError, ValueError):
+        found = shutil.get_terminal_size()
+    return Size(rows=found.lines or 24, columns=found.columns or 80)
