@@ -70,7 +70,8 @@ INTERNAL_VARIABLES: Final = frozenset(
 
 FILES: Final[Mapping[str, str]] = {
     "config.toml": "the settings on this page",
-    "auth.json": "the login: a key, for your eyes only (0600)",
+    "auth.json": "the key of OpenAI that `treadle login` keeps, as Codex keeps it; for your eyes only (0600)",
+    "keys.json": "the keys of other providers, the same way",
     "threads.db": "threads and their events (SQLite; `threads.db-wal` and `threads.db-shm` belong to it)",
     "run/": "locks of the servers that are running",
     "listeners/": "addresses and secrets of servers that listen on a port",

@@ -95,6 +95,8 @@ def test_few_blocks_cannot_run_and_they_say_why() -> None:
     resting = [block for block in BLOCKS if not block.runs]
     assert [str(block) for block in resting if len(block.attributes["norun"].split()) < 3] == []
     assert 0 < len(resting) <= MOST_THAT_DO_NOT_RUN
+    named = {name for block in resting for name in re.findall(r"tests/[\w/.]+", block.attributes["norun"])}
+    assert [name for name in named if not (REPOSITORY / name).exists()] == []
     assert len(BLOCKS) > 100
 
 
