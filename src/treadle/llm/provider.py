@@ -18,6 +18,7 @@ from msgspec import Meta, Struct
 from treadle.errors import TreadleError
 from treadle.llm.model import ModelError
 from treadle.llm.wire_api_names import is_wire_api, wire_api_names
+from treadle.secrets import KNOWN, learn
 
 # A retry that was not useful a hundred times will not be.
 _Retries: TypeAlias = Annotated[int, Meta(ge=0, le=100)]
@@ -232,7 +233,10 @@ def endpoint(
             raise ModelError(
                 f"the HTTP header {name!r} for provider `{config.id}` holds characters that are not allowed"
             )
-    return Endpoint(_url(config, path), merged, _secrets(config, key, environ))
+    hidden = _secrets(config, key, environ)
+    if not hidden <= KNOWN:
+        learn(hidden)
+    return Endpoint(_url(config, path), merged, hidden)
 
 
 def _url(config: ProviderConfig, path: str) -> str:
