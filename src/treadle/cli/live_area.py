@@ -54,14 +54,14 @@ class LiveArea:
         self.go_on()
 
     def print(self, *lines: RenderableType) -> None:
-        """Above the area, to stay."""
+        """Above the area, to stay. A text whose overflow is to be ignored is wrapped by the terminal."""
 
         def show() -> None:
             with self.console:  # at once: what is printed does not stand beside what it replaces
                 if self._live is not None:
                     self._live.refresh()
                 for line in lines:
-                    self.console.print(line)
+                    self.console.print(line, soft_wrap=getattr(line, "overflow", None) == "ignore")
 
         if lines:
             self._guarded(show)

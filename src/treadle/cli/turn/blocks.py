@@ -6,6 +6,7 @@ They wrap by words at any width. Text of others is made `visible` here, by whoev
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from io import StringIO
 from typing import ClassVar, Final
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -15,6 +16,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from treadle.cli.run_text import DONE, FAILED, NOTE, RUNNING, UNFINISHED, WARNING
+from treadle.cli.terminal import make_console
 from treadle.cli.turn.hints import Hint
 from treadle.cli.visible import visible, visible_line
 from treadle.protocol.app.actions import FileUpdateChange
@@ -67,6 +69,13 @@ def hint_blocks(hint: Hint | None) -> list[RenderableType]:
 
 def left_out(count: int) -> str:
     return f"… {count} lines left out …"
+
+
+def rendered(block: RenderableType, width: int) -> list[Text]:
+    """The rows of a block, one by one."""
+    console = make_console(StringIO())
+    rows = console.render_lines(block, console.options.update(width=max(2, width)), pad=False)
+    return [Text.assemble(*((part.text, part.style or "") for part in row)) for row in rows]
 
 
 # --- diffs ---

@@ -14,6 +14,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from treadle.cli.live_area import LiveArea
+from treadle.cli.streams import OutputFailed
 from treadle.cli.turn.blocks import Hanging
 from treadle.cli.turn.frame import Frame, confinement
 from treadle.cli.turn.story import TurnStory
@@ -54,19 +55,21 @@ class LiveTurn:
         self.story.note = visible(text)
 
     def ended(self, turn: Turn) -> None:
-        used = Text(self.story.used(turn.duration_ms), "dim")
-        self._area.close(Hanging(Text(), used), *_table(self._frame.next_steps()))
+        used = Hanging(Text(), Text(self.story.used(turn.duration_ms), "dim"))
+        self._area.close(used, *(_copied(*step) for step in self._frame.next_steps().items()))
 
     def close(self) -> None:
         self._area.close()
 
     @contextmanager
     def aside(self) -> Iterator[Console]:
-        """The screen for a question."""
+        """The screen for a question. Raises `OutputFailed` if it is gone."""
         self._kept = []
         self._area.pause()
         try:
             yield self._area.console
+        except OSError as error:
+            raise OutputFailed(f"the terminal is gone: {error.strerror}") from None
         finally:
             kept, self._kept = self._kept, None
             self._area.go_on()
@@ -84,3 +87,8 @@ class LiveTurn:
 
 def _table(facts: dict[str, str]) -> list[RenderableType]:
     return [Hanging(Text(f"{name:9}", "dim"), Text(visible_line(fact))) for name, fact in facts.items()]
+
+
+def _copied(name: str, fact: str) -> Text:
+    """Broken by the terminal alone: what is copied from there has no line ends in it."""
+    return Text.assemble((f"{name:9}", "dim"), visible_line(fact), no_wrap=True, overflow="ignore")
