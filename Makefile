@@ -19,7 +19,7 @@ WORKERS ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: elsewhere help venv run test again wires lint format generate pictures interop bench release clean
+.PHONY: elsewhere help venv run test again wires lint format generate docs pictures interop bench release clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/' | expand -t 18
@@ -67,18 +67,26 @@ format: $(READY_TEST) ## format the code and fix what can be fixed
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-generate: $(READY_TEST) ## write the generated parts of the SDK anew
+generate: $(READY_TEST) ## write the generated parts of the SDK and of the docs anew
 	@$(BIN)/python scripts/make_calls.py
 	@$(BIN)/python scripts/make_sync.py
 	@$(BIN)/python scripts/make_compat.py
 	@$(BIN)/python scripts/make_types.py
 	@$(BIN)/python scripts/make_reference.py
+	@$(BIN)/python -m scripts.make_configuration
+	@$(BIN)/python -m scripts.make_command_line
+	@$(BIN)/python -m scripts.make_architecture
+	@$(BIN)/python -m scripts.make_readme
+
+docs: $(READY) ## build the documentation into site/; a broken link is an error
+	@$(BIN)/python scripts/make_site.py
 
 pictures: $(READY_TEST) ## make the pictures of the terminal in docs/pictures anew, where what they say has changed
 	@$(BIN)/python -m scripts.make_pictures
 
-interop: $(READY_TEST) ## tests with the real codex, its clients, claude, opencode and pi (in a cache folder); writes docs/interop.md
+interop: $(READY_TEST) ## tests with the real codex, its clients, claude, opencode and pi (in a cache folder); writes their tables
 	@$(BIN)/python -m pytest -n 3 -m interop tests/interop
+	@$(BIN)/python -m scripts.make_readme
 
 bench: $(READY_TEST) ## compare with the real codex and print tables of ratios
 	@$(BIN)/python -m bench
@@ -90,5 +98,5 @@ bench: $(READY_TEST) ## compare with the real codex and print tables of ratios
 release: $(READY_TEST) ## build what is published into dist, or say what is missing for it
 	@$(BIN)/python -m scripts.make_release
 
-clean: ## remove the virtual environment, the demo of `make run` and caches
-	rm -rf "$(VENV)" .demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+clean: ## remove the virtual environment, the demo of `make run`, what was built, and caches
+	rm -rf "$(VENV)" .demo build dist site .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

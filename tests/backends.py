@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.execution import Environment, ExecParams, Output, OutputStream, Process, ProcessEvent
+from treadle.execution import Environment, ExecParams, Output, OutputStream, Process, ProcessEvent, Sandbox
 
 BACKENDS = ("local", "websocket", "unix", "stdio")
 
@@ -81,6 +81,7 @@ class Starter:
         tty: bool = False,
         pipe_stdin: bool = False,
         arg0: str | None = None,
+        sandbox: Sandbox | None = None,
     ) -> Process:
         self._count += 1
         params = ExecParams(
@@ -91,6 +92,7 @@ class Starter:
             tty=tty,
             pipe_stdin=pipe_stdin,
             arg0=arg0,
+            sandbox=sandbox,
         )
         return await self._env.start(params)
 

@@ -12,6 +12,9 @@ from schema_proof import judged, listen_in
 # What the machine of whoever runs the tests has set must not decide which model answers, here and in children.
 for _name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "TREADLE_MODEL", "TREADLE_MODEL_PROVIDER"):
     os.environ.pop(_name, None)
+# Nor what is logged, and where.
+for _name in ("TREADLE_LOG", "TREADLE_LOG_FORMAT", "TREADLE_LOG_FILE"):
+    os.environ.pop(_name, None)
 
 # Whoever runs the tests in the background (`nohup`, `&`) ignores these signals, and so would every child.
 for _number, _handler in (

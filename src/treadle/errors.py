@@ -34,6 +34,8 @@ OVERLOADED: Final = -32001
 OVERLOAD_DATA: Final = {"codexErrorInfo": "server_overloaded"}
 # Member of the data of an error about the configuration: what is wrong, one by one.
 CONFIG_PROBLEMS: Final = "configProblems"
+# Of our exec-server, with `SandboxRefused`: its code is that of other refusals too.
+SANDBOX_DATA: Final = {"kind": "sandboxRefused"}
 NOT_FOUND: Final = -32004
 SESSION_ATTACHED: Final = -32010
 

@@ -1,4 +1,4 @@
-"""What must not be shown: which names and values are secrets, and how to redact them. Pure."""
+"""What must not be shown: which names and values are secrets, and how to redact them. Pure, but for `KNOWN`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ _DIRECTORIES: Final = frozenset({"PWD", "OLDPWD"})
 """Every shell sets them, and they are no passwords."""
 LEAST: Final = 8
 """Shorter values are words that occur elsewhere."""
+KNOWN: Final[set[str]] = set()
+"""Values that this process has used as keys, wherever it found them; `learn` adds to it."""
+_MAX_KNOWN: Final = 1024
 
 
 def is_secret(name: str, value: str = "") -> bool:
@@ -59,3 +62,15 @@ def redact(text: str, secrets: Iterable[str]) -> str:
     for secret in secrets:
         text = text.replace(secret, "[redacted]")
     return _BEARER.sub(r"\1 [redacted]", _KEY.sub("[redacted]", text))
+
+
+def learn(values: Iterable[str]) -> None:
+    """Remember values that logs must not show. Whoever logs in with a new key a thousand times loses the first ones."""
+    if len(KNOWN) >= _MAX_KNOWN:
+        KNOWN.clear()
+    KNOWN.update(values)
+
+
+def known() -> list[str]:
+    """What `learn` was told, longest first."""
+    return sorted(KNOWN.copy(), key=len, reverse=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from backends import Starter, alive, gone, output_of, story, wait_for_text
+from treadle.errors import SandboxRefused
 from treadle.execution import (
     Closed,
     Environment,
@@ -22,6 +23,7 @@ from treadle.execution import (
     OutputStream,
     WriteStatus,
 )
+from treadle.protocol.exec import Permissions, Sandbox
 
 pytestmark = pytest.mark.anyio
 
@@ -34,6 +36,16 @@ async def test_1_true_exits_and_closes(start: Starter) -> None:
     answer = await process.read()
     assert (answer.chunks, answer.next_seq) == ((), 3)
     assert (answer.exited, answer.exit_code, answer.closed, answer.failure) == (True, 0, True, None)
+
+
+async def test_1_what_cannot_be_confined_is_not_run(start: Starter, tmp_path: Path) -> None:
+    """An error of its own: the agent asks whether to run it without a sandbox."""
+    with pytest.raises(SandboxRefused, match="have no file_system"):
+        await start(f"touch {tmp_path}/made", sandbox=Sandbox(permissions=Permissions(type="managed")))
+    assert not (tmp_path / "made").exists()
+    with pytest.raises(ExecError) as caught:
+        await start(["/no/such/program"])
+    assert not isinstance(caught.value, SandboxRefused)
 
 
 async def test_2_polling_sees_each_byte_once(start: Starter) -> None:

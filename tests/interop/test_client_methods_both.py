@@ -142,9 +142,10 @@ def terminals(of: Server) -> Any:
     (of.cwd / "pipe").write_text("x\n")
     ended = [of.command("call_1_0"), of.command("call_2_0")]
     cleaned = of.ask("thread/backgroundTerminals/clean", **ours)
+    told_before = [m for m in of.client.of("item/completed") if m["params"]["item"]["id"] == "call_3_0"]
     ended.append(of.command("call_3_0"))
     left = of.ask("thread/backgroundTerminals/list", **ours)
-    return none, turn["status"], sorted(listed[0]), pages, commands, terminated, ended, cleaned, left
+    return none, turn["status"], sorted(listed[0]), pages, commands, terminated, ended, (cleaned, told_before), left
 
 
 def processes(of: Server) -> Any:

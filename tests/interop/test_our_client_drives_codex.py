@@ -16,6 +16,7 @@ from backends import Starter, deadline, output_of, story, wait_for_text
 from contract import test_environment, test_processes
 from system.test_recovery import road_to
 from treadle.execution import Closed, Environment, ExecError, ExecParams, Exited, Output
+from treadle.logs.trace import IDS, new_trace, outgoing
 
 pytestmark = [pytest.mark.anyio, pytest.mark.interop]
 
@@ -64,6 +65,15 @@ async def test_numbers_are_gapless_and_in_order_although_pushes_are_not(start: S
         assert numbers == list(range(1, len(events) + 1))
         assert isinstance(events[-1], Closed)
         assert len(output_of(events)) == 8
+
+
+async def test_it_takes_requests_that_are_part_of_a_trace(start: Starter) -> None:
+    before = IDS.set({"trace": new_trace()})
+    try:
+        assert outgoing()
+        assert output_of(await story(await start("echo out"))) == b"out\n"
+    finally:
+        IDS.reset(before)
 
 
 async def test_terminate_ends_the_process(start: Starter) -> None:

@@ -26,8 +26,8 @@ from treadle.transport import Address
 READY = {"status": "ready"}
 
 
-def refused(folder: Path, *arguments: str, stdin: int | IO[bytes] = subprocess.DEVNULL) -> str:
-    """Run the server with arguments that it must refuse: exit code 1, nothing on stdout; what it says."""
+def refused(folder: Path, *arguments: str, stdin: int | IO[bytes] = subprocess.DEVNULL, code: int = 1) -> str:
+    """Run the server with arguments that it must refuse: that exit code, nothing on stdout; what it says."""
     done = subprocess.run(
         [*COMMAND, *arguments],
         cwd=folder,
@@ -38,9 +38,16 @@ def refused(folder: Path, *arguments: str, stdin: int | IO[bytes] = subprocess.D
         check=False,
     )
     text = done.stderr.decode()
-    assert (done.returncode, done.stdout) == (1, b""), text
+    assert (done.returncode, done.stdout) == (code, b""), text
     assert "Traceback" not in text
     return text
+
+
+def test_settings_are_not_ignored(tmp_path: Path) -> None:
+    first, why, do = refused(tmp_path, "-c", "my_api_key=abc", "--listen", "stdio://", code=2).splitlines()
+    assert first == "treadle exec-server: -c my_api_key=… means nothing to an exec-server"
+    assert why.startswith("  why: it has no settings")
+    assert "treadle exec-server --help" in do
 
 
 # --- addresses ---

@@ -152,23 +152,23 @@ def same_authority(one: Settings, other: Settings) -> bool:
 
 
 def _authority(settings: Settings) -> tuple[object, ...]:
-    return settings.approval_policy, settings.approvals_reviewer, settings.sandbox, settings.cwd, settings.config
+    return settings.approval_policy, settings.approvals_reviewer, settings.confinement, settings.cwd, settings.config
 
 
 def confined_to(settings: Settings) -> Sandbox | None:
     """The sandbox that the settings mean, whatever this machine can enforce."""
-    return sandbox_for(settings.sandbox, settings.cwd)
+    return sandbox_for(settings.confinement, settings.cwd)
 
 
 async def thread_sandbox(thread: Thread, *, protect: bool = True) -> Sandbox | None:
     """The sandbox of a thread; None for full access. Raises `ExecError` when one of its roots was replaced."""
     settings = thread.settings
-    if is_unconfined(settings.sandbox):
+    if is_unconfined(settings.confinement):
         return None
-    if not thread.pins.covers(settings.sandbox, settings.cwd):
+    if not thread.pins.covers(settings.confinement, settings.cwd):
         # TMPDIR is another one than in the last server.
-        thread.pin(await asyncio.to_thread(pin, settings.sandbox, settings.cwd))
-    return await pinned_sandbox(settings.sandbox, settings.cwd, thread.pins, thread.services.home, protect=protect)
+        thread.pin(await asyncio.to_thread(pin, settings.confinement, settings.cwd))
+    return await pinned_sandbox(settings.confinement, settings.cwd, thread.pins, thread.services.home, protect=protect)
 
 
 def file_rules(sandbox: Sandbox | None) -> Policy | None:

@@ -81,7 +81,7 @@ async def aside_context(turn: Turn, aside: Aside, base: str) -> Context:
     files = await _instructions_of(turn, config)
     texts = [
         base,
-        permissions_text(settings.approval_policy, settings.sandbox, settings.cwd),
+        permissions_text(settings.approval_policy, settings.confinement, settings.cwd),
         *(instructions_text(file.path, file.text) for file in files),
         _environment(settings, time.strftime("%Y-%m-%d")),
     ]
@@ -106,7 +106,7 @@ def _make_cached(thread: Thread, basis: _Basis) -> CachedContext:
     before = [
         base,
         settings.developer_instructions or config.developer_instructions or "",
-        permissions_text(settings.approval_policy, settings.sandbox, settings.cwd),
+        permissions_text(settings.approval_policy, settings.confinement, settings.cwd),
         _mode_text(settings),
     ]
     after = _messages([_environment(settings, date)])

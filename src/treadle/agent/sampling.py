@@ -7,6 +7,8 @@ on as soon as the model has written them; what they do is not known here.
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -48,6 +50,8 @@ from treadle.protocol.app.item_notifications import (
 from treadle.protocol.app.items import AgentMessageThreadItem, KnownItem, ReasoningThreadItem
 from treadle.protocol.app.turn_errors import TurnError
 
+logger: logging.Logger = logging.getLogger(__name__)
+
 Call: TypeAlias = FunctionCallItem | CustomToolCallItem
 OnCall: TypeAlias = Callable[[Call], None]
 
@@ -72,7 +76,7 @@ class Sampling:
 
     async def run(self, request: ModelRequest) -> None:
         """Read the response to its end. Raises `ModelError`; items that were begun are given up then."""
-        count = 0
+        count, began = 0, time.monotonic()
         model = self._thread.services.model_for(self._turn.settings)
         self._origin = self._thread.origin
         try:
@@ -82,7 +86,10 @@ class Sampling:
                     count += 1
                     if count % CHECK_EVERY == 0:
                         await self._thread.subscribers.wait_for_room()
-        except ModelError:
+            if logger.isEnabledFor(logging.INFO):
+                _log_answer(request, self.usage, began)
+        except ModelError as error:
+            _log_failure(error, request, began)
             self._growing = None
             for item_id in tuple(self._open):
                 self._turn.items.drop(item_id)
@@ -197,6 +204,19 @@ class Sampling:
         return DeltaStream(
             "item/reasoning/textDelta", partial(ReasoningTextDeltaNotification, content_index=index, **ids)
         )
+
+
+def _log_answer(request: ModelRequest, usage: TokenUsage | None, began: float) -> None:
+    fields: dict[str, object] = {"model": request.model, "duration_ms": int((time.monotonic() - began) * 1000)}
+    if usage is not None:
+        fields |= {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
+    logger.info("model answered", fields)
+
+
+def _log_failure(error: ModelError, request: ModelRequest, began: float) -> None:
+    fields = {"model": request.model, "kind": error.kind, "status": error.http_status}
+    logger.info("model failed", {**fields, "duration_ms": int((time.monotonic() - began) * 1000)})
+    logger.debug("why it failed", {"reason": error.message})
 
 
 def _part(parts: list[list[str]], index: int) -> list[str]:

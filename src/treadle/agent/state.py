@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
 
-from treadle.execution.sandbox.profile_sandbox import Confinement, as_policy
+from treadle.execution.sandbox.profile_sandbox import Confinement, as_policy, with_roots
 from treadle.llm import TokenUsage
 from treadle.protocol.app.base import Closed, decode, encode
 from treadle.protocol.app.dynamic_tools import DynamicToolSpec
@@ -29,9 +29,9 @@ T = TypeVar("T")
 class Settings(Struct, frozen=True, kw_only=True):
     """How a thread runs. A change stays for later turns. `config` are the overrides that the thread was given.
 
-    `sandbox` is what holds; `profile` says which permission profile it came from, None when it was given otherwise.
-    `mode_instructions` are those of whoever set the mode, instead of our own for it. Without an environment there are
-    no commands, and no files to read or change.
+    `sandbox` is what was asked for, `confinement` what holds: the same with the workspace roots. `profile` says which
+    permission profile it came from, None when it was given otherwise. `mode_instructions` are those of whoever set the
+    mode, instead of our own for it. Without an environment there are no commands, and no files to read or change.
     """
 
     model: str
@@ -39,6 +39,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     cwd: str
     approval_policy: AskForApproval
     sandbox: Confinement
+    workspace_roots: tuple[str, ...] | None = None
+    """Those that a client has named; without, the working directory."""
     profile: ActivePermissionProfile | None = None
     approvals_reviewer: str = "user"
     effort: str | None = None
@@ -52,6 +54,12 @@ class Settings(Struct, frozen=True, kw_only=True):
     mode: Closed[ModeKind] = "default"
     mode_instructions: str | None = None
     has_environment: bool = True
+
+    @property
+    def confinement(self) -> Confinement:
+        if self.workspace_roots is None:
+            return self.sandbox
+        return with_roots(self.sandbox, self.cwd, self.workspace_roots)
 
     @property
     def collaboration_mode(self) -> CollaborationMode:
@@ -78,7 +86,7 @@ class Settings(Struct, frozen=True, kw_only=True):
             cwd=self.cwd,
             model=self.model,
             model_provider=self.model_provider,
-            sandbox_policy=as_policy(self.sandbox),
+            sandbox_policy=as_policy(self.confinement),
             active_permission_profile=self.profile,
             effort=self.effort,
             personality=self.personality,

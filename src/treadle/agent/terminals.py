@@ -5,7 +5,6 @@ It owns which item and turn each belongs to. The sessions themselves are those o
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -92,22 +91,17 @@ class Terminals:
                 return terminal
         return None
 
-    async def clean(self) -> None:
-        """End all with their descendants."""
-        await _end(self._running())
+    def take_all(self) -> list[Terminal]:
+        """All that are to be ended: they are listed no more."""
+        taken = self._listed()
+        self._ending.update(terminal.session for terminal in taken)
+        return taken
 
     def cut(self, turn: int) -> None:
         """Turns from this one on are gone: how their commands end is nobody's news."""
         for terminal in self._known.values():
             if terminal.items.turn >= turn:
                 terminal.items.forget(terminal.opened.item.id)
-
-
-async def _end(terminals: list[Terminal]) -> None:
-    """Each end has a deadline of its own."""
-    async with asyncio.TaskGroup() as group:
-        for terminal in terminals:
-            group.create_task(terminal.session.terminate())
 
 
 def _number(text: str, what: str) -> int:

@@ -353,15 +353,15 @@ class Thread:
     async def look_at_roots(self, changes: Mapping[str, Any]) -> dict[str, Pin]:
         """Where the directories lead that these changes bring. Raises `ExecError` for a permission profile whose limits
         cannot be held there."""
-        if "cwd" not in changes and "sandbox" not in changes:
+        if not changes.keys() & {"cwd", "sandbox", "workspace_roots"}:
             return {}
         settings = structs.replace(self.settings, **changes)
-        await check_enforceable(settings.sandbox, settings.cwd, self.services.home)
-        return await asyncio.to_thread(pin, settings.sandbox, settings.cwd)
+        await check_enforceable(settings.confinement, settings.cwd, self.services.home)
+        return await asyncio.to_thread(pin, settings.confinement, settings.cwd)
 
     def pin(self, fresh: Mapping[str, Pin]) -> None:
         """Remember where the directories of the sandbox lead; what is remembered already stays."""
-        self.adopt(self.pins.changed(self.settings.sandbox, self.settings.cwd, fresh))
+        self.adopt(self.pins.changed(self.settings.confinement, self.settings.cwd, fresh))
 
     def adopt(self, pins: Pins) -> None:
         self.pins = pins

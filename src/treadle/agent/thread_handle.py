@@ -66,6 +66,7 @@ from treadle.protocol.app.turns import Turn as WireTurn
 from treadle.store.contract import DeleteThread, QueuedRecord, Store, ThreadRecord
 
 if TYPE_CHECKING:
+    from treadle.agent.terminals import Terminal
     from treadle.agent.thread_queue import QueueChange
 
 T = TypeVar("T")
@@ -130,7 +131,7 @@ class ThreadHandle:
             turn = await starting.start_turn(
                 thread,
                 Input(params.input, params.client_user_message_id, params.tool_output),
-                setting_changes(params, thread.settings.cwd, thread.config),
+                setting_changes(params, thread.settings, thread.config),
                 output_schema=params.output_schema,
                 not_before=not_before,
             )
@@ -203,10 +204,10 @@ class ThreadHandle:
     def list_terminals(self, params: ThreadBackgroundTerminalsListParams) -> ThreadBackgroundTerminalsListResponse:
         return self._thread.terminals.page(params)
 
-    async def clean_terminals(self) -> None:
-        """End all of them. How they ended is told before this returns."""
-        await self._thread.terminals.clean()
-        await self._told()
+    def clean_terminals(self) -> None:
+        """End all of them, which is told after the answer, as below."""
+        for terminal in self._thread.terminals.take_all():
+            self._end_terminal(terminal)
 
     def terminate_terminal(
         self, params: ThreadBackgroundTerminalsTerminateParams
@@ -214,12 +215,12 @@ class ThreadHandle:
         """Its end is told after the answer: clients take one that comes first for an end of its own."""
         taken = self._thread.terminals.take(params.process_id)
         if taken is not None:
-            self._thread.services.spawn(taken.session.terminate(), f"end of terminal {params.process_id} of {self.id}")
+            self._end_terminal(taken)
         return ThreadBackgroundTerminalsTerminateResponse(terminated=taken is not None)
 
-    async def _told(self) -> None:
-        if self._thread.journal.busy and not self.is_broken:
-            await self._thread.journal.flush()
+    def _end_terminal(self, terminal: Terminal) -> None:
+        session = terminal.session
+        self._thread.services.spawn(session.terminate(), f"end of terminal {session.process_id} of {self.id}")
 
     def _active_turn(self, what: str) -> Turn:
         turn = self._thread.turn
@@ -316,7 +317,7 @@ class ThreadHandle:
 
     async def change_settings(self, params: ThreadSettingsUpdateParams) -> None:
         async with self._writing() as thread:
-            changes = setting_changes(params, thread.settings.cwd, thread.config)
+            changes = setting_changes(params, thread.settings, thread.config)
             pins = await thread.look_at_roots(changes)
             thread.journal.write(thread.save())
             place = thread.journal.place()
@@ -512,13 +513,15 @@ class ThreadHandle:
         async with self._thread.lock:
             yield self.turn_id is None and self.used_at <= before
 
-    async def close_idle(self) -> None:
-        """Under `idle_since`: leave memory, and tell who listens to all threads."""
+    async def close_idle(self, *, for_good: bool = True) -> None:
+        """Under `idle_since`: leave memory, and tell who listens to all threads. Not `for_good` when it is loaded again
+        at once."""
         thread = self._thread
         await thread.close()
         if self.ephemeral:  # it is not found again, so nobody would ever remove it
             await thread.store.commit(self.id, thread.journal.fence, [DeleteThread(self.id)])
-        thread.journal.announce("thread/closed", ThreadClosedNotification(thread_id=self.id))
+        if for_good:
+            thread.journal.announce("thread/closed", ThreadClosedNotification(thread_id=self.id))
         status = ThreadStatusChangedNotification(thread_id=self.id, status=NotLoadedThreadStatus())
         thread.journal.announce("thread/status/changed", status)
 

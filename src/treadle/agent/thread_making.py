@@ -21,7 +21,7 @@ from treadle.errors import INVALID_REQUEST, ExecError, RpcError
 from treadle.execution.bounded_reads import read_in_thread
 from treadle.execution.git_info import read_git_info
 from treadle.execution.sandbox.pinned_roots import Pins, pin
-from treadle.execution.sandbox.profile_sandbox import as_policy
+from treadle.execution.sandbox.profile_sandbox import ProfileSandbox, as_policy
 from treadle.execution.sandbox.sandbox_modes import check_enforceable
 from treadle.protocol.app.settings import ActivePermissionProfile, AskForApproval, SandboxPolicy
 from treadle.protocol.app.thread_methods import ThreadForkParams, ThreadResumeParams, ThreadStartParams
@@ -60,11 +60,11 @@ def _in_use(settings: Settings, sources: Sequence[InstructionFile]) -> SettingsI
         "cwd": settings.cwd,
         "model": settings.model,
         "model_provider": settings.model_provider,
-        "sandbox": as_policy(settings.sandbox),
+        "sandbox": as_policy(settings.confinement),
         "active_permission_profile": settings.profile,
         "instruction_sources": tuple(file.path for file in sources),
         "reasoning_effort": settings.effort,
-        "runtime_workspace_roots": (settings.cwd,),
+        "runtime_workspace_roots": (settings.cwd,) if settings.workspace_roots is None else settings.workspace_roots,
         "service_tier": settings.service_tier,
     }
 
@@ -74,7 +74,7 @@ async def make_thread(
 ) -> tuple[ThreadHandle, SettingsInUse]:
     """A new thread. It is none before `ThreadHandle.announce`."""
     settings = new_settings(params, services.config, services.cwd)
-    await check_enforceable(settings.sandbox, settings.cwd, services.home)
+    await check_enforceable(settings.confinement, settings.cwd, services.home)
     store = services.ephemeral_store if params.ephemeral else await services.store()
     git_info, sources, pins = await _look_around(settings, services.config_for(settings))
     state = State(settings=settings, git_info=git_info, thread_source=params.thread_source, roots=pins.on_record())
@@ -139,13 +139,15 @@ async def _reopened_settings(
     """What a stored thread goes on with, and a warning when its permission profile is not to be had any more."""
     settings = overridden_settings(before, params, services.config, services.cwd)
     if params.permissions is not None or params.sandbox is not None:
-        await check_enforceable(settings.sandbox, settings.cwd, services.home)
+        await check_enforceable(settings.confinement, settings.cwd, services.home)
         return settings, None
     settings, warning = renewed_settings(settings, services.config_for(settings))
     if warning is None:
         try:
-            await check_enforceable(settings.sandbox, settings.cwd, services.home)
+            await check_enforceable(settings.confinement, settings.cwd, services.home)
         except ExecError as error:
+            if not isinstance(settings.sandbox, ProfileSandbox):
+                raise
             settings, warning = without_profile(settings, error.message)
     return settings, warning
 
@@ -251,14 +253,14 @@ async def _look_around(settings: Settings, config: Config) -> tuple[GitInfo | No
     """What is in the directory, and where its names lead."""
     cwd = settings.cwd
     return await _look_at(
-        cwd, lambda: (read_git_info(cwd), read_instructions(cwd, config), Pins(pin(settings.sandbox, cwd)))
+        cwd, lambda: (read_git_info(cwd), read_instructions(cwd, config), Pins(pin(settings.confinement, cwd)))
     )
 
 
 async def _pins_for(state: State, settings: Settings) -> Pins:
     """Of a stored thread that goes on with these settings: what it had keeps its meaning."""
-    fresh = await _look_at(settings.cwd, lambda: pin(settings.sandbox, settings.cwd))
-    return Pins.known(state.roots).changed(settings.sandbox, settings.cwd, fresh)
+    fresh = await _look_at(settings.cwd, lambda: pin(settings.confinement, settings.cwd))
+    return Pins.known(state.roots).changed(settings.confinement, settings.cwd, fresh)
 
 
 async def _look_at(cwd: str, function: Callable[[], T]) -> T:

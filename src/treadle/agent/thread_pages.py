@@ -12,7 +12,7 @@ from msgspec import Raw
 from treadle.agent.turn_items import OpenItems, given_up
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.base import Closed, decode, encode
-from treadle.protocol.app.items import ThreadItem
+from treadle.protocol.app.items import ExitedReviewModeThreadItem, ThreadItem
 from treadle.protocol.app.turn_errors import TurnError
 from treadle.protocol.app.turns import Turn, TurnItemsView
 from treadle.store.contract import ItemRecord, Store, TurnRecord
@@ -58,7 +58,18 @@ def _viewed(items: list[ItemRecord], turn: TurnRecord, view: Closed[TurnItemsVie
         users = [item for item in items if item.type == "userMessage"][:1]
         answers = [item for item in items if item.type == "agentMessage"][-1:]
         items = users + answers
-    return [wire_item(item, turn, running) for item in items]
+    shown = [wire_item(item, turn, running) for item in items]
+    return shown if view == "summary" or turn.status == "inProgress" else shown + _end_of_review(items)
+
+
+def _end_of_review(items: list[ItemRecord]) -> list[Raw]:
+    """Of a review whose server was killed: without it, clients would stay in review mode."""
+    entered = next((item for item in items if item.type == "enteredReviewMode"), None)
+    if entered is None or any(item.type == "exitedReviewMode" for item in items):
+        return []
+    from treadle.agent.review import NO_REPORT  # loaded with the first review
+
+    return [Raw(encode(ExitedReviewModeThreadItem(id=f"{entered.id}-end", review=NO_REPORT)))]
 
 
 def wire_item(record: ItemRecord, turn: TurnRecord, running: OpenItems) -> Raw:

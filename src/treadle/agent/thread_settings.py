@@ -6,7 +6,7 @@ It owns what a request means for the settings that a thread runs with. It change
 from __future__ import annotations
 
 import os.path
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from msgspec import UnsetType, structs
@@ -40,9 +40,10 @@ LOCAL = "local"  # the id of the only environment that a server without remote o
 
 
 def setting_changes(
-    params: TurnStartParams | ThreadSettingsUpdateParams, cwd: str, config: Callable[[], Config]
+    params: TurnStartParams | ThreadSettingsUpdateParams, settings: Settings, config: Callable[[], Config]
 ) -> dict[str, Any]:
-    """What a request changes for good. A relative directory is relative to where the thread is.
+    """What a request changes for good in a thread with these settings. A relative directory is relative to where the
+    thread is.
 
     Raises `ProfileError` for a permission profile that cannot be had; `config` is asked only for one.
     """
@@ -58,10 +59,14 @@ def setting_changes(
         changes["approvals_reviewer"] = _reviewer(changes["approvals_reviewer"])
     if params.collaboration_mode is not None:
         changes |= _mode_changes(params.collaboration_mode)
-    if isinstance(params, TurnStartParams) and params.environments is not None:
-        changes |= _environment_changes(params.environments)
+    if isinstance(params, TurnStartParams):
+        if params.runtime_workspace_roots is not None:
+            changes["workspace_roots"] = _roots(params.runtime_workspace_roots)
+        if params.environments is not None:
+            changes |= _environment_changes(params.environments)
     if "cwd" in changes:
-        changes["cwd"] = _directory(changes["cwd"], cwd)
+        changes["cwd"] = _directory(changes["cwd"], settings.cwd)
+        changes |= _moved_roots(settings, changes)
     if not isinstance(params.service_tier, UnsetType):
         changes["service_tier"] = params.service_tier
     return changes
@@ -93,7 +98,30 @@ def _environment_changes(given: Sequence[TurnEnvironmentParams]) -> dict[str, An
         if environment.environment_id != LOCAL:
             wanted = environment.environment_id
             raise RpcError(INVALID_REQUEST, f"unknown turn environment id `{wanted}`; the only one here is `{LOCAL}`")
-    return {"has_environment": True, "cwd": given[0].cwd} if given else {"has_environment": False}
+    if not given:
+        return {"has_environment": False}
+    roots = given[0].runtime_workspace_roots
+    return {"has_environment": True, "cwd": given[0].cwd} | (
+        {} if roots is None else {"workspace_roots": _roots(roots)}
+    )
+
+
+def _roots(given: Sequence[str]) -> tuple[str, ...]:
+    for root in given:
+        if not os.path.isabs(root):
+            raise RpcError(
+                INVALID_REQUEST, f"runtimeWorkspaceRoots must be absolute paths, which {root[:200]!r} is not"
+            )
+    return tuple(dict.fromkeys(map(os.path.normpath, given)))
+
+
+def _moved_roots(settings: Settings, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Where the working directory was one of the roots, the new one is, unless the request names the roots itself."""
+    roots = settings.workspace_roots
+    if roots is None or "workspace_roots" in changes:
+        return {}
+    moved = (changes["cwd"] if root == settings.cwd else root for root in roots)
+    return {"workspace_roots": tuple(dict.fromkeys(moved))}
 
 
 def _with_overrides(config: Config, params: Opening) -> Config:
@@ -106,6 +134,7 @@ def new_settings(params: ThreadStartParams, config: Config, cwd: str) -> Setting
     choice = config.model_choice(params.model, params.model_provider)
     _check_provider(config, choice.provider)
     environment = {} if params.environments is None else _environment_changes(params.environments)
+    roots = None if params.runtime_workspace_roots is None else _roots(params.runtime_workspace_roots)
     permissions = _permissions(params, config) or config.permissions()
     return Settings(
         model=choice.model,
@@ -114,6 +143,7 @@ def new_settings(params: ThreadStartParams, config: Config, cwd: str) -> Setting
         approval_policy=params.approval_policy or config.approval_policy,
         approvals_reviewer=_reviewer(params.approvals_reviewer or config.approvals_reviewer),
         sandbox=permissions.sandbox,
+        workspace_roots=environment.get("workspace_roots", roots),
         profile=permissions.profile,
         effort=config.model_reasoning_effort,
         summary=config.model_reasoning_summary,
@@ -136,10 +166,16 @@ def _directory(cwd: str | None, base: str) -> str:
     return os.path.normpath(os.path.join(base, cwd)) if cwd else base
 
 
-def _permissions(params: Opening, config: Config) -> Permissions | None:
-    """What the request says of them; None if nothing."""
+def check_permissions(params: Opening) -> None:
+    """Raises `RpcError` for a request that says two things of them."""
     if params.permissions is not None:
         _check_single(params.sandbox, "sandbox")
+
+
+def _permissions(params: Opening, config: Config) -> Permissions | None:
+    """What the request says of them; None if nothing."""
+    check_permissions(params)
+    if params.permissions is not None:
         return config.profile_permissions(params.permissions)
     return None if params.sandbox is None else Permissions(config.sandbox_policy(params.sandbox))
 
@@ -194,8 +230,11 @@ def overridden_settings(
         changes["model"] = config.model_choice(params.model, params.model_provider).model or settings.model
     if "approvals_reviewer" in changes:
         changes["approvals_reviewer"] = _reviewer(changes["approvals_reviewer"])
+    if params.runtime_workspace_roots is not None:
+        changes["workspace_roots"] = _roots(params.runtime_workspace_roots)
     if params.cwd is not None:
         changes["cwd"] = _directory(params.cwd, cwd)
+        changes |= _moved_roots(settings, changes)
     permissions = _permissions(params, config)
     if permissions is not None:
         changes |= structs.asdict(permissions)

@@ -30,6 +30,7 @@ from treadle.agent.turn_items import TurnItems
 from treadle.agent.turn_state import Kind, TurnReport, TurnState
 from treadle.errors import TreadleError
 from treadle.llm import ModelError
+from treadle.logs.trace import IDS
 from treadle.protocol.app.thread_notifications import (
     ThreadStatusChangedNotification,
     TurnCompletedNotification,
@@ -169,6 +170,7 @@ class Turn:
     # --- the task ---
 
     async def _run(self) -> None:
+        IDS.set({**IDS.get(), "thread": self.thread.id, "turn": self.id})  # for this task and those that it starts
         try:
             await self._do_work()
         finally:
@@ -249,6 +251,9 @@ class Turn:
         self.state.begin()
         thread.set_failed(False)
         thread.publish_status()
+        if logger.isEnabledFor(logging.INFO):
+            model = {"model": self.settings.model, "provider": self.settings.model_provider}
+            logger.info("turn started", {"kind": self.kind, **model})
         params = TurnStartedNotification(thread_id=thread.id, turn=self.state.wire())
         thread.journal.emit("turn/started", params, self._record())
         if thread.state.queue_held:
@@ -265,6 +270,7 @@ class Turn:
         for stopped in self._interrupts:
             thread.journal.resolve_in_order(stopped)
         state.end()
+        self._log_end()
         if thread.state.goal is not None:
             thread_goal.account(thread, self.id, self.report.tokens, (state.duration_ms or 0) // 1000)
         thread.set_failed(state.status == "failed")
@@ -296,6 +302,7 @@ class Turn:
         error = TurnError(message=f"the thread cannot be saved: {failure.message}", codex_error_info="other")
         state.fail(error)
         state.end()
+        self._log_end()
         thread.set_failed(True)
         if thread.turn is self:
             thread.turn = None
@@ -307,6 +314,14 @@ class Turn:
         announce("error", self.report.error_params(error, will_retry=False))
         announce("turn/completed", TurnCompletedNotification(thread_id=thread.id, turn=state.wire()))
         self._release()
+
+    def _log_end(self) -> None:
+        state = self.state
+        if logger.isEnabledFor(logging.INFO):
+            numbers = {"duration_ms": state.duration_ms, "tokens": self.report.tokens}
+            logger.info("turn ended", {"status": state.status, **numbers})
+            if state.error is not None:
+                logger.debug("why it failed", {"reason": state.error.message})
 
     def _history_leftovers(self) -> list[Write]:
         """After an early end: calls get an output, and the model is told why."""

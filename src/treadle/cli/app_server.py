@@ -48,13 +48,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--log-level",
         choices=("debug", "info", "warning", "error"),
-        default=_level_of(os.environ.get("RUST_LOG", "")),
-        help="what goes to standard error (default: warning)",
+        help="what is logged (default: TREADLE_LOG, else warning)",
     )
 
 
+def _start_logging(given: str | None, overrides: tuple[str, ...]) -> None:
+    """Clients that start a Codex server set its log level by `RUST_LOG`."""
+    start_logging(_level_of(os.environ.get("RUST_LOG", "")), given, overrides)
+
+
 def _level_of(rust_log: str) -> str:
-    """Clients that start a Codex server set its log level this way."""
     return rust_log if rust_log in ("debug", "info", "error") else "warning"
 
 
@@ -83,7 +86,7 @@ def _refuse(error: TreadleError) -> int:
     return report(_NAME, error)
 
 
-def _run_stdio(log_level: str, overrides: tuple[str, ...]) -> int:
+def _run_stdio(log_level: str | None, overrides: tuple[str, ...]) -> int:
     """For one client, and as long as it is there: a turn that runs when it leaves is interrupted."""
     # `--help` and listening do not need it.
     from treadle.cli.early_initialize import answer_initialize
@@ -95,7 +98,7 @@ def _run_stdio(log_level: str, overrides: tuple[str, ...]) -> int:
 
     import asyncio  # after `initialize` was answered: this takes most of the start
 
-    start_logging(log_level)
+    _start_logging(log_level, overrides)
     return asyncio.run(_serve_stdio(early, reader, writer, overrides))
 
 
@@ -126,15 +129,13 @@ def _run_listening(arguments: argparse.Namespace, overrides: tuple[str, ...]) ->
     import asyncio
 
     use_one_malloc_arena()
-    start_logging(arguments.log_level)
+    _start_logging(arguments.log_level, overrides)
     return asyncio.run(_serve(arguments, overrides))
 
 
 async def _serve(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> int:
     """Until the first signal; then turns that run are waited for, until a second one."""
     # Only when listening: it loads websockets.
-    import logging
-
     from treadle.server.app import AppServer
     from treadle.transport.listen import listen
 
@@ -160,7 +161,8 @@ async def _serve(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> i
                 write_stderr(f"treadle app-server: model {server.config.chosen}")
             await stop.wait()
             await listener.close()
-        logging.getLogger(__name__).warning("waiting for running turns; a second signal ends them")
+        if server.is_busy:
+            write_stderr("treadle app-server: waiting for running turns; a second signal ends them")
         await server.drain()
     exit_with_deadline()
     return 0

@@ -44,13 +44,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--log-level",
         choices=("debug", "info", "warning", "error"),
-        default="warning",
-        help="what goes to standard error (default: %(default)s)",
+        help="what is logged (default: TREADLE_LOG, else warning)",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    start_logging(arguments.log_level)
+    if arguments.config_overrides:
+        return _refuse_settings(arguments.config_overrides[0])
+    start_logging("warning", arguments.log_level)
     try:
         address = Address.parse("stdio://" if arguments.listen == "stdio" else arguments.listen)
         if address.scheme == "stdio":
@@ -60,6 +61,22 @@ def run(arguments: argparse.Namespace) -> int:
         from treadle.cli.problem import report  # only when the start fails
 
         return report(_NAME, error)
+
+
+def _refuse_settings(setting: str) -> int:
+    """They are not ignored: whoever gives one relies on it."""
+    # Only when there is one.
+    from treadle.cli.exit_codes import REFUSED
+    from treadle.cli.problem import Problem, report
+    from treadle.secrets import shown_setting
+
+    problem = Problem(
+        f"-c {shown_setting(setting)} means nothing to an exec-server",
+        why="it has no settings: what a command may do is said by the client that starts it",
+        do="the same -c with the client, and `treadle exec-server --help` for what can be chosen here",
+        code=REFUSED,
+    )
+    return report(_NAME, problem)
 
 
 async def _serve(address: Address, token: ListenerToken, exit_on_stdin_close: bool) -> int:

@@ -43,12 +43,17 @@ def add_token_arguments(parser: argparse.ArgumentParser, *aliases: str) -> None:
 
 
 def listener_token(address: Address, arguments: argparse.Namespace) -> ListenerToken:
-    from treadle.transport.listener_secret import new_secret  # only when listening
+    # Only when listening.
+    from treadle.secrets import learn
+    from treadle.transport.listener_secret import new_secret
 
+    token: str | None = None
     if arguments.token_file:
-        return ListenerToken(read_token(arguments.token_file), arguments.token_file)
-    made = address.scheme == "ws" and address.is_loopback and not arguments.no_token
-    return ListenerToken(new_secret() if made else None, None)
+        token = read_token(arguments.token_file)
+    elif address.scheme == "ws" and address.is_loopback and not arguments.no_token:
+        token = new_secret()
+    learn([token] if token else [])
+    return ListenerToken(token, arguments.token_file or None)
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from typing import NoReturn, Protocol, TextIO, cast
 from treadle.cli.commands import SERVE
 from treadle.cli.streams import write
 
+_CONFIG_HELP = "a setting that goes before those of config.toml; may be given again, also before the command"
+
 
 class ServerModule(Protocol):
     """What the module of a server provides."""
@@ -36,7 +38,7 @@ def server_parser(name: str) -> argparse.ArgumentParser:
         action="append",
         default=[],
         dest="config_overrides",
-        help="a setting that goes before those of config.toml; may be given again, also before the command",
+        help=_CONFIG_HELP if name == "app-server" else argparse.SUPPRESS,  # the other one refuses it
     )
     _module(name).add_arguments(parser)
     return parser

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING
 
 from treadle.cli.exit_codes import FAILED
@@ -12,17 +11,18 @@ from treadle.errors import TreadleError
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Iterable
 
 EXIT_DEADLINE_S = 2.0
 _M_ARENA_MAX = -8  # in glibc's malloc.h
 
 
-def start_logging(level: str) -> None:
-    import logging  # not before `initialize` was answered
+def start_logging(default: str, given: str | None = None, settings: Iterable[str] = ()) -> None:
+    """`default` is the level unless the environment names one; `given`, of the command line, comes before both. The
+    secrets in `settings`, also of the command line, are not shown."""
+    from treadle.logs.log_setup import set_up_logging  # not before `initialize` was answered
 
-    logging.basicConfig(
-        level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
-    )
+    set_up_logging(os.environ, default, given, settings)
 
 
 def refuse(command: str, text: str, code: int = FAILED) -> int:

@@ -20,6 +20,7 @@ from treadle.config.atomic_write import PRIVATE, make_home, replace_file
 from treadle.config.problems import ConfigError
 from treadle.protocol.app.accounts import Account, ApiKeyAccount, AuthMode, ChatgptAccount
 from treadle.protocol.app.base import Closed
+from treadle.secrets import learn
 
 FILE_NAME: Final = "auth.json"
 _MAX_BYTES: Final = 256 * 1024  # tokens are a few kilobytes
@@ -56,6 +57,9 @@ class _Credential(Struct, frozen=True):
     account_id: str | None = None
     email: str | None = None
     plan: str = "unknown"
+
+    def __post_init__(self) -> None:
+        learn([self.bearer])
 
     def __repr__(self) -> str:
         return f"_Credential(mode={self.mode!r})"

@@ -7,7 +7,10 @@ verbs.
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -28,9 +31,13 @@ from treadle.execution.process_values import (
     ReadResponse,
     WriteResult,
 )
+from treadle.logs.trace import IDS
 from treadle.protocol.exec import SignalName
 from treadle.transport.loop_owner import LoopOwner
 
+logger: logging.Logger = logging.getLogger(__name__)
+
+MAX_LOGGED = 200  # of the name of a program
 RETAINED_BYTES = 1 << 20
 RETAINED_CHUNKS = 50_000
 # A subscriber this far behind blocks the process. Half of what is retained: what is on its way when the process is
@@ -62,6 +69,8 @@ class Process(ABC):
         self._ending: _Ending | None = None
         self._failure: str | None = None
         self._owner = LoopOwner("this process")
+        self._ids = IDS.get()  # its end is told by a reader that works for everyone
+        self._began = time.monotonic()
 
     def __repr__(self) -> str:
         state = "failed" if self._failure else "closed" if self.closed else "exited" if self.exited else "running"
@@ -185,12 +194,22 @@ class Process(ABC):
 
     # --- for backends: adding events ---
 
+    def _log_start(self, argv: Sequence[str], pid: int | None = None) -> None:
+        """Only the program: its arguments are what a model, or a user, has written."""
+        logger.info("process started", {"process": self.process_id, "program": argv[0][:MAX_LOGGED], "pid": pid})
+
+    def _log_end(self, what: str, **fields: object) -> None:
+        if logger.isEnabledFor(logging.INFO):
+            took_ms = int((time.monotonic() - self._began) * 1000)
+            logger.info(what, {**self._ids, "process": self.process_id, **fields, "duration_ms": took_ms})
+
     def _add_output(self, stream: OutputStream, chunk: bytes) -> None:
         self.log.append(Output(self.log.next_seq, stream, chunk), len(chunk))
 
     def _add_exit(self, exit_code: int, sandbox_denied: bool = False) -> None:
         seq = self.log.next_seq
         self._ending = _Ending(seq, exit_code, sandbox_denied)
+        self._log_end("process exited", exit_code=exit_code, sandbox_denied=sandbox_denied or None)
         self.log.append(Exited(seq, exit_code, sandbox_denied), keep=True)
 
     def _add_close(self) -> None:
@@ -200,6 +219,7 @@ class Process(ABC):
     def _fail(self, message: str) -> None:
         if not self.log.closed:
             self._failure = message
+            self._log_end("process lost", reason=message)
             self._end_log()
 
     def _end_log(self) -> None:

@@ -7,6 +7,7 @@ response has begun, it is never requested again here.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
@@ -25,6 +26,8 @@ from treadle.llm.limits.rate_limiter import LimiterStats, Limits
 from treadle.llm.model import HttpFailure, ModelError, TokenUsage
 from treadle.llm.provider import Endpoint, ProviderConfig, shown_url
 from treadle.llm.request_errors import request_error
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 Pause: TypeAlias = Callable[[float], Awaitable[None]]
 
@@ -145,11 +148,15 @@ class ProviderClient:
         self, connection: HttpConnection, endpoint: Endpoint, body: bytes | None
     ) -> tuple[ResponseHead, Decoder | None]:
         """The head of the response, and what decodes its body, if that is needed."""
+        began = time.monotonic()
         try:
             head = await connection.send(self._build(endpoint, body))
         except Exception as error:
             failure = request_error(error, endpoint, self._config)
+            self._log("no response to a model request", began, failure.kind)
             raise (_Again(failure) if failure.kind in ("absent", "unreachable") else failure) from None
+        if logger.isEnabledFor(logging.INFO):
+            self._log("response to a model request", began, head.status)
         if head.status in _REDIRECTS:
             raise redirected(head.status, _redirect_target(head, endpoint), endpoint.shown)
         try:
@@ -161,6 +168,10 @@ class ProviderClient:
         if head.status == 200:
             return head, decoder
         raise self._failed(head, endpoint, await _error_body(connection, decoder))
+
+    def _log(self, what: str, began: float, status: int | str) -> None:
+        took_ms = int((time.monotonic() - began) * 1000)
+        logger.info(what, {"provider": self._config.id, "status": status, "duration_ms": took_ms})
 
     def _failed(self, head: ResponseHead, endpoint: Endpoint, body: bytes) -> Exception:
         said = endpoint.redact(body.decode("utf-8", "replace")).encode()

@@ -21,9 +21,12 @@ _Id = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | str
 
 
 class Request(Struct, frozen=True):
+    """`traceparent` is of W3C Trace Context: what the request is a part of, if it says so."""
+
     id: RequestId
     method: str
     params: Raw
+    traceparent: str = ""
 
 
 class Notification(Struct, frozen=True):
@@ -53,6 +56,11 @@ class _Envelope(Struct):
     params: Raw = Raw()
     result: Raw = Raw()
     error: Raw = Raw()
+    trace: Raw = Raw()
+
+
+class _Trace(Struct):
+    traceparent: str | None = None
 
 
 class _LenientEnvelope(_Envelope):
@@ -62,6 +70,7 @@ class _LenientEnvelope(_Envelope):
 _decoder = msgspec.json.Decoder(_Envelope)
 _lenient_decoder = msgspec.json.Decoder(_LenientEnvelope)
 _error_decoder = msgspec.json.Decoder(ErrorBody)
+_trace_decoder = msgspec.json.Decoder(_Trace)
 _encoder = msgspec.json.Encoder()
 _NO_PARAMS = Raw(b"{}")
 
@@ -87,7 +96,9 @@ def decode_lenient(frame: bytes) -> Request | Notification | Reply | Failure:
         if isinstance(envelope.method, UnsetType) or not isinstance(envelope.method, str):
             return _classify(envelope if is_id else _Envelope())
         params = envelope.params
-        return Request(envelope.id, envelope.method, params) if is_id else Notification(envelope.method, params)
+        if not is_id:
+            return Notification(envelope.method, params)
+        return Request(envelope.id, envelope.method, params, _traceparent(envelope.trace))
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise MalformedMessage(f"not a JSON-RPC message: {error}") from None
 
@@ -98,7 +109,7 @@ def _classify(envelope: _Envelope) -> Request | Notification | Reply | Failure:
         params = envelope.params if _given(envelope.params) else _NO_PARAMS
         if isinstance(envelope.id, UnsetType):
             return Notification(envelope.method, params)
-        return Request(envelope.id, envelope.method, params)
+        return Request(envelope.id, envelope.method, params, _traceparent(envelope.trace))
     if isinstance(envelope.id, UnsetType):
         raise MalformedMessage("not a JSON-RPC message: it has neither `method` nor `id`")
     if bytes(envelope.result):
@@ -106,6 +117,17 @@ def _classify(envelope: _Envelope) -> Request | Notification | Reply | Failure:
     if not bytes(envelope.error):
         raise MalformedMessage("not a JSON-RPC message: it has none of `method`, `result` and `error`")
     return Failure(envelope.id, _error_decoder.decode(envelope.error))
+
+
+def _traceparent(trace: Raw) -> str:
+    """Empty when there is none, or when it is not what it should be: a request is not refused for it."""
+    raw = bytes(trace)
+    if not raw:
+        return ""
+    try:
+        return _trace_decoder.decode(raw).traceparent or ""
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return ""
 
 
 def _given(params: Raw) -> bool:
@@ -154,8 +176,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-def encode_request(request_id: RequestId, method: str, params: Struct | None = None) -> bytes:
-    return _encoder.encode({"id": request_id, "method": method, "params": {} if params is None else params})
+def encode_request(request_id: RequestId, method: str, params: Struct | None = None, traceparent: str = "") -> bytes:
+    message: dict[str, Any] = {"id": request_id, "method": method, "params": {} if params is None else params}
+    return _encoder.encode({**message, "trace": {"traceparent": traceparent}} if traceparent else message)
 
 
 def encode_notification(method: str, params: Struct | None = None) -> bytes:

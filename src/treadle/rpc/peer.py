@@ -28,12 +28,12 @@ class RpcPeer(Generic[T]):
         self._next_id = 0
         self._pending: dict[int, T] = {}
 
-    def request(self, method: str, params: Struct | None, token: T) -> bytes:
+    def request(self, method: str, params: Struct | None, token: T, traceparent: str = "") -> bytes:
         """The frame of a new request."""
         if len(self._pending) >= self._max_pending:
             raise RpcError(OVERLOADED, f"{self._max_pending} requests are waiting for an answer: retry later")
         self._next_id += 1
-        frame = encode_request(self._next_id, method, params)
+        frame = encode_request(self._next_id, method, params, traceparent)
         self._pending[self._next_id] = token
         return frame
 

@@ -7,9 +7,10 @@ place where commands run at the first command.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from copy import copy
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from treadle.arguments import folder, path, texts, variables
 from treadle.errors import INVALID_REQUEST, RpcError
+from treadle.logs.trace import outside
 from treadle.server.client_base import Client
 from treadle.server.tasks import Tasks
 
@@ -75,6 +77,7 @@ class AppServer:
         self._overrides = tuple(texts("overrides", overrides))
         self._cwd = None if cwd is None else folder("cwd", cwd)
         self.clients: dict[Client, None] = {}
+        self.client_numbers: Iterator[int] = itertools.count(1)
         self.user_agent = "treadle"
         self.tasks: Tasks = Tasks()
         self.draining: bool = False
@@ -132,6 +135,11 @@ class AppServer:
         if self._ephemeral_store is not None:
             await self._ephemeral_store.close()
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether `drain` would wait for a turn."""
+        return self._threads is not None and bool(self._threads.going_on())
+
     async def drain(self) -> None:
         """Take no more turns and wait for those that run."""
         self.draining = True
@@ -167,6 +175,7 @@ class AppServer:
 
         client = ChannelClient(self, channel, must_not_lose=must_not_lose)
         self.clients[client] = None
+        logger.info("client connected", {"client": client.number, "peer": channel.peer})
         if identity is not None:
             from treadle.server.methods.initialize import welcome  # only after an early handshake
 
@@ -387,7 +396,9 @@ class AppServer:
     async def store(self) -> Store:
         """The threads on disk. Raises `StoreError`; the next call tries again."""
         if self._store is None:
-            self._store = asyncio.get_running_loop().create_task(self._open_store(), name="opening the store")
+            self._store = asyncio.get_running_loop().create_task(
+                self._open_store(), name="opening the store", context=outside()
+            )
         opening = self._store
         try:
             return await asyncio.shield(opening)
@@ -414,7 +425,9 @@ class AppServer:
         if self._environment is None:
             from treadle.execution import Environment  # loaded with the first command
 
-            self._environment = asyncio.get_running_loop().create_task(Environment.connect(), name="environment")
+            self._environment = asyncio.get_running_loop().create_task(
+                Environment.connect(), name="environment", context=outside()
+            )
         opening = self._environment
         try:
             return await asyncio.shield(opening)

@@ -70,17 +70,16 @@ class ChannelClient(Client):
             logger.warning("%s sent something that is no message: %s", self._channel.peer, error)
             return
         if isinstance(message, Request):
-            self.receive(message.id, message.method, message.params)
+            self.receive(message.id, message.method, message.params, message.traceparent)
         elif isinstance(message, Reply):
             self.answered(message.id, message.result.copy())
         elif isinstance(message, Failure):
             self.answered(message.id, RpcError(message.error.code, message.error.message, message.error.data))
 
     def channel_closed(self, reason: str) -> None:
-        logger.info("%s is gone: %s", self._channel.peer, reason)
         self._waiting.clear()
         self._waiting_bytes = 0
-        self.gone()
+        self.gone(reason)
 
     def channel_writable(self) -> None:
         while self._waiting and self._channel.writable:

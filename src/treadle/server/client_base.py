@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
@@ -25,6 +27,7 @@ from treadle.errors import (
     RpcError,
     TreadleError,
 )
+from treadle.logs.trace import IDS, trace_of
 from treadle.protocol.app.base import decode
 from treadle.rpc.nesting import TOO_DEEP, is_too_deep
 from treadle.server import refusals
@@ -43,17 +46,21 @@ P = TypeVar("P")
 
 # Requests that one client may have under way. More are refused: a client that does not wait will not stop.
 MAX_CALLS: Final = 1024
+# Of what a client says, in logs.
+MAX_LOGGED: Final = 80
 
 
 class Call(Generic[P]):
     """One request: its params, who sent it, and the server. A handler answers by what it returns or raises."""
 
-    __slots__ = ("_afterwards", "client", "params", "request_id", "server")
+    __slots__ = ("_afterwards", "_began", "client", "method", "params", "request_id", "server")
 
-    def __init__(self, client: Client, request_id: Any, params: P) -> None:
+    def __init__(self, client: Client, request_id: Any, method: str, params: P) -> None:
+        self._began = time.monotonic()
         self.client: Client = client
         self.server: AppServer = client.server
         self.request_id: Any = request_id
+        self.method: str = method
         self.params: P = params
         self._afterwards: Callable[[], None] | None = None
 
@@ -63,12 +70,21 @@ class Call(Generic[P]):
 
     def reply(self, result: Any) -> None:
         """For the one who calls the handler: deliver what it returned."""
+        if logger.isEnabledFor(logging.INFO):
+            logger.info("request answered", {"method": self.method, "duration_ms": self._took_ms()})
         self.client.send_reply(self.request_id, result)
         if self._afterwards is not None:
             self._afterwards()
 
     def fail(self, error: RpcError) -> None:
+        if logger.isEnabledFor(logging.INFO):
+            fields = {"method": self.method, "code": error.code, "duration_ms": self._took_ms()}
+            logger.info("request failed", fields)
+            logger.debug("why it failed", {"reason": error.message})
         self.client.send_failure(self.request_id, error)
+
+    def _took_ms(self) -> int:
+        return int((time.monotonic() - self._began) * 1000)
 
 
 class Client(ABC):
@@ -77,6 +93,7 @@ class Client(ABC):
 
     def __init__(self, server: AppServer) -> None:
         self.server = server
+        self.number: int = next(server.client_numbers)  # what logs call it
         self.name: str = ""
         self.version: str = ""
         self.initialized: bool = False
@@ -105,6 +122,7 @@ class Client(ABC):
         self._muted = identity.opted_out if self.experimental else identity.opted_out | EXPERIMENTAL_NOTIFICATIONS
         self.workarounds = workarounds_for(identity.name)
         self.initialized = True
+        logger.info("client is known", {"client": self.number, "name": self.name, "version": self.version})
 
     # --- out ---
 
@@ -134,16 +152,25 @@ class Client(ABC):
 
     # --- in ---
 
-    def receive(self, request_id: Any, method: str, params: Raw) -> None:
+    def receive(self, request_id: Any, method: str, params: Raw, traceparent: str = "") -> None:
         """A request has come: check it and let it be handled."""
+        before = IDS.set(self.ids_of(request_id, traceparent))
         try:
             call, route = self._accept(request_id, method, params)
         except RpcError as error:
-            self.send_failure(request_id, error)
-            return
-        self._begin(call, route)
+            Call(self, request_id, method[:MAX_LOGGED], None).fail(error)
+        else:
+            self._begin(call, route)
+        finally:
+            IDS.reset(before)
+
+    def ids_of(self, request_id: Any, traceparent: str = "") -> dict[str, str]:
+        """How logs find everything that this request has led to."""
+        trace = trace_of(traceparent) if traceparent else os.urandom(16).hex()
+        return {"trace": trace, "request": f"{self.number}:{request_id!s:.{MAX_LOGGED}}"}
 
     def _begin(self, call: Call[Any], route: Route) -> None:
+        logger.debug("request received", {"method": call.method})
         if not route.is_async:
             self._run_now(call, route)
         elif self.calls >= MAX_CALLS:
@@ -160,7 +187,7 @@ class Client(ABC):
             raise RpcError(INVALID_REQUEST, "Not initialized")
         if not self.experimental:
             refusals.refuse_experimental(route, params)
-        return Call(self, request_id, params), route
+        return Call(self, request_id, method, params), route
 
     def _run_now(self, call: Call[Any], route: Route) -> None:
         try:
@@ -189,10 +216,11 @@ class Client(ABC):
         if isinstance(request_id, int):
             self.server.answered(self, request_id, answer)
 
-    def gone(self) -> None:
+    def gone(self, reason: str = "") -> None:
         """The client has left: its turns go on without it."""
         if not self.closed:
             self.closed = True
+            logger.info("client has left", {"client": self.number, "reason": reason})
             self.server.client_gone(self)
 
 

@@ -16,6 +16,7 @@ from treadle.agent.stored_thread import StoredThread
 from treadle.agent.thread_handle import ThreadHandle
 from treadle.agent.thread_refusals import not_loaded, thread_not_found
 from treadle.errors import INVALID_REQUEST, RpcError
+from treadle.logs.trace import outside
 from treadle.server.client_base import Client
 from treadle.server.refusals import check_thread_id
 from treadle.store.contract import Store
@@ -89,7 +90,7 @@ class LoadedThreads:
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}  # of threads that are being loaded, with the users
         self._warm: OrderedDict[str, int] = OrderedDict()  # threads with a history, with the size that was counted
         self._warm_bytes = 0
-        server.spawn(self._watch_idle(), "unloading idle threads")
+        server.tasks.start(self._watch_idle(), "unloading idle threads", context=outside())
 
     def ids(self) -> list[str]:
         return list(self._loaded)
@@ -145,10 +146,12 @@ class LoadedThreads:
         self._loaded[thread.id] = thread
         self._subscribers[thread.id] = subscribers
         thread.on_rest(self._keep_warm)
+        logger.info("thread loaded", {"thread": thread.id, "loaded": len(self._loaded)})
 
     def drop(self, thread: ThreadHandle) -> None:
         """Forget a thread that could not be kept, or that has ended."""
-        self._loaded.pop(thread.id, None)
+        if self._loaded.pop(thread.id, None) is not None:
+            logger.info("thread unloaded", {"thread": thread.id, "loaded": len(self._loaded)})
         self._subscribers.pop(thread.id, None)
         self._cool(thread.id)
 
@@ -162,6 +165,17 @@ class LoadedThreads:
         finally:
             if thread.is_closed:
                 self.drop(thread)
+
+    async def make_way(self, thread: ThreadHandle) -> bool:
+        """Unload a thread for one with other settings, if nobody subscribes to it and no turn runs. Under `alone`."""
+        async with thread.idle_since(time.monotonic()) as is_idle:
+            if not is_idle or thread.ephemeral or not self._unsubscribed(thread):
+                return False
+            try:
+                await thread.close_idle(for_good=False)
+            finally:
+                self.drop(thread)
+            return True
 
     # --- subscribers ---
 
@@ -251,6 +265,10 @@ class LoadedThreads:
             await asyncio.wait(ends, timeout=DRAIN_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
             for end in ends:
                 end.cancel()
+
+    def going_on(self) -> list[ThreadHandle]:
+        """Threads with a turn that can come to an end."""
+        return [thread for thread in self._loaded.values() if thread.turn_id is not None and self._goes_on(thread)]
 
     def _goes_on(self, thread: ThreadHandle) -> bool:
         """Whether its turn can come to an end: not when it waits for an answer, and nobody is there to give it."""

@@ -12,6 +12,7 @@ from msgspec import Raw
 from treadle.agent.client_requests import ClientRequest
 from treadle.agent.event import Event
 from treadle.errors import INVALID_REQUEST, OVERLOAD_DATA, OVERLOADED, RpcError
+from treadle.logs.trace import IDS
 from treadle.protocol.app.base import encode
 from treadle.rpc.nesting import MAX_DEPTH, is_too_deep
 from treadle.server import refusals
@@ -58,6 +59,7 @@ class LocalClient(Client):
         self._receive(self._next, method, params)
 
     def _receive(self, number: int, method: str, params: Any) -> None:
+        before = IDS.set(self.ids_of(number))
         try:
             route = find_route(method)
             if not self.initialized and method != "initialize":
@@ -69,9 +71,11 @@ class LocalClient(Client):
             if _is_too_deep(params):
                 raise refusals.too_deep()
         except RpcError as error:
-            self.send_failure(number, error)
-            return
-        self._begin(Call(self, number, params), route)
+            Call(self, number, method, None).fail(error)
+        else:
+            self._begin(Call(self, number, method, params), route)
+        finally:
+            IDS.reset(before)
 
     def answer(self, request_id: int, result: Any) -> None:
         """`result` is an object of the protocol, or an `RpcError`."""

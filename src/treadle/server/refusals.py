@@ -19,6 +19,7 @@ _EXPERIMENTAL_MEMBERS: Final = (
     ("collaboration_mode", "collaborationMode"),
     ("environments", "environments"),
     ("permissions", "permissions"),
+    ("runtime_workspace_roots", "runtimeWorkspaceRoots"),
     ("permission_profile", "permissionProfile"),
 )
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}|[0-9a-fA-F]{32}")

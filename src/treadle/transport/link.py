@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from treadle.errors import INTERNAL_ERROR, ChannelClosed, MalformedMessage, RpcError
+from treadle.logs.trace import outgoing
 from treadle.rpc import (
     Answer,
     Notification,
@@ -68,7 +69,7 @@ class RpcLink:
         if self.channel.closed:
             raise ChannelClosed(f"{self.channel.peer}: the connection is closed")
         waiter: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
-        self.channel.send(self._peer.request(method, params, waiter))
+        self.channel.send(self._peer.request(method, params, waiter, outgoing()))
         raw = await waiter
         try:
             return msgspec.json.decode(raw, type=result)
@@ -80,7 +81,7 @@ class RpcLink:
         if not self.channel.closed:
             waiter: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
             waiter.add_done_callback(lambda done: done.cancelled() or done.exception())
-            self.channel.send(self._peer.request(method, params, waiter))
+            self.channel.send(self._peer.request(method, params, waiter, outgoing()))
 
     def notify(self, method: str, params: Struct | None = None) -> None:
         self.channel.send(encode_notification(method, params))
@@ -88,8 +89,8 @@ class RpcLink:
     def reply(self, request_id: RequestId, result: Struct | Raw) -> None:
         self.channel.send(encode_reply(request_id, result))
 
-    def fail(self, request_id: RequestId, code: int, message: str) -> None:
-        self.channel.send(encode_failure(request_id, code, message))
+    def fail(self, request_id: RequestId, code: int, message: str, data: object = None) -> None:
+        self.channel.send(encode_failure(request_id, code, message, data))
 
     # --- Receiver ---
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from kit.app_program import stdio_server
 from system.agent.order import check_thread
 from system.agent.scene import Json, Scene, gate, patch, scene, shell, user_texts
 from treadle.agent.review import NO_REPORT, UNFINISHED
 from treadle.config.review_prompt import REVIEW_PROMPT
 from treadle.errors import RpcError
-from treadle.testing import Usage
+from treadle.testing import AppServerHarness, Usage
 
 pytestmark = pytest.mark.anyio
 
@@ -239,3 +240,27 @@ async def test_the_model_for_reviews_and_what_it_costs(tmp_path: Path) -> None:
         assert [usage["total"]["totalTokens"] for usage in told] == [11, 116, 137]
         # How full the context of the thread is does not depend on what the reviewer has read.
         assert [usage["last"]["totalTokens"] for usage in told] == [11, 11, 21]
+
+
+def test_a_review_whose_server_was_killed_has_an_end(tmp_path: Path) -> None:
+    """Clients that read it later would stay in review mode."""
+    with AppServerHarness(tmp_path) as harness:
+        harness.model.enqueue_assistant_message("late", gate=gate())
+        with stdio_server(harness) as program:
+            client = program.client
+            client.initialize()
+            thread = client.start_thread()
+            client.call("review/start", {"threadId": thread, "target": UNCOMMITTED})
+            client.wait_for("item/completed", lambda params: params["item"]["type"] == "enteredReviewMode")
+            (running,) = client.turns(thread)
+            assert "exitedReviewMode" not in _types(running)
+            program.kill()
+        with stdio_server(harness, log="second") as program:
+            client = program.client
+            client.initialize()
+            (read,) = client.turns(thread)
+            assert read["status"] == "interrupted"
+            assert (_types(read)[0], _types(read)[-1]) == ("enteredReviewMode", "exitedReviewMode")
+            assert read["items"][-1]["review"] == NO_REPORT
+            (resumed,) = client.call("thread/resume", {"threadId": thread})["thread"]["turns"]
+            assert resumed["items"] == read["items"]

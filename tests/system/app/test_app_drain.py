@@ -78,6 +78,7 @@ def test_an_idle_server_ends_at_once(harness: AppServerHarness) -> None:
         client.start_thread()
         assert program.stop() == 0
         client.read_to_end()
+        assert WAITING not in program.stderr
 
 
 def asks(harness: AppServerHarness) -> None:

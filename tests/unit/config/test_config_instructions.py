@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from treadle.config import instructions
 from treadle.config.instructions import find_instructions
 
 
@@ -42,7 +43,8 @@ def test_from_the_home_and_the_root_down(tmp_path: Path) -> None:
     assert texts(repository, None) == ["root"]
 
 
-def test_outside_of_a_repository_only_the_directory_itself(tmp_path: Path) -> None:
+def test_outside_of_a_repository_only_the_directory_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(instructions, "_ROOT_MARK", f".mark-of-{tmp_path.name}")  # somebody's `/tmp` is a repository
     write(tmp_path / "AGENTS.md", "above")
     write(tmp_path / "x" / "AGENTS.md", "here")
     assert texts(tmp_path / "x") == ["here"]

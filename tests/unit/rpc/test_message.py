@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -17,6 +18,7 @@ from treadle.rpc import (
     Reply,
     Request,
     decode,
+    decode_lenient,
     encode_failure,
     encode_notification,
     encode_reply,
@@ -58,6 +60,32 @@ def test_method_and_id_make_a_request(frame: str, request_id: int | str, params:
     message = decode(frame.encode(), untrusted=untrusted)
     assert isinstance(message, Request)
     assert (message.id, message.method, bytes(message.params)) == (request_id, "environment/status", params)
+
+
+TRACED = '"trace":{"traceparent":"00-0a-b7-01","tracestate":null}'
+
+
+@pytest.mark.parametrize("read", [decode, decode_lenient])
+@pytest.mark.parametrize(
+    ("trace", "traceparent"),
+    [
+        (TRACED, "00-0a-b7-01"),
+        ('"trace":{}', ""),
+        ('"trace":null', ""),
+        ('"trace":{"traceparent":null}', ""),
+        ('"trace":{"traceparent":7}', ""),
+        ('"trace":[[[1]]]', ""),
+    ],
+)
+def test_a_request_says_what_it_is_a_part_of(read: Callable[[bytes], object], trace: str, traceparent: str) -> None:
+    message = read(f'{{"id":9,{STATUS},{trace}}}'.encode())
+    assert isinstance(message, Request)
+    assert message.traceparent == traceparent
+
+
+def test_a_trace_is_sent_only_when_there_is_one() -> None:
+    assert decode(encode_request(1, "a", None, "00-0a-b7-01")) == Request(1, "a", msgspec.Raw(b"{}"), "00-0a-b7-01")
+    assert encode_request(1, "a") == b'{"id":1,"method":"a","params":{}}'
 
 
 @TRUST

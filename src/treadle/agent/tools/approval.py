@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from treadle.agent.tools.auto_review import Verdict
     from treadle.agent.turn import Turn
     from treadle.protocol.app.reviews import GuardianApprovalReviewAction
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 # Somebody may be asleep; but a question is not kept for ever.
 ANSWER_S: Final = 24 * 3600.0
@@ -123,8 +126,12 @@ class Approval:
         ask = self._thread.requests.open(request.method, person=person)
         ask.params = request.params()
         epoch = self._thread.authority.epoch
+        logger.info("approval asked", {"method": request.method})
         answer = await answer_to(self._thread, ask)
-        return read_decision(answer, request.answer) if self._thread.authority.epoch == epoch else "withdrawn"
+        in_force = self._thread.authority.epoch == epoch
+        outcome: Outcome = read_decision(answer, request.answer) if in_force else "withdrawn"
+        logger.info("approval answered", {"method": request.method, "outcome": outcome})
+        return outcome
 
     def denied(self, outcome: Outcome) -> str:
         """It was not a yes, and its item has ended: what the model is told. People are told what they cannot know."""

@@ -115,7 +115,7 @@ class CommandCall:
         return self._grant(unconfined=True) in granted or (not unconfined and self._grant(unconfined=False) in granted)
 
     async def _sandbox(self) -> Sandbox | None:
-        self._protects = not may_write(self._settings.sandbox) or await can_protect()
+        self._protects = not may_write(self._settings.confinement) or await can_protect()
         return await thread_sandbox(self._thread, protect=self._protects)
 
     # --- asking ---

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from itertools import chain
+from typing import Final
 
 from msgspec import Raw
 
@@ -23,10 +25,13 @@ from treadle.agent.turn import Turn
 from treadle.config import Config
 from treadle.errors import ExecError
 from treadle.llm import CustomToolCallItem
+from treadle.logs.trace import IDS
 from treadle.store.contract import StoreError
 from treadle.tools.tool_arguments import ToolInputError
 
 logger: logging.Logger = logging.getLogger(__name__)
+
+MAX_LOGGED: Final = 80  # of what a model says
 
 
 def specifications(thread: Thread, aside: Aside | None = None) -> tuple[Raw, ...]:
@@ -80,17 +85,24 @@ class Toolbox:
     async def _run(self, tool: Tool | None, call: ToolCall, before: list[asyncio.Task[None]]) -> None:
         if before:
             await asyncio.wait(before)
+        IDS.set({**IDS.get(), "call": call.id[:MAX_LOGGED]})  # for this task
+        logger.info("tool called", {"tool": call.name[:MAX_LOGGED]})
+        began = time.monotonic()
         try:
             output = _unsupported(call) if tool is None else await self._use(tool, call)
         except ToolInputError as error:
-            output = error.message
+            outcome, output = "wrong input", error.message
         except ExecError as error:
-            output = f"it could not be done: {error.message}"
+            outcome, output = "failed", f"it could not be done: {error.message}"
         except StoreError:
             raise
         except Exception as error:
             logger.exception("call %s of %s failed", call.id, call.name)
-            output = f"internal error in the tool: {type(error).__name__}: {error}"
+            outcome, output = "internal error", f"internal error in the tool: {type(error).__name__}: {error}"
+        else:
+            outcome = "done"
+        took_ms = int((time.monotonic() - began) * 1000)
+        logger.info("tool ended", {"tool": call.name[:MAX_LOGGED], "outcome": outcome, "duration_ms": took_ms})
         self._answer(call, output)
 
     async def _use(self, tool: Tool, call: ToolCall) -> Output:

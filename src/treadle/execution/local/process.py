@@ -88,6 +88,7 @@ class LocalProcess(Process):
             if isinstance(error, SupervisorLost):
                 raise ExecError(str(error), INTERNAL_ERROR) from None
             raise
+        self._log_start(argv_of(params), self._child.pid)
         self._end_descendants()  # its exit may have been told together with its start
         self._resume()
 

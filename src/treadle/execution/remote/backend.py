@@ -17,12 +17,14 @@ from pybase64 import b64decode
 from treadle.errors import (
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
+    SANDBOX_DATA,
     SESSION_ATTACHED,
     ChannelClosed,
     ExecError,
     ExecTimeout,
     MalformedMessage,
     RpcError,
+    SandboxRefused,
 )
 from treadle.execution.process_values import (
     Closed,
@@ -36,6 +38,7 @@ from treadle.execution.process_values import (
 )
 from treadle.execution.remote.process import RemoteProcess
 from treadle.execution.uris import uri_from_path
+from treadle.logs.trace import outside
 from treadle.protocol.exec import (
     METHODS,
     Capabilities,
@@ -122,6 +125,7 @@ class RemoteBackend:
         except BaseException:
             process._lose("the process was not started")
             raise
+        process._log_start(wire.argv)
         process._started(acks=self.capabilities.process_ack)
         return process
 
@@ -192,7 +196,8 @@ class RemoteBackend:
         try:
             return await self._link.rpc.call(method, params, result)
         except RpcError as error:
-            raise ExecError(error.message, error.code) from None
+            kind = SandboxRefused if error.data == SANDBOX_DATA else ExecError
+            raise kind(error.message, error.code) from None
 
     def _notify(self, method: str, params: Struct) -> None:
         if self._link is not None:
@@ -250,7 +255,7 @@ class RemoteBackend:
         if self._recovery_s <= 0:
             self._fail(f"{DISCONNECTED}: {reason}")
         elif self._recovery is None or self._recovery.done():
-            self._recovery = asyncio.get_running_loop().create_task(self._recover(reason))
+            self._recovery = asyncio.get_running_loop().create_task(self._recover(reason), context=outside())
 
     async def _recover(self, reason: str) -> None:
         try:
@@ -283,7 +288,7 @@ class RemoteBackend:
                 if process.started:
                     await self._catch_up(process)
         except (ChannelClosed, TimeoutError) as error:
-            logger.debug("reconnecting: %s", error)
+            logger.info("reconnecting to the exec-server", {"reason": error})
             self._link = None
             return False
         except RpcError as error:

@@ -7,9 +7,10 @@ Owns the rules and what their places stand for. Reading them from a configuratio
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from typing import Final, Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from treadle.protocol.app.base import Variant
 from treadle.protocol.app.settings import (
@@ -38,25 +39,27 @@ class ProfileRule(Struct, frozen=True):
 
 class ProfileSandbox(Variant, frozen=True, kw_only=True, tag="permissionProfile"):
     """The longest rule that contains a path decides; what no rule is about is denied. It is never sent to a client:
-    see `on_wire`. The working directory is always one of the workspace roots."""
+    see `on_wire`. The working directory is one of the workspace roots, unless it `excludes_cwd`."""
 
     rules: tuple[ProfileRule, ...]
     network_access: bool = False
     workspace_roots: tuple[str, ...] = ()
+    excludes_cwd: bool = False
     glob_scan_max_depth: int | None = None
 
     @property
     def may_write(self) -> bool:
-        return any(rule.access == "write" for rule in self.rules)
+        has_roots = bool(self.workspace_roots) or not self.excludes_cwd
+        return any(
+            rule.access == "write" and (has_roots or not rule.place.startswith(WORKSPACE_ROOTS)) for rule in self.rules
+        )
 
     def without_writing(self) -> ProfileSandbox:
         """The same places at most to be read, and no network: never wider than this one, whatever it allows."""
         rules = (
             ProfileRule(rule.place, "read" if rule.access == "write" else rule.access, rule.glob) for rule in self.rules
         )
-        return ProfileSandbox(
-            rules=tuple(rules), workspace_roots=self.workspace_roots, glob_scan_max_depth=self.glob_scan_max_depth
-        )
+        return structs.replace(self, rules=tuple(rules), network_access=False)
 
     def on_wire(self) -> SandboxPolicy:
         """The nearest of the sandbox policies that clients know: for their screens, nothing is enforced by it."""
@@ -66,6 +69,8 @@ class ProfileSandbox(Variant, frozen=True, kw_only=True, tag="permissionProfile"
         roots = ["/" if place == ROOT else place for place in written if place == ROOT or not place.startswith(":")]
         if WORKSPACE_ROOTS in written:
             roots += self.workspace_roots
+        if self.excludes_cwd and SLASH_TMP in written:
+            roots.append("/tmp")  # as the real server shows it
         return WorkspaceWriteSandboxPolicy(
             writable_roots=tuple(dict.fromkeys(roots)),
             network_access=self.network_access,
@@ -84,9 +89,8 @@ class ProfileSandbox(Variant, frozen=True, kw_only=True, tag="permissionProfile"
             return [given] if os.path.isabs(given) else []  # a relative one would be another one everywhere
         if place.startswith(WORKSPACE_ROOTS):
             below = place[len(WORKSPACE_ROOTS) + 1 :]
-            return [
-                os.path.join(root, below) if below else root for root in dict.fromkeys((cwd, *self.workspace_roots))
-            ]
+            roots = self.workspace_roots if self.excludes_cwd else dict.fromkeys((cwd, *self.workspace_roots))
+            return [os.path.join(root, below) if below else root for root in roots]
         return [place]
 
     def writable_paths(self, cwd: str, *, temporary: bool = True) -> list[str]:
@@ -102,3 +106,25 @@ Confinement: TypeAlias = SandboxPolicy | ProfileSandbox
 def as_policy(sandbox: Confinement) -> SandboxPolicy:
     """As clients are told of it."""
     return sandbox.on_wire() if isinstance(sandbox, ProfileSandbox) else sandbox
+
+
+def with_roots(sandbox: Confinement, cwd: str, roots: Collection[str]) -> Confinement:
+    """The same with these workspace roots in place of the working directory alone."""
+    others = tuple(root for root in roots if root != cwd)
+    if isinstance(sandbox, WorkspaceWriteSandboxPolicy):
+        if cwd in roots:
+            return structs.replace(sandbox, writable_roots=tuple(dict.fromkeys((*others, *sandbox.writable_roots))))
+        sandbox = _without_cwd(sandbox, cwd)
+    if not isinstance(sandbox, ProfileSandbox):
+        return sandbox
+    own = tuple(dict.fromkeys((*others, *sandbox.workspace_roots)))
+    return structs.replace(sandbox, workspace_roots=own, excludes_cwd=cwd not in roots)
+
+
+def _without_cwd(policy: WorkspaceWriteSandboxPolicy, cwd: str) -> ProfileSandbox:
+    """The policies of clients always let the working directory be written; rules need not."""
+    written = [WORKSPACE_ROOTS, *(os.path.join(cwd, root) for root in policy.writable_roots)]
+    written += [] if policy.exclude_slash_tmp else [SLASH_TMP]
+    written += [] if policy.exclude_tmpdir_env_var else [TMPDIR]
+    rules = (ProfileRule(ROOT, "read"), *(ProfileRule(place, "write") for place in dict.fromkeys(written)))
+    return ProfileSandbox(rules=rules, network_access=policy.network_access)

@@ -19,13 +19,16 @@ from treadle.errors import (
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     OVERLOADED,
+    SANDBOX_DATA,
     ExecError,
     MalformedMessage,
+    SandboxRefused,
 )
 from treadle.execution.machine import machine_info
 from treadle.execution.server.exec_sessions import Session, Sessions
 from treadle.execution.server.processes import ProcessMethods
 from treadle.execution.server.push import EventPush
+from treadle.logs.trace import IDS, new_trace, trace_of
 from treadle.protocol.exec import (
     METHODS,
     AckParams,
@@ -53,7 +56,9 @@ HandlerOf = Callable[[Any], Awaitable[Struct]]
 class Connection:
     """Speaks the exec-server protocol over one channel until it closes."""
 
-    def __init__(self, channel: Channel, sessions: Sessions) -> None:
+    def __init__(self, channel: Channel, sessions: Sessions, number: int = 0) -> None:
+        """`number` is what logs call it."""
+        self._number = number
         self._sessions = sessions
         self._link = RpcLink(channel, self, untrusted=True)
         self._push = EventPush(self._link)
@@ -100,6 +105,14 @@ class Connection:
     # --- what arrives ---
 
     def request_received(self, request: Request) -> None:
+        trace = trace_of(request.traceparent) if request.traceparent else new_trace()
+        before = IDS.set({"trace": trace, "request": f"{self._number}:{request.id!s:.80}"})
+        try:
+            self._receive(request)
+        finally:
+            IDS.reset(before)
+
+    def _receive(self, request: Request) -> None:
         self._hold()
         method = METHODS.get(request.method)
         if method is None:
@@ -169,6 +182,8 @@ class Connection:
         self._handlers.update(self._processes.handlers)
         self._handlers["environment/info"] = self._info
         self._handlers["environment/status"] = self._status
+        fields = {"client": self._number, "name": params.client_name[:80], "session": session.id}
+        logger.info("session resumed" if params.resume_session_id else "session opened", fields)
         self._link.reply(request_id, InitializeResult(session_id=session.id, environment_info=machine_info()))
         self._processes.resume_pushes()
 
@@ -197,11 +212,14 @@ class Connection:
         task.add_done_callback(self._tasks.discard)
 
     async def _answer(self, request_id: RequestId, name: str, params: Struct) -> None:
+        logger.debug("request received", {"method": name})
         try:
             handler = self._handlers.get(name) or self._load(name)
             self._link.reply(request_id, await handler(params))
         except ExecError as error:
-            self._link.fail(request_id, error.code, error.message)
+            logger.info("request failed", {"method": name, "code": error.code})
+            data = SANDBOX_DATA if isinstance(error, SandboxRefused) else None
+            self._link.fail(request_id, error.code, error.message, data)
         except Exception:
             logger.exception("%s: %s failed", self._link.channel.peer, name)
             self._link.fail(request_id, INTERNAL_ERROR, f"{name} failed inside the server; its log has the details")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
@@ -12,6 +13,8 @@ from treadle.events import Cursor
 from treadle.execution.local import LocalBackend, LocalProcess
 from treadle.execution.process_values import LogEvent
 from treadle.execution.supervisor import Supervisor
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 DETACHED_S = 30.0
 # A client that comes back while the server still believes in its old connection makes the server probe that one; it is
@@ -117,6 +120,7 @@ class Sessions:
             self._spawn(self._end(session))
 
     async def _end(self, session: Session) -> None:
+        logger.info("session ends", {"session": session.id, "processes": len(session.backend.open_processes())})
         session.release()
         await session.backend.close(END_GRACE_S)
 

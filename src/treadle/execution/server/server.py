@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Coroutine
 from typing import Any
@@ -25,6 +26,7 @@ class ExecServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._connections: set[Channel] = set()
         self._closing = False
+        self._numbers = itertools.count(1)
         self.sessions: Sessions = Sessions(self._supervisor, self._spawn, detached_s=detached_s)
 
     async def __aenter__(self) -> ExecServer:
@@ -47,13 +49,15 @@ class ExecServer:
             channel.close()
             return
         self._connections.add(channel)
-        self._spawn(self._serve(channel))
+        self._spawn(self._serve(channel, next(self._numbers)))
 
-    async def _serve(self, channel: Channel) -> None:
+    async def _serve(self, channel: Channel, number: int) -> None:
+        logger.info("client connected", {"client": number, "peer": channel.peer})
         try:
-            await Connection(channel, self.sessions).run()
+            await Connection(channel, self.sessions, number).run()
         finally:
             self._connections.discard(channel)
+            logger.info("client has left", {"client": number})
 
     async def close(self) -> None:
         """End all connections, sessions and processes."""

@@ -84,6 +84,8 @@ class ThreadStartParams(Params, frozen=True, kw_only=True):
     """Where commands run. Experimental in Codex. An empty list: nowhere, so that there are none."""
     permissions: str | None = None
     """The id of a permission profile, instead of `sandbox`. Experimental in Codex, as in the others that have it."""
+    runtime_workspace_roots: tuple[str, ...] | None = None
+    """What `:workspace_roots` and workspace-write let commands write, in place of `cwd`. Experimental in Codex."""
 
 
 class ThreadStartResponse(Wire, frozen=True, kw_only=True):
@@ -119,6 +121,7 @@ class ThreadResumeParams(Params, frozen=True, kw_only=True):
     sandbox: Closed[SandboxMode] | None = None
     service_tier: str | UnsetType | None = UNSET
     permissions: str | None = None
+    runtime_workspace_roots: tuple[str, ...] | None = None
 
 
 class ThreadResumeResponse(Wire, frozen=True, kw_only=True):
@@ -159,6 +162,7 @@ class ThreadForkParams(Params, frozen=True, kw_only=True):
     service_tier: str | UnsetType | None = UNSET
     thread_source: str | None = None
     permissions: str | None = None
+    runtime_workspace_roots: tuple[str, ...] | None = None
 
 
 class ThreadForkResponse(Wire, frozen=True, kw_only=True):

@@ -89,6 +89,7 @@ class TurnStartParams(Params, frozen=True, kw_only=True):
     environments: tuple[TurnEnvironmentParams, ...] | None = None
     """Experimental in Codex. An empty list: from now on the thread has none."""
     permissions: str | None = None
+    runtime_workspace_roots: tuple[str, ...] | None = None
 
 
 class TurnStartResponse(Wire, frozen=True, kw_only=True):

@@ -17,8 +17,8 @@ def list_terminals(call: Call[ThreadBackgroundTerminalsListParams]) -> ThreadBac
     return call.server.threads.find(call.params.thread_id).list_terminals(call.params)
 
 
-async def clean(call: Call[ThreadBackgroundTerminalsCleanParams]) -> Empty:
-    await call.server.threads.find(call.params.thread_id).clean_terminals()
+def clean(call: Call[ThreadBackgroundTerminalsCleanParams]) -> Empty:
+    call.server.threads.find(call.params.thread_id).clean_terminals()
     return Empty()
 
 

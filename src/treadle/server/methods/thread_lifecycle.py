@@ -10,6 +10,7 @@ from treadle.agent.ids import now_ms
 from treadle.agent.stored_thread import StoredThread
 from treadle.agent.thread_handle import ThreadHandle
 from treadle.agent.thread_making import fork_thread, load_thread, make_thread, settings_in_use
+from treadle.agent.thread_settings import check_permissions
 from treadle.agent.thread_view import ThreadView
 from treadle.protocol.app.base import Empty
 from treadle.protocol.app.ours import OurResumeResponse
@@ -68,6 +69,8 @@ async def resume(call: Call[ThreadResumeParams]) -> OurResumeResponse:
     params = structs.replace(call.params, thread_id=thread_id)
     async with threads.alone(thread_id):  # to the end: who unloads it waits
         thread = threads.get(thread_id)
+        if thread is not None and _gives_settings(params) and await threads.make_way(thread):
+            thread = None
         is_fresh = thread is None
         if thread is None:
             subscribers = ThreadSubscribers(server)
@@ -84,6 +87,12 @@ async def resume(call: Call[ThreadResumeParams]) -> OurResumeResponse:
             items_backwards_cursor=view.items_cursor,
             **settings,
         )
+
+
+def _gives_settings(params: ThreadResumeParams) -> bool:
+    """They do not count for a thread that somebody is using."""
+    check_permissions(params)
+    return params != ThreadResumeParams(thread_id=params.thread_id, exclude_turns=params.exclude_turns)
 
 
 def _join(client: Client, thread: ThreadHandle, view: ThreadView) -> None:

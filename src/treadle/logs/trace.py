@@ -1,0 +1,42 @@
+"""Which request the running code works for: ids that every log line carries, and that other servers are told.
+
+A server sets them where a request arrives; tasks that are started for it inherit them, and add what they are about.
+`trace` is the id of W3C Trace Context, so that it goes from a client through the app-server to an exec-server.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from contextvars import Context, ContextVar, copy_context
+from typing import Final
+
+IDS: ContextVar[Mapping[str, str]] = ContextVar("treadle_ids", default={})  # noqa: B039 (nobody changes it)
+"""Never changed, but set to another mapping."""
+
+_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
+MAX_TRACEPARENT: Final = 512
+
+
+def new_trace() -> str:
+    return os.urandom(16).hex()
+
+
+def trace_of(traceparent: str) -> str:
+    """The trace that a request says it is a part of; a new one when that is not what the standard says."""
+    found = _TRACEPARENT.fullmatch(traceparent) if len(traceparent) <= MAX_TRACEPARENT else None
+    return new_trace() if found is None or traceparent.startswith("ff") else found[1]
+
+
+def outgoing() -> str:
+    """What another server is told to be part of the same trace; empty when there is none."""
+    trace = IDS.get().get("trace")
+    return f"00-{trace}-{os.urandom(8).hex()}-01" if trace else ""
+
+
+def outside() -> Context:
+    """For work that a request happens to start, and that goes on for everyone."""
+    context = copy_context()
+    context.run(IDS.set, {})
+    return context
