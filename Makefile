@@ -2,7 +2,16 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-READY := $(VENV)/.ready
+# What Treadle needs to run, what its tests need too, and all that is needed to work on it. `scripts/make_venv.py` makes
+# these files, and only they are looked at afterwards: a second call starts at once.
+READY_RUN := $(VENV)/.ready-run
+READY_TEST := $(VENV)/.ready-test
+READY := $(VENV)/.ready-dev
+# An environment that was moved here, or whose Python is gone, is made anew.
+PLACE := $(shell test -x '$(BIN)/python' && cat '$(VENV)/.place' 2>/dev/null)
+ifneq ($(PLACE),$(CURDIR))
+$(READY_RUN) $(READY_TEST) $(READY): elsewhere
+endif
 # Half of the suite waits for processes, so more workers than cores pay.
 WORKERS ?= 4
 # Every worker reads every test file. What pytest makes of them is kept between runs, also where the environment says that
@@ -10,22 +19,23 @@ WORKERS ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test again wires lint format generate interop bench clean
+.PHONY: elsewhere help venv run test again wires lint format generate docs pictures interop bench release clean
 
 help: ## show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/' | expand -t 18
+	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/' | expand -t 18
 
 venv: $(READY) ## make the virtual environment in .venv
 
-$(READY): pyproject.toml scripts/make_venv.py
-	@$(PYTHON) scripts/make_venv.py $(VENV)
-	@touch $@
+$(VENV)/.ready-%: pyproject.toml scripts/make_venv.py
+	@command -v "$(PYTHON)" >/dev/null || { echo "$(PYTHON) was not found: install Python 3.11 or newer," \
+		"or name it: make PYTHON=/path/to/python3 $(MAKECMDGOALS)" >&2; exit 1; }
+	@"$(PYTHON)" scripts/make_venv.py "$(VENV)" $*
 
-run: $(READY) ## run a turn on the offline model and show what happens
-	@$(BIN)/python scripts/run_demo.py $(BIN)/treadle
+run: $(READY_RUN) ## run a turn on the offline model and show what happens
+	@$(BIN)/python scripts/run_demo.py
 
-test: $(READY) ## run the test suite (without the real peer programs)
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not interop"
+test: $(READY_TEST) ## run the test suite without the real peer programs, or some of it: TESTS=tests/unit/cli
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not interop" $(TESTS)
 
 # What asks a model through an agent, or confines what it runs. The rest does not know which wire API was chosen, nor whether
 # bubblewrap is there, and has been run by `make test`.
@@ -34,13 +44,13 @@ AGAIN_TESTS := tests/unit/agent tests/unit/client tests/unit/execution tests/uni
 	$(addprefix tests/contract/,test_environment.py test_files.py test_processes.py test_host_runtimes.py) \
 	$(wildcard tests/contract/test_client_*.py tests/contract/test_compat_*.py)
 
-again: $(READY) ## run what depends on the wire API (TREADLE_WIRE_API) or on bubblewrap
+again: $(READY_TEST) ## run what depends on the wire API (TREADLE_WIRE_API) or on bubblewrap
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not interop" $(AGAIN_TESTS)
 
 WIRE_TESTS := tests/unit/agent tests/system/agent tests/system/app tests/system/client \
 	$(wildcard tests/contract/test_client_*.py tests/contract/test_compat_*.py tests/system/test_cli_exec*.py)
 
-wires: $(READY) ## run the tests of the agent on each of the three wire APIs
+wires: $(READY_TEST) ## run the tests of the agent on each of the three wire APIs
 	@for wire in responses chat anthropic; do \
 		echo "wire API: $$wire"; \
 		TREADLE_WIRE_API=$$wire $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(WIRE_TESTS) || exit 1; \
@@ -53,26 +63,40 @@ lint: $(READY) ## ruff, format check, mypy strict, pyright on the public types, 
 	@$(BIN)/python scripts/check_types.py
 	@$(BIN)/lint-imports
 
-format: $(READY) ## format the code and fix what can be fixed
+format: $(READY_TEST) ## format the code and fix what can be fixed
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-generate: $(READY) ## write the generated parts of the SDK anew
+generate: $(READY_TEST) ## write the generated parts of the SDK and of the docs anew
 	@$(BIN)/python scripts/make_calls.py
 	@$(BIN)/python scripts/make_sync.py
 	@$(BIN)/python scripts/make_compat.py
 	@$(BIN)/python scripts/make_types.py
 	@$(BIN)/python scripts/make_reference.py
+	@$(BIN)/python -m scripts.make_configuration
+	@$(BIN)/python -m scripts.make_command_line
+	@$(BIN)/python -m scripts.make_architecture
+	@$(BIN)/python -m scripts.make_readme
 
-interop: $(READY) ## tests with the real codex, its clients, claude, opencode and pi (in a cache folder); writes docs/interop.md
+docs: $(READY) ## build the documentation into site/; a broken link is an error
+	@$(BIN)/python scripts/make_site.py
+
+pictures: $(READY_TEST) ## make the pictures of the terminal in docs/pictures anew, where what they say has changed
+	@$(BIN)/python -m scripts.make_pictures
+
+interop: $(READY_TEST) ## tests with the real codex, its clients, claude, opencode and pi (in a cache folder); writes their tables
 	@$(BIN)/python -m pytest -n 3 -m interop tests/interop
+	@$(BIN)/python -m scripts.make_readme
 
-bench: $(READY) ## compare with the real codex and print tables of ratios
+bench: $(READY_TEST) ## compare with the real codex and print tables of ratios
 	@$(BIN)/python -m bench
 	@$(BIN)/python -m bench app-server
 	@$(BIN)/python -m bench sdk
 	@$(BIN)/python -m bench models
 	@$(BIN)/python -m bench runners
 
-clean: ## remove the virtual environment and caches
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+release: $(READY_TEST) ## build what is published into dist, or say what is missing for it
+	@$(BIN)/python -m scripts.make_release
+
+clean: ## remove the virtual environment, the demo of `make run`, what was built, and caches
+	rm -rf "$(VENV)" .demo build dist site .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

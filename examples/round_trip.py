@@ -1,4 +1,4 @@
-"""An exec-server and a client of it: what `make run` shows.
+"""An exec-server and a client of it, without an agent.
 
 Starts `treadle exec-server` as another program, as it would run on another machine, and uses it.
 """

@@ -215,9 +215,10 @@ async def test_plain_requests_are_answered_and_closed(acceptor: Acceptor, reques
     assert acceptor.channels.empty()
 
 
-async def test_stdio_must_be_pipes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["file", "/dev/null"])
+async def test_stdio_must_be_pipes(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()
-    reader, writer = os.open(tmp_path / "file", os.O_RDONLY), os.open(tmp_path / "file", os.O_WRONLY)
+    reader, writer = os.open(tmp_path / name, os.O_RDONLY), os.open(tmp_path / name, os.O_WRONLY)
     with pytest.raises(ChannelClosed, match="must be pipes"):
         await stdio_channel(reader, writer, "file")
     for fd in (reader, writer):

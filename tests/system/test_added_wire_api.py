@@ -64,7 +64,7 @@ async def test_a_turn_runs_on_it(site: Path, tmp_path: Path) -> None:
     project.mkdir()
     async with asyncio.timeout(DEADLINE), model_server() as server:
         server.play(chunked(CALLING), chunked(SPEAKING))
-        (config,) = re.findall(r'^```toml\n(model = "grey".*?)^```', PAGE, re.DOTALL | re.MULTILINE)
+        (config,) = re.findall(r'^```toml[^\n]*\n(model = "grey".*?)^```', PAGE, re.DOTALL | re.MULTILINE)
         (home / "config.toml").write_text(config.replace("http://localhost:7000/v1", server.base_url))
         environment = {"PATH": os.environ["PATH"], "HOME": str(home), "TREADLE_HOME": str(home)}
         child = await asyncio.create_subprocess_exec(

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from treadle.config.configuration import Config, Loaded, built_in_config, load_config
     from treadle.config.document import Document, Written, read_document
     from treadle.config.effective_config import config_view
+    from treadle.config.file_settings import ShellEnvironment, WorkspaceWrite
     from treadle.config.home_directory import find_home
     from treadle.config.instructions import InstructionFile, find_instructions
     from treadle.config.login import Login
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
         instructions_text,
         permissions_text,
     )
-    from treadle.config.values import ShellEnvironment, WorkspaceWrite
 
 _MODULES = {
     "config_edits": ("write_values",),
@@ -48,7 +48,7 @@ _MODULES = {
         "permissions_text",
     ),
     "configuration": ("Config", "Loaded", "built_in_config", "load_config"),
-    "values": ("ShellEnvironment", "WorkspaceWrite"),
+    "file_settings": ("ShellEnvironment", "WorkspaceWrite"),
     "effective_config": ("config_view",),
 }
 _HOME = {name: f"treadle.config.{module}" for module, names in _MODULES.items() for name in names}

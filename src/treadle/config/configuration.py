@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct, structs
 
 from treadle.config.document import Document, config_path, read_document
+from treadle.config.file_settings import Settings
 from treadle.config.known_keys import IGNORED, SILENT
 from treadle.config.layers import Layers, from_environment
 from treadle.config.model_choice import ModelChoice, choose_model, find_key
@@ -22,7 +23,7 @@ from treadle.config.overrides import KeyPath, expand, join_key, lookup, parse_ov
 from treadle.config.permission_profiles import READ_ONLY, Permissions, ProfileError, profile_permissions
 from treadle.config.problems import ConfigError, ConfigWarning, ModelUnusable, kind_of
 from treadle.config.providers import Providers, read_providers
-from treadle.config.values import ParsedValues, Settings, read_values
+from treadle.config.values import ParsedValues, read_values
 from treadle.llm.catalogue import KnownModel
 from treadle.llm.known_providers import OFFLINE, key_variables
 from treadle.llm.provider import ProviderConfig

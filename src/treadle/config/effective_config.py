@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from treadle.config.configuration import Config
 from treadle.config.document import Document, version_of
+from treadle.config.file_settings import Settings
 from treadle.config.overrides import KeyPath, Table, join_key, merge
-from treadle.config.values import Settings
 from treadle.protocol.app.base import encode
 from treadle.protocol.app.config import (
     ConfigLayer,

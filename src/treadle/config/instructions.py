@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from treadle.config.values import PROJECT_DOC_MAX_BYTES
+from treadle.config.file_settings import PROJECT_DOC_MAX_BYTES
 from treadle.execution.user_files import read_regular
 
 NAMES: Final = ("AGENTS.override.md", "AGENTS.md")

@@ -19,13 +19,28 @@ from treadle.llm.catalogue import KnownModel, Price
 _Tokens: TypeAlias = Annotated[int, Meta(ge=1, le=2**53)]
 _Dollars: TypeAlias = Annotated[float, Meta(ge=0, le=1e6)]
 
-_KEYS: Final[Mapping[str, Any]] = {
-    "context_window": _Tokens,
-    "output_limit": _Tokens,
-    "price_input": _Dollars,
-    "price_cached_input": _Dollars,
-    "price_cache_write": _Dollars,
-    "price_output": _Dollars,
+
+class ModelTable(Struct, frozen=True, kw_only=True):
+    """`[models."NAME"]`, key by key; `docs/configuration.md` is made from it."""
+
+    context_window: _Tokens | None = None
+    """The size of its context window, in tokens."""
+    output_limit: _Tokens | None = None
+    """How long an answer may be, in tokens; it is sent with every request."""
+    price_input: _Dollars | None = None
+    """What a million tokens of input cost, in dollars. A price needs this one and `price_output`."""
+    price_cached_input: _Dollars | None = None
+    """What they cost when they come from the provider's cache."""
+    price_cache_write: _Dollars | None = None
+    """What it costs to write them to that cache."""
+    price_output: _Dollars | None = None
+    """What a million tokens of output cost, in dollars."""
+
+
+_TYPES: Final[Mapping[str, Any]] = {field.name: field.type for field in msgspec.structs.fields(ModelTable)}
+ALLOWED: Final[Mapping[Any, str]] = {
+    _Tokens | None: "a whole number from 1",
+    _Dollars | None: "a number of dollars from 0",
 }
 
 
@@ -54,15 +69,15 @@ def _read(found: Models, layers: Layers, path: KeyPath, table: Mapping[str, Any]
     said: dict[str, Any] = {}
     for key, value in table.items():
         place = (*path, key)
-        if key not in _KEYS:
-            names = ", ".join(_KEYS)
+        if key not in _TYPES:
+            names = ", ".join(_TYPES)
             text = f"the key `{key}` of a model is not known; it is ignored (there are {names})"
             found.warnings.append(layers.warning(place, text))
             continue
         try:
-            said[key] = msgspec.convert(value, _KEYS[key])
+            said[key] = msgspec.convert(value, _TYPES[key])
         except msgspec.ValidationError:
-            allowed = "a whole number from 1" if _KEYS[key] is _Tokens else "a number of dollars from 0"
+            allowed = ALLOWED[_TYPES[key]]
             found.errors.append(layers.error(place, f"found {kind_of(value)}, allowed is {allowed}"))
     return KnownModel(
         context_window=said.get("context_window"),

@@ -49,12 +49,26 @@ _TABLES: Final[Mapping[str, Table]] = {
         "filesystem": {ROOT: "read", WORKSPACE_ROOTS: {".": "write"}, SLASH_TMP: "write", TMPDIR: "write"},
     },
 }
-_KEYS: Final = frozenset({"description", "extends", "filesystem", "network", "workspace_roots"})
 _DEPTH: Final = "glob_scan_max_depth"
 _SPECIAL: Final = (ROOT, MINIMAL, TMPDIR, SLASH_TMP)
 _ROOTS: Final = (WORKSPACE_ROOTS, ":project_roots")  # the earlier name means the same
 _ACCESS: Final[Mapping[str, ProfileAccess]] = {"read": "read", "write": "write", "deny": "deny", "none": "deny"}
 _GLOB: Final = re.compile(r"[*?\[\]]")
+
+
+class PermissionTable(Struct, frozen=True, kw_only=True):
+    """`[permissions.NAME]`, key by key; `docs/configuration.md` is made from it. What they may hold: see `_sandbox`."""
+
+    description: str | None = None
+    """A line for people."""
+    extends: str | None = None
+    """The profile below it: `:read-only`, `:workspace` or one of yours. Without it, nothing can be read."""
+    filesystem: dict[str, Any] = {}
+    """Places and what may be done there: `read`, `write` or `deny`, or a table of such rules for what is below."""
+    network: dict[str, Any] = {}
+    """`enabled = true` opens the network."""
+    workspace_roots: dict[str, bool] = {}
+    """Directories that are treated like the working directory, each with `true`."""
 
 
 class ProfileError(TreadleError):
@@ -128,7 +142,7 @@ def _table(name: str, chain: list[str], profiles: Mapping[str, Any]) -> Mapping[
     if not isinstance(table, Mapping):
         raise _wrong(name, (), table, "a table")
     for key in table:
-        if key not in _KEYS:
+        if key not in PermissionTable.__struct_fields__:
             raise ProfileError(
                 f"the permission profile `{name}` says `{key}`, which is not known here and may be a limit; take it out"
             )

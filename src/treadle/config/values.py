@@ -1,7 +1,6 @@
-"""The settings by key: their types, their defaults, and parsing a plain table into them.
+"""Parsing a plain table into the settings of `file_settings`.
 
-It owns which values are allowed and the text that says so. It knows no file and no layer: a problem is identified by
-its key path.
+It owns the words for what a type allows. It knows no file and no layer: a problem is identified by its key path.
 """
 
 from __future__ import annotations
@@ -9,31 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, get_args, get_origin
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
+from treadle.config.file_settings import Count, Features, Settings, Size, Text, ToolSwitch
 from treadle.config.known_keys import IGNORED, IGNORED_IN_TABLE, SILENT
 from treadle.config.overrides import KeyPath
 from treadle.config.problems import kind_of
-from treadle.protocol.app.base import Closed
-from treadle.protocol.app.settings import (
-    ApprovalsReviewer,
-    AskForApproval,
-    GranularAskForApproval,
-    Personality,
-    ReasoningSummary,
-    SandboxMode,
-)
+from treadle.protocol.app.settings import GranularAskForApproval
 
 T = TypeVar("T", bound=Struct)
-
-PROJECT_DOC_MAX_BYTES: Final = 32 * 1024
-
-_Text: TypeAlias = Annotated[str, Meta(min_length=1)]
-_Count: TypeAlias = Annotated[int, Meta(ge=1, le=2**53)]
-_Size: TypeAlias = Annotated[int, Meta(ge=0, le=2**53)]
 
 
 class InvalidValue(ValueError):
@@ -45,91 +31,7 @@ class InvalidValue(ValueError):
         self.problem = problem
 
 
-class WorkspaceWrite(Struct, frozen=True, kw_only=True):
-    """`[sandbox_workspace_write]`"""
-
-    writable_roots: tuple[str, ...] = ()
-    network_access: bool = False
-    exclude_slash_tmp: bool = False
-    exclude_tmpdir_env_var: bool = False
-
-
-class ShellEnvironment(Struct, frozen=True, kw_only=True):
-    """`[shell_environment_policy]`. Variables that look secret are excluded unless the file says otherwise."""
-
-    inherit: Literal["all", "core", "none"] = "all"
-    ignore_default_excludes: bool = False
-    exclude: tuple[str, ...] = ()
-    set: dict[str, str] = {}
-    include_only: tuple[str, ...] = ()
-
-    def __repr__(self) -> str:
-        return f"ShellEnvironment(inherit={self.inherit!r}, set={sorted(self.set)})"
-
-    def __rich_repr__(self) -> list[tuple[str, object]]:
-        return [("inherit", self.inherit), ("set", sorted(self.set))]
-
-
-class AutoReview(Struct, frozen=True, kw_only=True):
-    """`[auto_review]`: who reviews approvals automatically, how long it may take, and by which further rules."""
-
-    model: _Text | None = None
-    timeout_ms: _Count = 90_000
-    policy: str | None = None
-    extra_policy: str | None = None
-
-
-class Features(Struct, frozen=True, kw_only=True):
-    """`[features]`: those of Codex's flags that change something here. The others are told to have no effect."""
-
-    shell_tool: bool = True
-    view_image: bool = True
-    goals: bool = True
-    default_mode_request_user_input: bool = False
-
-
-class ToolSwitch(Struct, frozen=True, kw_only=True):
-    """`[tools.<name>]`. What else Codex has in it is of tools that we do not have."""
-
-    enabled: bool = True
-
-
-class Settings(Struct, frozen=True, kw_only=True):
-    """Every key of `config.toml` that has an effect, except the tables of providers, models, permissions and
-    profiles."""
-
-    model: _Text = "offline"
-    model_provider: _Text = "offline"
-    approval_policy: AskForApproval = "on-request"
-    approvals_reviewer: Closed[ApprovalsReviewer] = "user"
-    auto_review: AutoReview = AutoReview()
-    sandbox_mode: Closed[SandboxMode] = "read-only"
-    sandbox_workspace_write: WorkspaceWrite = WorkspaceWrite()
-    default_permissions: _Text | None = None
-    model_reasoning_effort: _Text | None = None
-    model_reasoning_summary: Closed[ReasoningSummary] | None = None
-    model_context_window: _Count | None = None
-    model_auto_compact_token_limit: _Count | None = None
-    instructions: str | None = None
-    model_instructions_file: _Text | None = None
-    developer_instructions: str | None = None
-    compact_prompt: str | None = None
-    review_model: _Text | None = None
-    project_doc_max_bytes: _Size = PROJECT_DOC_MAX_BYTES
-    project_doc_fallback_filenames: tuple[str, ...] = ()
-    shell_environment_policy: ShellEnvironment = ShellEnvironment()
-    tool_output_token_limit: _Count | None = None
-    personality: Closed[Personality] | None = None
-    service_tier: _Text | None = None
-    features: Features = Features()
-    tools: dict[str, ToolSwitch | bool] = {}
-    hide_agent_reasoning: bool = False
-    show_raw_agent_reasoning: bool = False
-    openai_base_url: _Text | None = None
-    profile: _Text | None = None
-
-
-_ELSEWHERE: Final = frozenset({"model_providers", "models", "permissions", "profiles"})
+ELSEWHERE: Final = frozenset({"model_providers", "models", "permissions", "profiles"})
 # What an ignored key may say: it asks for nothing that is not so. We offer no model a web search.
 _NOTHING: Final[tuple[object, ...]] = ({}, [], "disabled")
 # The policy that Codex had before `on-request`, and that it reads no more.
@@ -141,9 +43,9 @@ _ALLOWED: Final[dict[Any, str]] = {
     tuple[str, ...]: "a list of texts",
     dict[str, str]: "a table of texts",
     dict[str, ToolSwitch | bool]: "a table of tools, each with `enabled = true` or `enabled = false`",
-    _Text: "a text that is not empty",
-    _Count: "a whole number from 1",
-    _Size: "a whole number from 0",
+    Text: "a text that is not empty",
+    Count: "a whole number from 1",
+    Size: "a whole number from 0",
     GranularAskForApproval: "a table `granular` with `sandbox_approval`, `rules` and `mcp_elicitations`",
 }
 
@@ -168,7 +70,7 @@ def read_values(table: Mapping[str, Any]) -> ParsedValues:
         elif key in IGNORED:
             if not _asks_for_nothing(key, value):
                 reading.ignored.append((key,))
-        elif key not in SILENT | _ELSEWHERE:
+        elif key not in SILENT | ELSEWHERE:
             reading.unknown.append((key,))
     return reading
 

@@ -1,6 +1,6 @@
 """The offline model: no network and no key, but real tool calls.
 
-It owns the script: look around, write a note, read the note, report. It is stateless: everything it knows is in the
+It owns the script: look around, write a note, read it, sign it, report. It is stateless: everything it knows is in the
 request, so the same request always gets the same answer.
 """
 

@@ -17,28 +17,41 @@ from treadle.llm.schema_value import schema_value
 LOOK: Final = "ls -1"
 NOTE: Final = "treadle-offline-{}.md"
 MAX_NOTES: Final = 1000
-# Of an output, or of what the user said, in a report: the first lines are enough to recognise it.
-SHOWN_LINES: Final = 12
+UNSIGNED: Final = "Signed: not yet"
+SIGNED: Final = "Signed: Treadle"
+# Of an output, or of what the user said, in a report: the beginning is enough to recognise it.
 SHOWN_CHARS: Final = 160
 
-_STEPS: Final = ("See which files are here", "Write a small note", "Look at the note")
+# What is done in each step, and with which tool.
+_STEPS: Final = (
+    ("See which files are here", "exec_command"),
+    ("Write a small note", "apply_patch"),
+    ("Read it back", "exec_command"),
+    ("Sign it", "apply_patch"),
+)
 _ABOUT: Final = (
     "I am Treadle's offline model: a fixed script without a language model behind it, so I cannot work on what you"
-    " asked. To use a real model, set OPENAI_API_KEY, or name a provider in `$TREADLE_HOME/config.toml`"
-    " (`~/.treadle/config.toml` when neither TREADLE_HOME nor CODEX_HOME is set):\n\n"
-    '    model = "<model>"\n'
-    '    model_provider = "mine"\n\n'
-    "    [model_providers.mine]\n"
-    '    base_url = "https://<host>/v1"\n'
-    '    env_key = "<VARIABLE_WITH_YOUR_KEY>"\n'
+    " asked.\n\nYou asked: {}\n"
 )
+_REAL_MODEL: Final = """\
+**To use a real model**, run `treadle login`, or set `OPENAI_API_KEY` or `ANTHROPIC_API_KEY`, or name a provider in
+`$TREADLE_HOME/config.toml` (`~/.treadle/config.toml` when neither TREADLE_HOME nor CODEX_HOME is set):
+
+```toml
+model = "<model>"
+model_provider = "mine"
+
+[model_providers.mine]
+base_url = "https://<host>/v1"
+env_key = "<VARIABLE_WITH_YOUR_KEY>"
+```"""
 _PROPOSAL: Final = "\n".join(
     [
         "",
         PLAN_TAG,
         "# A tour of the tools",
         "",
-        *(f"{n}. {step}" for n, step in enumerate(_STEPS, start=1)),
+        *(f"{n}. {step}" for n, (step, _) in enumerate(_STEPS, start=1)),
         PLAN_TAG.replace("<", "</"),
     ]
 )
@@ -60,7 +73,8 @@ def decide(view: View) -> Step:
     if view.schema is not None:
         return json.dumps(schema_value(view.schema, _topic(view.user_text)), ensure_ascii=False)
     calls = tuple(call for call in _script(view) if not _made(call, view.done))
-    if not calls:
+    # Without the note there is nothing to read or to sign.
+    if not calls or any(one.name == "apply_patch" and not _body(one.output).startswith("Success") for one in view.done):
         return _answer(view)
     # The plan is not worth a request of its own where it can travel with the first real call.
     together = view.parallel and calls[0].name == "update_plan" and len(calls) > 1
@@ -69,36 +83,51 @@ def decide(view: View) -> Step:
 
 def _script(view: View) -> list[Call]:
     """All calls from the first to the last, as far as they are known: the name of the note depends on the files."""
-    calls = []
     if view.planning:
-        return [_function("exec_command", {"cmd": LOOK})] if "exec_command" in view.tools else []
-    if "update_plan" in view.tools and ("exec_command" in view.tools or "apply_patch" in view.tools):
-        calls.append(_function("update_plan", {"explanation": "A tour of the tools.", "plan": _plan(view)}))
-    if "exec_command" in view.tools:
-        calls.append(_function("exec_command", {"cmd": LOOK}))
-    if "apply_patch" in view.tools:
-        calls.append(_patch(view))
-    if "exec_command" in view.tools:
-        look_at = f"cat {_note_name(view)}" if "apply_patch" in view.tools else "pwd"
-        calls.append(_function("exec_command", {"cmd": look_at}))
-    return calls
+        return [_command(LOOK)] if "exec_command" in view.tools else []
+    steps = [(step, _act(step, tool, view)) for step, tool in _STEPS if tool in view.tools]
+    if "update_plan" not in view.tools or not steps:
+        return [call for _, call in steps]
+    names = [step for step, _ in steps]
+    calls = [call for n, (_, act) in enumerate(steps) for call in (_plan(names, n), act)]
+    return [*calls, _plan(names, len(names))]
 
 
-def _plan(view: View) -> list[dict[str, str]]:
-    needed = ("exec_command", "apply_patch", "exec_command")
-    steps = [step for step, tool in zip(_STEPS, needed, strict=True) if tool in view.tools]
-    return [{"step": step, "status": "pending" if n else "in_progress"} for n, step in enumerate(steps)]
+def _act(step: str, tool: str, view: View) -> Call:
+    if tool == "apply_patch":
+        return _sign(view) if step == _STEPS[3][0] else _write(view)
+    if step == _STEPS[0][0]:
+        return _command(LOOK)
+    return _command(f"cat {_note_name(view)}" if "apply_patch" in view.tools else "pwd")
 
 
-def _patch(view: View) -> Call:
+def _plan(steps: list[str], current: int) -> Call:
+    """The plan while that step is worked on; ticked off when there is none left."""
+    status = ["completed" if n < current else "in_progress" if n == current else "pending" for n in range(len(steps))]
+    plan = [{"step": step, "status": one} for step, one in zip(steps, status, strict=True)]
+    return _function("update_plan", {"explanation": "A tour of the tools.", "plan": plan})
+
+
+def _write(view: View) -> Call:
     asked = _shorten(view.user_text) or "(nothing)"
-    lines = ["# A note of Treadle's offline model", "", f"Asked: {asked}", f"Files seen: {len(_files(view))}"]
-    patch = "\n".join(
-        ["*** Begin Patch", f"*** Add File: {_note_name(view)}", *(f"+{line}" for line in lines), "*** End Patch", ""]
-    )
+    lines = ["# A note of Treadle's offline model", "", f"Asked: {asked}", f"Files seen: {len(_files(view))}", UNSIGNED]
+    return _patch(view, [f"*** Add File: {_note_name(view)}", *(f"+{line}" for line in lines)])
+
+
+def _sign(view: View) -> Call:
+    return _patch(view, [f"*** Update File: {_note_name(view)}", "@@", f"-{UNSIGNED}", f"+{SIGNED}"])
+
+
+def _patch(view: View, lines: list[str]) -> Call:
+    patch = "\n".join(["*** Begin Patch", *lines, "*** End Patch", ""])
     if view.tools["apply_patch"]:
         return Call("apply_patch", patch, free_form=True)
     return _function("apply_patch", {"input": patch})
+
+
+def _command(text: str) -> Call:
+    # What the user's profile prints has no place in the tour.
+    return _function("exec_command", {"cmd": text, "login": False})
 
 
 def _function(name: str, arguments: dict[str, object]) -> Call:
@@ -106,9 +135,15 @@ def _function(name: str, arguments: dict[str, object]) -> Call:
 
 
 def _made(call: Call, done: tuple[Done, ...]) -> bool:
-    if call.name == "exec_command":
-        return any(one.name == call.name and one.input == call.text for one in done)
-    return any(one.name == call.name for one in done)
+    """Patches are told apart by what they do to the note: its name was not yet known when the first was made."""
+    if call.name == "apply_patch":
+        verb = _verb(call.text)
+        return any(one.name == call.name and _verb(one.input) == verb for one in done)
+    return any(one.name == call.name and one.input == call.text for one in done)
+
+
+def _verb(patch: str) -> str:
+    return "sign" if "*** Update File: " in patch else "write"
 
 
 # --- what the outputs say --------------------------------------------------------------------------------------------
@@ -116,7 +151,7 @@ def _made(call: Call, done: tuple[Done, ...]) -> bool:
 
 def _files(view: View) -> list[str]:
     """The names that the listing gave; none before it was made."""
-    look = _function("exec_command", {"cmd": LOOK}).text
+    look = _command(LOOK).text
     for one in view.done:
         if one.name == "exec_command" and one.input == look:
             return [line for line in _body(one.output).splitlines() if line.strip()]
@@ -140,22 +175,21 @@ def _body(output: str) -> str:
 
 
 def _answer(view: View) -> str:
-    parts = [_ABOUT]
-    if view.done:
-        parts.append("To show that everything else works, I made these calls and saw:\n")
-        parts += [_report(one) for one in view.done]
-    parts.append(f"You asked: {_shorten(view.user_text) or '(nothing)'}")
+    parts = [_ABOUT.format(_shorten(view.user_text) or "(nothing)")]
+    seen = [_report(one) for one in view.done if one.name != "update_plan"]
+    if seen:
+        parts += ["Everything else is real. I made these calls, and saw:\n", *seen, ""]
+    parts.append(_REAL_MODEL)
     if view.planning:
         parts.append(_PROPOSAL)
     return "\n".join(parts)
 
 
 def _report(one: Done) -> str:
-    lines = _body(one.output).strip().splitlines() or ["(no output)"]
-    shown = [f"    {_shorten(line)}" for line in lines[:SHOWN_LINES]]
-    if len(lines) > SHOWN_LINES:
-        shown.append(f"    … and {len(lines) - SHOWN_LINES} more lines")
-    return "\n".join([f"- {_title(one)}", "", *shown, ""])
+    lines = [line.strip() for line in _body(one.output).splitlines() if line.strip()] or ["(no output)"]
+    if lines[0].startswith("Success") and lines[1:]:
+        lines = lines[1:]  # which files
+    return f"- {_title(one)}: {_shorten(' · '.join(lines))}"
 
 
 def _title(one: Done) -> str:
@@ -165,7 +199,7 @@ def _title(one: Done) -> str:
         command = json.loads(one.input)["cmd"]
     except (ValueError, KeyError, TypeError):
         command = one.input
-    return f"`exec_command`: `{_shorten(str(command))}`"
+    return f"`{_shorten(str(command))}`"
 
 
 def _topic(text: str) -> str:

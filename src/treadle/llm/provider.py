@@ -52,26 +52,45 @@ class ProviderConfigError(TreadleError):
 
 
 class ProviderConfig(Struct, frozen=True, kw_only=True):
-    """`[model_providers.<id>]`. Unknown keys are listed in `unknown_keys`, for a warning."""
+    """`[model_providers.<id>]`, key by key; `docs/configuration.md` is made from it. Unknown keys are listed in
+    `unknown_keys`, for a warning."""
 
     id: str
     base_url: str
+    """Where requests go: an `http` or `https` URL, to which the path of the wire API is added. A provider that is not
+    built in needs one."""
     name: str = ""
+    """How people call it."""
     wire_api: str = "responses"
+    """The API that it speaks: Responses, Chat Completions, Messages, or one that a package of yours adds."""
     env_key: str | None = None
+    """The environment variable that holds the key."""
     env_key_instructions: str | None = None
+    """What is said when that variable is not set."""
     experimental_bearer_token: str | None = None
+    """A token, in the file itself. `env_key` goes before it."""
     http_headers: dict[str, str] = {}
+    """More headers."""
     env_http_headers: dict[str, str] = {}
+    """More headers, whose values are in environment variables; one that is not set is left out."""
     query_params: dict[str, str] = {}
+    """Added to every URL."""
     request_max_retries: _Retries = 4
+    """How often a request without an answer is sent again."""
     stream_max_retries: _Retries = 5
+    """How often an answer that broke off is asked for again."""
     stream_idle_timeout_ms: _Milliseconds = 300_000
+    """How long the server may be silent, in milliseconds."""
     max_concurrent_requests: _AtATime | None = None
+    """How many requests run at a time; others wait in a fair line."""
     requests_per_minute: _PerMinute | None = None
+    """How many requests are begun in a minute. Without it, as the server says."""
     tokens_per_minute: _PerMinute | None = None
+    """How many tokens they may have together. Without it, as the server says."""
     requires_openai_auth: bool = False
+    """Whether the key of the login is taken where neither `env_key` nor a token is given."""
     supports_websockets: bool = False
+    """Read for the sake of files shared with Codex; no effect."""
     unknown_keys: tuple[str, ...] = ()
 
     @property
@@ -91,7 +110,7 @@ _OURS: Final = frozenset({"id", "unknown_keys"})
 _KEYS: Final = frozenset(ProviderConfig.__struct_fields__) - _OURS
 
 
-_ALLOWED: Final[dict[object, str]] = {
+ALLOWED: Final[dict[object, str]] = {
     str: "a text",
     str | None: "a text",
     bool: "true or false",
@@ -122,7 +141,7 @@ def _wrong_types(table: Mapping[str, object]) -> Iterator[tuple[str | None, str]
             try:
                 msgspec.convert(table[field.name], field.type)
             except msgspec.ValidationError:
-                yield field.name, f"allowed is {_ALLOWED[field.type]}"
+                yield field.name, f"allowed is {ALLOWED[field.type]}"
 
 
 def _wrong_words(table: Mapping[str, object]) -> Iterator[tuple[str | None, str]]:

@@ -30,9 +30,10 @@ async def stdio_channel(reader_fd: int, writer_fd: int, peer: str) -> StreamChan
 
 
 def _can_wait(fd: int) -> bool:
-    """Asked beforehand: some event loops end the program when they are given a plain file."""
+    """Asked beforehand: some event loops end the program when they are given a plain file, and none can wait for
+    `/dev/null`."""
     mode = os.fstat(fd).st_mode
-    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISCHR(mode)
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(fd)
 
 
 async def spawn(command: Sequence[str]) -> StreamChannel:

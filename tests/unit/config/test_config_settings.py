@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.config.configuration import Config, Loaded, load_config
+from treadle.config.file_settings import AutoReview, Settings
 from treadle.config.known_keys import IGNORED, SILENT
 from treadle.config.login import Login
 from treadle.config.problems import ConfigError, ModelUnusable
-from treadle.config.values import AutoReview, Settings, read_values
+from treadle.config.values import read_values
 from treadle.llm.known_providers import KNOWN, known_provider
 from treadle.protocol.app.settings import (
     DangerFullAccessSandboxPolicy,

@@ -30,8 +30,11 @@ def user(text: str) -> Json:
 class Machine:
     """A directory and the tools that work in it; `turn` is the loop of an agent."""
 
-    def __init__(self, tools: list[Json], files: Mapping[str, str], *, parallel: bool = True) -> None:
+    def __init__(
+        self, tools: list[Json], files: Mapping[str, str], *, parallel: bool = True, read_only: bool = False
+    ) -> None:
         self.tools = tools
+        self.read_only = read_only
         self.files = dict(files)
         self.parallel = parallel
         self.history: list[JsonObject] = []
@@ -41,7 +44,7 @@ class Machine:
 
     def turn(self, text: str) -> str:
         self.history.append(user(text))
-        for _ in range(10):
+        for _ in range(20):
             items = self._ask()
             if isinstance(items[0], MessageItem):
                 assert len(items) == 1
@@ -80,9 +83,16 @@ class Machine:
         return f"Wall time: 0.1 seconds\nProcess exited with code 0\nOutput:\n{shown}\n"
 
     def _patch(self, patch: str) -> str:
-        begin, add, *lines, end = patch.splitlines()
+        begin, head, *lines, end = patch.splitlines()
         assert (begin, end) == ("*** Begin Patch", "*** End Patch")
-        name = add.removeprefix("*** Add File: ")
+        verb, _, name = head.removeprefix("*** ").partition(" File: ")
+        if self.read_only:
+            return "patch rejected: read-only"
+        if verb == "Update":
+            _, old, new = lines
+            assert old[1:] in self.files[name].splitlines()
+            self.files[name] = self.files[name].replace(old[1:], new[1:])
+            return f"Success. M {name}"
         assert name not in self.files
         assert all(line.startswith("+") for line in lines)
         self.files[name] = "\n".join(line[1:] for line in lines)
@@ -92,7 +102,8 @@ class Machine:
 def test_a_whole_turn() -> None:
     machine = Machine(ALL, {"main.py": "", "setup.cfg": ""})
     answer = machine.turn("please fix the bug")
-    assert [name for name, _ in machine.calls] == ["update_plan", "exec_command", "apply_patch", "exec_command"]
+    work = ["exec_command", "apply_patch", "exec_command", "apply_patch"]
+    assert [name for name, _ in machine.calls if name != "update_plan"] == work
     note = machine.files["treadle-offline-1.md"]
     assert "please fix the bug" in note
     assert "Files seen: 2" in note
@@ -100,23 +111,42 @@ def test_a_whole_turn() -> None:
     assert "$TREADLE_HOME/config.toml" in answer
     for seen in ("main.py", "setup.cfg", "Success. A treadle-offline-1.md", "Files seen: 2", "please fix the bug"):
         assert seen in answer
+    assert "Signed: Treadle" in note
     assert "Wall time" not in answer
     assert machine.most_at_once == 2
+
+
+def test_the_plan_is_ticked_off_step_by_step() -> None:
+    machine = Machine(ALL, {})
+    machine.turn("go")
+    plans = [json.loads(text)["plan"] for name, text in machine.calls if name == "update_plan"]
+    assert [[step["status"] for step in plan].count("completed") for plan in plans] == [0, 1, 2, 3, 4]
+    assert len({tuple(step["step"] for step in plan) for plan in plans}) == 1
+
+
+def test_the_tour_ends_where_the_note_cannot_be_written() -> None:
+    machine = Machine(ALL, {"main.py": ""}, read_only=True)
+    answer = machine.turn("go")
+    assert [name for name, _ in machine.calls][-1] == "apply_patch"
+    assert "`apply_patch`: patch rejected: read-only" in answer
+    assert len(machine.calls) == 4
 
 
 def test_one_call_at_a_time_when_that_is_asked() -> None:
     machine = Machine(ALL, {}, parallel=False)
     machine.turn("go")
     assert machine.most_at_once == 1
-    assert len(machine.calls) == 4
+    assert len(machine.calls) == 9
 
 
 def test_the_plan_names_only_what_will_be_done() -> None:
     machine = Machine([PLAN, CUSTOM_PATCH], {})
     machine.turn("go")
-    (name, arguments), _ = machine.calls
+    (name, arguments), *_ = machine.calls
     assert name == "update_plan"
-    assert json.loads(arguments)["plan"] == [{"step": "Write a small note", "status": "in_progress"}]
+    write, sign = json.loads(arguments)["plan"]
+    assert write == {"step": "Write a small note", "status": "in_progress"}
+    assert sign == {"step": "Sign it", "status": "pending"}
 
 
 def test_every_turn_has_a_note_of_its_own() -> None:
@@ -208,7 +238,7 @@ def test_who_is_told_to_plan_looks_and_proposes() -> None:
     told = "Put the plan between <proposed_plan> and </proposed_plan>."
     machine.history.append({"type": "message", "role": "developer", "content": [{"type": "input_text", "text": told}]})
     answer = machine.turn("mend the roof")
-    assert [json.loads(text) for _, text in machine.calls] == [{"cmd": "ls -1"}]
+    assert [json.loads(text)["cmd"] for _, text in machine.calls] == ["ls -1"]
     assert list(machine.files) == ["main.py"]
     message, _, plan = answer.partition("\n<proposed_plan>\n")
     assert "mend the roof" in message

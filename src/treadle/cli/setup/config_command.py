@@ -23,7 +23,8 @@ from treadle.config import Config, find_home, load_config, write_values
 from treadle.config.document import config_path
 from treadle.config.overrides import KeyPath, join_key, lookup, nest, parse_value, split_key
 from treadle.config.toml_text import value_text
-from treadle.config.values import Settings, read_values
+from treadle.config.file_settings import Settings
+from treadle.config.values import read_values
 from treadle.protocol.app.config import ConfigEdit
 
 _EXITS: Final = {0: "done", 1: "it could not be done", 2: "wrong usage, or the settings cannot be used"}

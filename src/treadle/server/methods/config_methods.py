@@ -13,9 +13,9 @@ from typing import Any, Final, TypeVar
 from msgspec import UNSET, structs
 
 from treadle.config import ConfigError, ConfigWriteError, Written, config_view, read_document, write_values
+from treadle.config.file_settings import Features
 from treadle.config.overrides import lookup, split_key
 from treadle.config.permission_profiles import BUILT_IN, user_profiles
-from treadle.config.values import Features
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.config import (
     ConfigBatchWriteParams,

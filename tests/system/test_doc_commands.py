@@ -1,0 +1,187 @@
+"""The commands in README and docs, run as they stand there: in a scratch folder, with a fresh home, without a model.
+
+`codex`, `claude` and `ssh` are small scripts. A server is started, and ended when it has said where it listens. In what
+a block shows, `…` stands for anything, and a line of it for any lines; numbers and ids may differ.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+from scripts import make_configuration
+
+from doc_blocks import Block, every
+from system.runners.fake_engine import fake
+
+DEADLINE: Final = 100
+CODEX: Final = """
+if "--version" in sys.argv:
+    print("codex-cli 0.163.0")
+    sys.exit()
+if not sys.stdin.isatty():
+    sys.stdin.read()
+start("0199a213-81c0-7800-8aa1-bbab2a035a53")
+answer("The answer.")
+done()
+"""
+CLAUDE: Final = """
+import uuid
+sys.stdin.read()
+session = str(uuid.uuid4())
+say(type="system", subtype="init", session_id=session, model="m", cwd=".", tools=[])
+say(type="result", subtype="success", is_error=False, result="The answer.", session_id=session, usage={})
+"""
+# Whether a command is a server that goes on until it is ended.
+_SERVER: Final = re.compile(r"(?:\S+=\S+ )*(?:ssh \S+ )?treadle (?:app|exec)-server\b(?!.*(stdio://|--help))")
+
+
+class Scratch:
+    """A user with an empty home and a small project, and the programs that the documents name."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home, self.project, programs = folder / "user", folder / "user" / "project", folder / "bin"
+        for made in (self.home, self.project, programs):
+            made.mkdir()
+        fake(programs, CODEX)
+        fake(programs, CLAUDE, "claude")
+        _script(programs / "treadle", f'exec "{sys.executable}" -m treadle "$@"')
+        _script(programs / "python", f'exec "{sys.executable}" "$@"')
+        _script(programs / "ssh", 'shift\nexec "$@"')
+        (self.project / "hello.py").write_text('print("hello")\n')
+        (self.project / "notes.txt").write_text("a note\n")
+        (self.project / "token").write_text("a-token-of-the-reader")
+        # Nobody's settings and keys; only how Python is found.
+        self.environment = {
+            "HOME": str(self.home),
+            "PATH": f"{programs}:/usr/bin:/bin",
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "XDG_RUNTIME_DIR": str(folder),
+            "LANG": "C.UTF-8",
+            "TERM": "dumb",
+        }
+        self._port = _free_port()
+        self.shell("git init -q . && git add . && git -c user.name=me -c user.email=me@localhost commit -qm first")
+
+    def here(self, text: str) -> str:
+        """With addresses of this machine and of this test."""
+        return text.replace("ws://0.0.0.0:8765", "ws://127.0.0.1:0").replace(
+            "127.0.0.1:4500", f"127.0.0.1:{self._port}"
+        )
+
+    def start(self, script: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            ["sh", "-ec", self.here(script)],
+            cwd=self.project,
+            env=self.environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def shell(self, script: str) -> tuple[int, str]:
+        """The exit code, and all that was printed."""
+        with self.start(script) as child:
+            try:
+                printed, _ = child.communicate(timeout=DEADLINE)
+            except subprocess.TimeoutExpired:
+                os.killpg(child.pid, signal.SIGKILL)
+                raise
+        return child.returncode, printed
+
+    def serve(self, script: str) -> str:
+        """What a server prints up to its address. It ends well when it is told to."""
+        with self.start(f"exec {script}") as child:
+            assert child.stdout is not None
+            printed = ""
+            for line in child.stdout:
+                printed += line
+                if re.match(r"(ws|unix)://", line):
+                    break
+            os.killpg(child.pid, signal.SIGTERM)
+            rest = child.communicate(timeout=DEADLINE)[0]
+        assert child.returncode == 0, printed + rest
+        return printed
+
+
+def _script(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Iterator[Scratch]:
+    made = Scratch(tmp_path)
+    yield made
+    kept = made.home / ".treadle"
+    names = {path.name + "/" * path.is_dir() for path in kept.iterdir()} if kept.exists() else set()
+    parts = {"threads.db-wal", "threads.db-shm"}
+    assert names - parts <= set(make_configuration.FILES), "docs/configuration.md has no such file of the home"
+
+
+@every("sh")
+def test_commands_run(block: Block, scratch: Scratch) -> None:
+    commands = [line.split("  #")[0].strip() for line in block.text.replace("\\\n", " ").splitlines()]
+    if not any(map(_SERVER.match, commands)):
+        code, printed = scratch.shell(block.text)
+        assert code == 0, printed
+        for name in re.findall(r"(?:> |-o |tee )([\w-]+\.\w+)", block.text):
+            assert (scratch.project / name).read_text().strip(), f"{name} is empty"
+        return
+    for command in filter(None, commands):
+        if _SERVER.match(command):
+            scratch.serve(command)
+        else:
+            code, printed = scratch.shell(command)
+            assert code == 0, printed
+
+
+@every("console")
+def test_commands_print_what_is_shown(block: Block, scratch: Scratch) -> None:
+    first, *sessions = re.split(r"^\$ ", block.text, flags=re.MULTILINE)
+    assert first == "", "a console block begins with a command"
+    for session in sessions:
+        command, _, shown = session.partition("\n")
+        if _SERVER.match(command):
+            printed, code = scratch.serve(command), 0
+        else:
+            code, printed = scratch.shell(command)
+        if not shown.strip():
+            assert code == 0, printed
+            continue
+        assert _pattern(scratch.here(shown)).fullmatch(_comparable(printed)), printed
+
+
+def _pattern(shown: str) -> re.Pattern[str]:
+    """Of a long secret the beginning is shown."""
+    lines = _comparable(re.sub(r"[0-9a-f]{4}…", "…", shown)).splitlines()
+    return re.compile("".join("(?:.*\n)*?" if line == "…" else _line(line) for line in lines))
+
+
+def _line(shown: str) -> str:
+    return ".*?".join(map(re.escape, shown.split("…"))) + "\n"
+
+
+def _comparable(text: str) -> str:
+    """Without ids and numbers. Where bubblewrap is missing, a line says so; what took no time says none."""
+    text = re.sub(r"^! This machine cannot.*\n", "", text, flags=re.MULTILINE)
+    text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "ID", text)
+    text = re.sub(r"(?: ·| in) [\d.]+ ?s$", "", text, flags=re.MULTILINE)
+    return re.sub(r"\d+(?:[.,]\d+)*", "N", text.rstrip() + "\n")
