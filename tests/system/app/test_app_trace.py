@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from kit.app_program import stdio_server
-from kit.exec_program import ServerProcess, running
+from kit.exec_program import running
+from kit.server_process import ServerProcess
 from system.agent.scene import Scene, scene
 from treadle.execution import Environment
 from treadle.logs.log_file import LogFile

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import get_args
 
 import pytest
@@ -133,7 +134,7 @@ ITEMS: list[tuple[ThreadItem, str]] = [
     (ContextCompactionThreadItem(id="1"), "summarised"),
     (UnknownItem({"type": "hologram", "id": "1"}), "hologram"),
 ]
-PAGES = {
+PAGES: dict[str, Callable[[], Page]] = {
     "html": HtmlPage,
     "md": MarkdownPage,
     "text": lambda: TextPage(Colors(False)),
