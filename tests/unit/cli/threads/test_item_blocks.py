@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import get_args
 
 import pytest
@@ -133,7 +134,7 @@ ITEMS: list[tuple[ThreadItem, str]] = [
     (ContextCompactionThreadItem(id="1"), "summarised"),
     (UnknownItem({"type": "hologram", "id": "1"}), "hologram"),
 ]
-PAGES = {
+PAGES: dict[str, Callable[[], Page]] = {
     "html": HtmlPage,
     "md": MarkdownPage,
     "text": lambda: TextPage(Colors(False)),
@@ -148,8 +149,7 @@ def test_the_table_has_every_type() -> None:
 @pytest.mark.parametrize("page", PAGES)
 @pytest.mark.parametrize(("item", "words"), [pytest.param(*case, id=str(case[0].type)) for case in ITEMS])
 def test_it_is_shown(item: ThreadItem, words: str, page: str) -> None:
-    shown: Page = PAGES[page]()
-    assert words in written(shown, thread(turn(1, item))).replace("\\", "")
+    assert words in written(PAGES[page](), thread(turn(1, item))).replace("\\", "")
 
 
 def test_what_says_nothing_is_left_out() -> None:
