@@ -149,8 +149,7 @@ def test_the_table_has_every_type() -> None:
 @pytest.mark.parametrize("page", PAGES)
 @pytest.mark.parametrize(("item", "words"), [pytest.param(*case, id=str(case[0].type)) for case in ITEMS])
 def test_it_is_shown(item: ThreadItem, words: str, page: str) -> None:
-    shown: Page = PAGES[page]()
-    assert words in written(shown, thread(turn(1, item))).replace("\\", "")
+    assert words in written(PAGES[page](), thread(turn(1, item))).replace("\\", "")
 
 
 def test_what_says_nothing_is_left_out() -> None:
