@@ -21,9 +21,9 @@ from treadle.cli.terminal import Colors, wants_color
 from treadle.cli.visible import visible_line
 from treadle.config import Config, find_home, load_config, write_values
 from treadle.config.document import config_path
+from treadle.config.file_settings import Settings
 from treadle.config.overrides import KeyPath, join_key, lookup, nest, parse_value, split_key
 from treadle.config.toml_text import value_text
-from treadle.config.file_settings import Settings
 from treadle.config.values import read_values
 from treadle.protocol.app.config import ConfigEdit
 

@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Struct
 
 from treadle.config import Config
+from treadle.config.file_settings import Settings
 from treadle.config.overrides import KeyPath, join_key, lookup
-from treadle.config.values import Settings
 from treadle.llm.provider import shown_url
 from treadle.secrets import HIDDEN, is_secret
 
