@@ -36,8 +36,8 @@ with Codex() as codex:
 def main() -> int:
     folder = Path(sys.argv[1]).absolute() if len(sys.argv) > 1 else REPOSITORY / ".demo"
     set_up(folder)
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(f'$ treadle exec --sandbox workspace-write "{PROMPT}"\n', style="bold", markup=False)
+    console = Console(highlight=False)
+    console.print(f'$ treadle exec --sandbox workspace-write "{PROMPT}"\n', style="bold", markup=False, soft_wrap=True)
     command = [str(PROGRAM), "exec", "--sandbox", "workspace-write", PROMPT]
     environment = {**os.environ, "TREADLE_HOME": str(folder / "home")}
     code = subprocess.run(command, cwd=folder / "project", env=environment, check=False).returncode
@@ -60,13 +60,14 @@ def set_up(folder: Path) -> None:
 
 
 def show_next(console: Console, folder: Path) -> None:
+    """What is to be typed is never broken into lines: it can be copied from a terminal of any width."""
     program, python, home, project, ask = (
         shlex.quote(os.path.relpath(path))
         for path in (PROGRAM, sys.executable, folder / "home", folder / "project", folder / "ask.py")
     )
     console.print(f"\nThe workspace is {project}, the home {home}. To go on with the thread:", markup=False)
     again = f'TREADLE_HOME={home} {program} exec -C {project} resume --last "Once more."'
-    console.print(f"    {again}\n", style="cyan", markup=False)
+    console.print(f"    {again}\n", style="cyan", markup=False, soft_wrap=True)
     console.print("What next?", style="bold")
     for title, line in (
         ("use your own model", f"{program} login && {program} chat"),
@@ -74,7 +75,7 @@ def show_next(console: Console, folder: Path) -> None:
         ("drive claude or codex", f"{program} {_engine()}"),
     ):
         console.print(f"  {title}", markup=False)
-        console.print(f"    {line}", style="cyan", markup=False)
+        console.print(f"    {line}", style="cyan", markup=False, soft_wrap=True)
 
 
 def _engine() -> str:

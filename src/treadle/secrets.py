@@ -12,7 +12,9 @@ _KEY: Final = re.compile(r"\b(?:sk|pk|ghp|gho|ghs|xox[abps]|glpat)[-_][A-Za-z0-9
 _BEARER: Final = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}")
 _SECRET_PATH: Final = re.compile(r"(?<=[^/:])/[\w-]{32,}/?$")
 _WORDS: Final = re.compile(r"\"([^\"]*)\"|'([^']*)'|([^\s\"'={},\[\]]+)")
-_LEAST: Final = 8
+_DIRECTORIES: Final = frozenset({"PWD", "OLDPWD"})
+"""Every shell sets them, and they are no passwords."""
+LEAST: Final = 8
 """Shorter values are words that occur elsewhere."""
 KNOWN: Final[set[str]] = set()
 """Values that this process has used as keys, wherever it found them; `learn` adds to it."""
@@ -47,11 +49,12 @@ def kept_url(url: str) -> str:
 
 def secrets_in(environment: Mapping[str, str], settings: Iterable[str] = ()) -> list[str]:
     """Values that must not be shown, longest first."""
-    values = {value for name, value in environment.items() if is_secret(name, value)}
+    named = ((name, value) for name, value in environment.items() if name not in _DIRECTORIES)
+    values = {value for name, value in named if is_secret(name, value)}
     for text in settings:
         if hides_secret(text):
             values |= {word for found in _WORDS.findall(text.partition("=")[2]) for word in found}
-    return sorted((value for value in values if len(value) >= _LEAST), key=len, reverse=True)
+    return sorted((value for value in values if len(value) >= LEAST), key=len, reverse=True)
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:

@@ -115,7 +115,7 @@ def test_our_own_engine_and_treadle_itself_as_json(stage: Stage) -> None:
         "git at /usr/bin/git",
     ]
     [sandbox] = found["subjects"]["sandbox"]
-    assert sandbox["what"].endswith("it kept one from writing elsewhere and from the network")
+    assert sandbox["what"].endswith("one was kept from writing elsewhere, and from the network")
 
 
 def test_settings_that_cannot_be_used_are_found(stage: Stage) -> None:

@@ -95,11 +95,11 @@ def test_the_list_with_what_is_known(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "env", "code", "says"),
     [
-        ([], {}, 1, "treadle models: provider `x` needs the environment variable `X_KEY`"),
-        ([], {"X_KEY": "k"}, 1, "treadle models: unexpected status 404 Not Found: not here"),
-        (["--provider", "nope"], {}, 1, "treadle models: -c: model_provider: there is no provider `nope`"),
-        (["-p", "nope"], {}, 2, "treadle models: -c: profile: there is no table [profiles.nope]; add the table, or ch"),
-        (["-c", "model_provider=3"], {}, 2, "treadle models: -c: model_provider: found 3, allowed is a text"),
+        ([], {}, 1, "x does not list its models\n  why: provider `x` needs the environment variable `X_KEY`"),
+        ([], {"X_KEY": "k"}, 1, "x does not list its models\n  why: unexpected status 404 Not Found: not here"),
+        (["--provider", "nope"], {}, 1, "\n  why: -c: model_provider: there is no provider `nope`"),
+        (["-p", "nope"], {}, 2, "\n  why: -c: profile: there is no table [profiles.nope]; add the table, or ch"),
+        (["-c", "model_provider=3"], {}, 2, "\n  why: -c: model_provider: found 3, allowed is a text"),
     ],
 )
 def test_what_cannot_be_listed_is_told(
@@ -109,7 +109,8 @@ def test_what_cannot_be_listed_is_told(
         (tmp_path / "config.toml").write_text(CONFIG.format(url=url))
         done = run(tmp_path, *words, **env)
     assert (done.returncode, done.stdout) == (code, "")
-    assert done.stderr.startswith(says)
+    assert says in done.stderr
+    assert [line[:7] for line in done.stderr.splitlines()] == ["treadle", "  why: ", "  try: "]
 
 
 def test_offline_lists_itself(tmp_path: Path) -> None:

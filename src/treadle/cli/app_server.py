@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from treadle.cli.listening import add_token_arguments, announced, listener_token
 from treadle.cli.server_process import (
     exit_with_deadline,
-    refuse,
     start_logging,
     stop_on_signals,
     take_stdio,
@@ -82,11 +81,9 @@ def _check(overrides: tuple[str, ...]) -> None:
 
 
 def _refuse(error: TreadleError) -> int:
-    # Only when the start fails.
-    from treadle.cli.settings_check import refuse_settings
-    from treadle.config import ConfigError
+    from treadle.cli.problem import report  # only when the start fails
 
-    return refuse_settings(_NAME, error) if isinstance(error, ConfigError) else refuse(_NAME, str(error))
+    return report(_NAME, error)
 
 
 def _run_stdio(log_level: str | None, overrides: tuple[str, ...]) -> int:
@@ -131,14 +128,9 @@ def _run_listening(arguments: argparse.Namespace, overrides: tuple[str, ...]) ->
     # `--help` does without it.
     import asyncio
 
-    from treadle.transport import AddressError
-
     use_one_malloc_arena()
     _start_logging(arguments.log_level, overrides)
-    try:
-        return asyncio.run(_serve(arguments, overrides))
-    except AddressError as error:
-        return refuse(_NAME, f"--listen {error}")
+    return asyncio.run(_serve(arguments, overrides))
 
 
 async def _serve(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> int:
@@ -184,7 +176,9 @@ def _address(listen_on: str, server: AppServer) -> Address:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise TreadleError(f"cannot make {folder} for the socket: {error.strerror}; use unix://PATH") from None
+            from treadle.cli.problem import Problem  # only when the start fails
+
+            raise Problem(f"cannot make {folder}", why=str(error.strerror), do="--listen unix://PATH") from None
         return Address.parse(f"unix://{folder}/app-server-control.sock")
     return Address.parse(listen_on)
 

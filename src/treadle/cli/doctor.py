@@ -21,6 +21,7 @@ from treadle.cli.doctor_report import DoctorView, LiveReport, PlainReport
 from treadle.cli.doctor_trial import Trial, trial_environment
 from treadle.cli.exit_codes import FAILED, REFUSED
 from treadle.cli.people import command as people_command
+from treadle.cli.people import completing
 from treadle.cli.problem import Problem
 from treadle.cli.server_process import start_logging
 from treadle.cli.streams import write
@@ -52,7 +53,7 @@ that you have configured is asked one short question too, which costs a few toke
         "treadle doctor --json | jq '.ok'",
     ),
 )
-@click.argument("engines", nargs=-1, metavar="[ENGINE]...", shell_complete=lambda *_: engine_names())
+@click.argument("engines", nargs=-1, metavar="[ENGINE]...", shell_complete=completing(engine_names))
 @click.option("--online", "--ask", "online", is_flag=True, help="ask each configured provider; costs a few tokens")
 @click.option("--no-engines", is_flag=True, help="look at Treadle itself only, which takes a second")
 @click.option("--json", "as_json", is_flag=True, help="what was found, as one JSON object")

@@ -142,14 +142,15 @@ class LiveReport:
 
 
 def _styled(check: Check) -> list[RenderableType]:
-    # Rich takes 60 ms: loaded when something is drawn.
-    from rich.padding import Padding
+    # rich takes 60 ms: loaded when something is drawn
     from rich.text import Text
+
+    from treadle.cli.turn.blocks import Hanging
 
     mark = MARKS[check.verdict]
     first, *rest = check_lines(check)
-    line = Text(first, style="dim" if check.verdict == "skipped" else "")
-    line.stylize(STYLES[mark], 2, 3)
+    front = Text(first[:4])
+    front.stylize(STYLES[mark], 2, 3)
     style = "yellow" if check.verdict in ("failed", "warning") else "dim"
-    indent = (0, 0, 0, len(_INDENT))
-    return [line, *(Padding(Text(more.removeprefix(_INDENT), style=style), indent) for more in rest)]
+    said = Hanging(front, Text(first[4:], style="dim" if check.verdict == "skipped" else ""))
+    return [said, *(Hanging(Text(_INDENT), Text(more.removeprefix(_INDENT), style=style)) for more in rest)]

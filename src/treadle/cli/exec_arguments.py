@@ -14,9 +14,10 @@ from typing import Any, Final
 import click
 from msgspec import Struct
 
+from treadle.cli.exit_codes import REFUSED
 from treadle.cli.people import PeopleCommand, color_option
 from treadle.cli.people import command as people_command
-from treadle.errors import TreadleError
+from treadle.cli.problem import Problem
 
 _MORE: Final = """\
 `treadle exec resume ID [PROMPT]` goes on in a thread, `resume --last` in the most recent one. What is piped in is
@@ -44,15 +45,15 @@ _ON_FAILURE: Final = "on-failure"
 _RESUME: Final = "resume"
 # What is said by a word of Codex that we do not have, and by one that we would not keep.
 _OTHER_COMMANDS: Final = {
-    "fork": "`exec fork` is not offered; `exec resume ID` goes on with a thread",
-    "review": '`exec review` is not offered; say what to review, as in `treadle exec "review the last commit"`',
+    "fork": "treadle exec resume ID goes on with a thread",
+    "review": 'treadle exec "review the last commit"',
 }
 _REFUSED: Final = {
-    "oss": "--oss is not offered; name the server, as in -c model_provider=ollama (or lmstudio, or vllm)",
-    "local_provider": "--local-provider is not offered; name the server, as in -c model_provider=ollama",
-    "approve_for_me": "--approve-for-me is not offered: nobody reviews; choose what may be done with --sandbox",
-    "worktree": "--worktree is not offered; make one with `git worktree add DIR` and give it with --cd",
-    "ignore_user_config": "--ignore-user-config is not offered; set TREADLE_HOME to a folder without config.toml",
+    "oss": "name the server: -c model_provider=ollama (or lmstudio, or vllm)",
+    "local_provider": "name the server: -c model_provider=ollama",
+    "approve_for_me": "choose what may be done with --sandbox",
+    "worktree": "git worktree add DIR, then --cd DIR",
+    "ignore_user_config": "set TREADLE_HOME to a folder without config.toml",
 }
 
 
@@ -280,16 +281,18 @@ def _toml(value: object) -> str:
 
 
 def read_request(arguments: ExecArguments) -> ExecRequest:
-    """Raises `TreadleError` with what cannot be done, before anything is."""
-    for name, said in _REFUSED.items():
+    """Raises `Problem` with what cannot be done, before anything is."""
+    for name, do in _REFUSED.items():
         if getattr(arguments, name):
-            raise TreadleError(said)
+            raise _not_offered(f"--{name.replace('_', '-')}", do)
     images, words = _images(arguments.image, arguments.words)
     resume, prompt = _thread_and_prompt(words, last=arguments.last)
     if resume is not None and arguments.ephemeral:
-        raise TreadleError("--ephemeral is for a new thread; one that is resumed is kept already")
+        why = "one that is resumed is kept already"
+        raise Problem("--ephemeral is for a new thread", why=why, do="leave one of the two out", code=REFUSED)
     if not os.path.isdir(arguments.cd):
-        raise TreadleError(f"{arguments.cd} is no directory; give one with --cd")
+        why = "it is a file" if os.path.exists(arguments.cd) else "it does not exist"
+        raise Problem(f"{arguments.cd} is no directory", why=why, do="--cd DIR with one that is there", code=REFUSED)
     return ExecRequest(
         cwd=os.path.abspath(arguments.cd),
         prompt=prompt,
@@ -313,28 +316,43 @@ def _images(given: Sequence[str], words: Sequence[str]) -> tuple[tuple[str, ...]
     if not words and len(given) > 1 and not os.path.exists(given[-1]):
         given, words = given[:-1], [given[-1]]
     paths = [path for word in given for path in word.split(",") if path]
+    for path in paths:
+        _check_image(path)
     return tuple(os.path.abspath(path) for path in paths), words
+
+
+def _check_image(path: str) -> None:
+    """Said now, before a turn is paid for; whether it is an image is seen when it is sent."""
+    try:
+        with open(path, "rb"):
+            pass
+    except OSError as error:
+        do = "--image FILE with a file that is there and yours to read"
+        raise Problem(f"the image {path} cannot be read", why=str(error.strerror), do=do, code=REFUSED) from None
 
 
 def _thread_and_prompt(words: Sequence[str], *, last: bool) -> tuple[str | None, str | None]:
     """The thread to resume, if any, and the prompt."""
     if words and words[0] in _OTHER_COMMANDS:
-        raise TreadleError(_OTHER_COMMANDS[words[0]])
+        raise _not_offered(f"treadle exec {words[0]}", _OTHER_COMMANDS[words[0]])
     if not words or words[0] != _RESUME:
         if last:
-            raise TreadleError("--last goes with resume, as in `treadle exec resume --last`")
+            do = 'treadle exec resume --last "…"'
+            raise Problem("--last goes with resume", why="a new thread has no last one", do=do, code=REFUSED)
         return None, _only(words)
     words = words[1:]
     if last:
         return "", _only(words)
     if not words or not words[0]:
-        raise TreadleError("which thread? Give its id, as in `treadle exec resume ID`, or --last for the most recent")
+        do = 'treadle exec resume ID "…", or treadle exec resume --last "…"'
+        raise Problem("which thread?", why="there is no id behind resume", do=do, code=REFUSED)
     return words[0], _only(words[1:])
 
 
 def _only(words: Sequence[str]) -> str | None:
     if len(words) > 1:
-        raise TreadleError(f"the prompt is one argument; put quotes around it (there is also {words[1]!r})")
+        why = f"the prompt is one argument, and there is also {words[1]!r}"
+        raise Problem("there are too many words", why=why, do='put quotes around it: treadle exec "…"', code=REFUSED)
     return words[0] if words else None
 
 
@@ -358,6 +376,12 @@ def _schema(path: str | None) -> Any:
         with open(path, encoding="utf-8") as file:
             return json.load(file)
     except OSError as error:
-        raise TreadleError(f"the schema {path} cannot be read: {error.strerror}") from None
+        do = "--output-schema FILE with a file that is there"
+        raise Problem(f"the schema {path} cannot be read", why=str(error.strerror), do=do, code=REFUSED) from None
     except (ValueError, RecursionError) as error:
-        raise TreadleError(f"the schema {path} is no JSON: {error}") from None
+        do = f"python3 -m json.tool {path} shows the place"
+        raise Problem(f"the schema {path} is no JSON", why=str(error), do=do, code=REFUSED) from None
+
+
+def _not_offered(what: str, do: str) -> Problem:
+    return Problem(f"{what} is not offered", why="codex has it, and Treadle does not", do=do, code=REFUSED)

@@ -23,7 +23,8 @@ from treadle.cli.exec_arguments import (
 from treadle.cli.exec_display import Quiet, can_ask, drawn, drawn_on, plain, shows_answer, write_answer
 from treadle.cli.exec_events import JsonLines
 from treadle.cli.exec_turn import ExecTurn, TurnDisplay
-from treadle.cli.exit_codes import FAILED
+from treadle.cli.exit_codes import FAILED, REFUSED
+from treadle.cli.problem import Problem
 from treadle.cli.prompt_input import read_prompt
 from treadle.cli.server_process import start_logging
 from treadle.cli.settings_check import check_turn
@@ -32,7 +33,6 @@ from treadle.cli.streams import OutputFailed, write_bytes, write_stderr
 from treadle.cli.turn.frame import Frame, shortened_home
 from treadle.config.atomic_write import replace_file
 from treadle.config.configuration import RUN_KEY_VARIABLE
-from treadle.errors import TreadleError
 from treadle.llm.known_providers import OPENAI_KEY_VARIABLE
 from treadle.protocol.app.settings import AskForApproval
 from treadle.server.app import AppServer
@@ -62,7 +62,8 @@ class _Program:
         self._request = read_request(arguments)
         self._target = _target(arguments.output_last_message)
         if sys.stdout is None and self._target is None:
-            raise TreadleError("standard output is closed: nobody would get the answer; use -o FILE")
+            why = "nobody would get the answer"
+            raise Problem("standard output is closed", why=why, do="-o FILE", code=REFUSED)
         self._config = config
         self._turn: ExecTurn | None = None
         self._display: TurnDisplay | None = None
@@ -102,7 +103,8 @@ class _Program:
         if request.as_json:
             return JsonLines(self._write_line), None
         kept_in = None if request.ephemeral else shortened_home(os.path.join(self._config.home, FILE_NAME))
-        frame = Frame(self._choice, asks=can_ask(request), kept_in=kept_in)
+        provider = self._config.providers.get(self._choice.provider)
+        frame = Frame(self._choice, asks=can_ask(request), kept_in=kept_in, provider=provider)
         if request.quiet:
             return Quiet(frame), None
         terminal = drawn_on(request)
@@ -164,7 +166,8 @@ def _target(name: str | None) -> Path | None:
         return None
     path = Path(name).absolute()
     if path.is_dir() or not os.access(path.parent, os.W_OK):
-        raise TreadleError(f"{name} cannot be written: give a file in a directory that is there and yours to write")
+        why = "it is a directory, or its directory is not there or not yours to write"
+        raise Problem(f"{name} cannot be written", why=why, do="-o FILE with another name", code=REFUSED)
     return path
 
 

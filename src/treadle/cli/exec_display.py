@@ -56,7 +56,10 @@ class Quiet:
 
     def ended(self, turn: Turn) -> None:
         if turn.status == "failed":
-            write_stderr(f"treadle exec: {'it failed' if turn.error is None else visible(turn.error.message)}")
+            write_stderr("treadle exec: the turn failed")
+            write_stderr(f"  why: {'it did not say' if turn.error is None else visible(turn.error.message)}")
+            for step in list(self._frame.next_steps(turn.error).values())[:1]:
+                write_stderr(f"  try: {step}")
         elif turn.status == "interrupted":
             write_stderr("treadle exec: interrupted")
             for step in list(self._frame.next_steps().values())[:1]:

@@ -8,11 +8,11 @@ import contextlib
 import os
 
 from treadle.cli.listening import ListenerToken, add_token_arguments, announced, listener_token
-from treadle.cli.server_process import exit_with_deadline, refuse, start_logging, stop_on_signals, take_stdio
+from treadle.cli.server_process import exit_with_deadline, start_logging, stop_on_signals, take_stdio
 from treadle.cli.streams import write_stdout
 from treadle.errors import TreadleError
 from treadle.execution.server import ExecServer
-from treadle.transport import Address, AddressError
+from treadle.transport import Address
 
 _NAME = "exec-server"
 
@@ -57,10 +57,10 @@ def run(arguments: argparse.Namespace) -> int:
         if address.scheme == "stdio":
             return asyncio.run(_serve_stdio())
         return asyncio.run(_serve(address, listener_token(address, arguments), arguments.exit_on_stdin_close))
-    except AddressError as error:
-        return refuse(_NAME, f"--listen {error}")
     except TreadleError as error:
-        return refuse(_NAME, str(error))
+        from treadle.cli.problem import report  # only when the start fails
+
+        return report(_NAME, error)
 
 
 def _refuse_settings(setting: str) -> int:

@@ -27,6 +27,7 @@ from treadle.server.local_client import LocalClient
 
 _ID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _MOST_NAMED: Final = 100
+_OTHERS: Final = "treadle exec resume --last for the most recent one; treadle threads list shows all"
 _NOBODY: Final = "nobody can be asked here; run it on a terminal, or allow more with --sandbox"
 # To choose a permission profile.
 _CAPABILITIES: Final = InitializeCapabilities(experimental_api=True)
@@ -163,7 +164,7 @@ class ExecTurn:
         try:
             return await self._client.request("thread/resume", kept)
         except RpcError as error:
-            raise UnknownThread(f"{thread_id} cannot be resumed: {error.message}") from None
+            raise UnknownThread(f"{thread_id} cannot be resumed", why=error.message, do=_OTHERS) from None
 
     async def _find(self, request: ExecRequest) -> str | None:
         """The id; None when the most recent thread is wanted and there is none: then a new one is begun."""
@@ -176,7 +177,8 @@ class ExecTurn:
         threads = (await self._client.request("thread/list", params)).data
         found = [thread.id for thread in threads if not name or thread.name == name]
         if name and not found:
-            raise UnknownThread(f"there is no thread called {name!r}; give its id, or --last for the most recent one")
+            why = "it is neither the id nor the name of a thread that is kept here"
+            raise UnknownThread(f"there is no thread called {name!r}", why=why, do=_OTHERS)
         if not found:
             self.note("there is no thread to resume yet; this is a new one")
         return found[0] if found else None

@@ -11,6 +11,7 @@ from typing import Final
 import click
 import msgspec
 
+from treadle.cli.model_problem import model_problem
 from treadle.cli.people import command as people_command
 from treadle.cli.server_process import start_logging
 from treadle.cli.streams import write, write_stderr
@@ -21,6 +22,7 @@ from treadle.config.login import Login
 from treadle.config.model_catalogue import with_known_facts
 from treadle.config.model_choice import ModelChoice
 from treadle.config.stored_keys import key_source
+from treadle.llm import ModelError
 from treadle.llm.known_providers import OFFLINE
 from treadle.llm.offers import Offer, list_offers
 
@@ -51,7 +53,13 @@ def command(provider: str | None, profile: str | None, as_json: bool, config_ove
     if provider is not None:
         overrides.append(f"model_provider={json.dumps(provider)}")
     config = load_config(find_home(os.environ), overrides=overrides).config
-    offers = with_known_facts(asyncio.run(_ask(config)), config)
+    try:
+        offers = with_known_facts(asyncio.run(_ask(config)), config)
+    except ModelError as error:
+        problem = model_problem(error, config.provider, f"{config.model_provider} does not list its models")
+        if error.kind == "not_found":
+            problem.do = f"correct model_providers.{config.model_provider}.base_url in config.toml"
+        raise problem from None
     if as_json:
         write(sys.stdout, _as_json(offers, config.chosen))
     else:

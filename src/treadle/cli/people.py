@@ -163,7 +163,7 @@ def run_command(words: Sequence[str]) -> int:
     except click.Abort:  # Ctrl-C, or the end of standard input at a question
         return INTERRUPTED
     except Exception as error:
-        return report(name, _of_click(error), debug="--debug" in own)
+        return report(name, _of_click(error), debug="--debug" in own, words=own)
     return code if isinstance(code, int) else 0
 
 
@@ -278,9 +278,14 @@ def _of_click(error: Exception) -> Exception:
     if isinstance(error, click.NoSuchOption):
         near = difflib.get_close_matches(error.option_name, error.possibilities or (), n=1)
         do = f"did you mean {near[0]}? `{do}` lists the options" if near else f"`{do}` lists the options"
-        return Problem(f"there is no option {error.option_name}", do=do, code=REFUSED)
+        return Problem(f"there is no option {error.option_name}", why=f"{path} does not know it", do=do, code=REFUSED)
     message = error.format_message().rstrip(".")
-    return Problem(f"{message[:1].lower()}{message[1:]}", do=do, code=REFUSED)
+    message = f"{message[:1].lower()}{message[1:]}"
+    if isinstance(error, click.BadParameter) and error.param is not None and error.message:
+        named = error.param.opts[-1] if isinstance(error.param, click.Option) else f"the {error.param.name}"
+        return Problem(f"{named} cannot be used as it is given", why=error.message.rstrip("."), do=do, code=REFUSED)
+    usage = None if ctx is None else ctx.get_usage()
+    return Problem(message, why=usage, do=do, code=REFUSED)
 
 
 def _unknown(word: str, known: Sequence[str], path: str) -> Problem:

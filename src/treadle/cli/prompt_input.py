@@ -7,8 +7,9 @@ import select
 import stat
 from typing import Final
 
+from treadle.cli.exit_codes import REFUSED
+from treadle.cli.problem import Problem
 from treadle.cli.streams import write_stderr
-from treadle.errors import TreadleError
 
 # What a turn takes at most; more is refused before anything is run.
 MAX_BYTES: Final = 1 << 20
@@ -16,8 +17,11 @@ MAX_BYTES: Final = 1 << 20
 PATIENCE_S: Final = 2.0
 
 
-class PromptError(TreadleError):
+class PromptError(Problem):
     """There is no prompt, or it is too long."""
+
+    def __init__(self, what: str, why: str, do: str) -> None:
+        super().__init__(what, why=why, do=do, code=REFUSED)
 
 
 def read_prompt(argument: str | None, descriptor: int = 0, *, appended: bool = True, command: str = "exec") -> str:
@@ -30,7 +34,8 @@ def read_prompt(argument: str | None, descriptor: int = 0, *, appended: bool = T
         piped = _read(descriptor, command) if appended and _is_piped(descriptor) else ""
         prompt = f"{argument}\n\n<stdin>\n{piped.rstrip()}\n</stdin>" if piped.strip() else argument
     if not prompt.strip():
-        raise PromptError(f'there is nothing to do: give a prompt, as in `treadle {command} "explain this project"`')
+        why = "neither the command line nor standard input has a prompt"
+        raise PromptError("there is nothing to do", why, f'treadle {command} "explain this project"')
     return prompt
 
 
@@ -51,7 +56,8 @@ def _read(descriptor: int, command: str) -> str:
         pieces.append(piece)
         size += len(piece)
         if size > MAX_BYTES:
-            raise PromptError(f"standard input has more than {MAX_BYTES} bytes; write it to a file and name the file")
+            why = f"standard input has more than {MAX_BYTES} bytes"
+            raise PromptError("the prompt is too long", why, "write it to a file, and name the file in the prompt")
     return b"".join(pieces).decode("utf-8", "replace")
 
 
@@ -63,4 +69,5 @@ def _piece(descriptor: int, command: str) -> bytes:
     try:
         return os.read(descriptor, 1 << 16)
     except OSError as error:
-        raise PromptError(f"standard input cannot be read: {error.strerror}") from None
+        do = f'give the prompt as an argument: treadle {command} "…" </dev/null'
+        raise PromptError("standard input cannot be read", str(error.strerror), do) from None

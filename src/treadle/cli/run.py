@@ -20,12 +20,13 @@ import msgspec
 from treadle.cli.exit_codes import FAILED, REFUSED
 from treadle.cli.people import PeopleCommand, color_option, completing
 from treadle.cli.people import command as people_command
+from treadle.cli.problem import Problem
 from treadle.cli.run_failure import advice, failure_reason, stderr_lines
 from treadle.cli.run_lines import LineView, RunView
 from treadle.cli.run_live import LiveView
 from treadle.cli.run_plan import RunArguments, RunPlan, folder_of, read_plan, runner_of
 from treadle.cli.run_text import usage
-from treadle.cli.server_process import refuse, start_logging
+from treadle.cli.server_process import start_logging
 from treadle.cli.stop_signals import stop_signals
 from treadle.cli.streams import write, write_bytes, write_stderr
 from treadle.cli.terminal import Colors, is_terminal, wants_color
@@ -139,7 +140,8 @@ class _Program:
             self._end(runner, completed)
             return 128 + self._signal
         if not completed.ok and find_program(runner.engine, os.environ) is None:
-            return refuse(_NAME, failure_reason(completed, self._secrets), REFUSED)
+            engine, why = runner.engine, failure_reason(completed, self._secrets)
+            raise Problem(f"{engine.name} is not installed", why=why, do=engine.install, code=REFUSED)
         self._remember(completed)
         if completed.ok:
             self._answer(completed)

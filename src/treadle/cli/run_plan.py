@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from treadle.cli.exit_codes import REFUSED
+from treadle.cli.problem import Problem
 from treadle.cli.prompt_input import read_prompt
-from treadle.errors import TreadleError
 from treadle.execution import Environment
 from treadle.runners.engine import Engine, Timeouts
 from treadle.runners.engine_registry import UnknownEngine, engine_names, find_engine, make_runner
@@ -26,8 +27,11 @@ VARIABLE: Final = "TREADLE_ENGINE"
 _TAKES_SETTINGS: Final = ("codex", "treadle")
 
 
-class PlanError(TreadleError):
-    """The run cannot be done as requested. The message says what to type instead."""
+class PlanError(Problem):
+    """The run cannot be done as requested."""
+
+    def __init__(self, what: str, *, why: str | None = None, do: str | None = None) -> None:
+        super().__init__(what, why=why, do=do, code=REFUSED)
 
 
 class RunArguments(Struct, frozen=True, kw_only=True):
@@ -87,7 +91,8 @@ def read_plan(arguments: RunArguments) -> RunPlan:
         plan = _routed(given, arguments)
         plan = replace(plan, prompt=read_prompt(plan.prompt, command="run"))
     if plan.branch is not None and plan.project is None:
-        raise PlanError(f"which project's branch is {plan.branch!a}? Add --project NAME")
+        why = "a branch is one of a project, and none is named"
+        raise PlanError(f"which project's branch is {plan.branch!a}?", why=why, do="--project NAME")
     return plan
 
 
@@ -111,7 +116,8 @@ def _routed(text: str, arguments: RunArguments) -> RunPlan:
 
 def _one(what: str, option: str | None, named: str | None) -> str | None:
     if option is not None and named is not None and option != named:
-        raise PlanError(f"there can be one {what}, and two were named, {option!a} and {named!a}: leave one out")
+        why = f"the option says {option!a}, and the prompt says {named!a}"
+        raise PlanError(f"there can be one {what}, and two were named", why=why, do="leave one out")
     return option or named
 
 
@@ -129,11 +135,12 @@ def read_resume(text: str, engine: str | None) -> ResumeToken:
     else:
         token = next((found for known in engines.values() if (found := known.resume.extract(text))), None)
     if token is None:
-        raise PlanError(_not_a_session(text, engine, engines))
+        raise _not_a_session(text, engine, engines)
     if engine is not None and token.engine != engine:
-        raise PlanError(f"this is a session of {token.engine}, not of {engine}: leave --engine out")
+        why = f"this is a session of {token.engine}, not of {engine}"
+        raise PlanError(f"{engine} cannot resume it", why=why, do="the same again without --engine")
     if not engines[token.engine].resume.fits(token.value):
-        raise PlanError(_not_a_session(text, token.engine, engines))
+        raise _not_a_session(text, token.engine, engines)
     return token
 
 
@@ -151,7 +158,8 @@ async def _project_folder(name: str, branch: str | None) -> str:
 
 def _checked_folder(path: str) -> str:
     if not os.path.isdir(path):
-        raise PlanError(f"{path} is no directory; give one with --cd")
+        why = "it is a file" if os.path.exists(path) else "it does not exist"
+        raise PlanError(f"{path} is no directory", why=why, do="--cd DIR with one that is there")
     return os.path.abspath(path)
 
 
@@ -159,7 +167,8 @@ def runner_of(plan: RunPlan, arguments: RunArguments, cwd: str) -> Runner:
     """The engine with the user's choices."""
     settings: Sequence[str] = arguments.config_overrides
     if settings and plan.engine not in _TAKES_SETTINGS:
-        raise PlanError(f"{plan.engine} takes no -c: its own options go behind `--`")
+        why = "its settings are its own"
+        raise PlanError(f"{plan.engine} takes no -c", why=why, do=f"treadle run -e {plan.engine} … -- ITS_OPTIONS")
     extra = [*(word for setting in settings for word in ("-c", setting)), *arguments.further]
     try:
         return make_runner(
@@ -171,14 +180,16 @@ def runner_of(plan: RunPlan, arguments: RunArguments, cwd: str) -> Runner:
             timeouts=Timeouts(total=arguments.timeout, idle=arguments.idle_timeout),
         )
     except ValueError as error:  # a word that the engine's runner sets itself
-        raise PlanError(str(error)) from None
+        raise PlanError(f"{plan.engine} cannot be started so", why=str(error), do="leave that option out") from None
 
 
 def _find(name: str) -> Engine[Any]:
     try:
         return find_engine(name)
     except UnknownEngine as error:
-        raise PlanError(f"{error.reason}; `treadle engines` shows them") from None
+        raise PlanError(
+            f"there is no engine {name!r} to run", why=error.reason, do="treadle engines shows them"
+        ) from None
 
 
 def _engines(engine: str | None) -> Iterator[Engine[Any]]:
@@ -190,11 +201,14 @@ def _engines(engine: str | None) -> Iterator[Engine[Any]]:
             continue
 
 
-def _not_a_session(text: str, engine: str | None, engines: dict[str, Engine[Any]]) -> str:
+def _not_a_session(text: str, engine: str | None, engines: dict[str, Engine[Any]]) -> PlanError:
     if engine is not None:
         line = engines[engine].resume.written.format("ID")
-        return f"{text!a} is no session of {engine}: give its full id, or the line `{line}`"
+        why = f"{engine} writes them otherwise"
+        return PlanError(f"{text!a} is no session of {engine}", why=why, do=f"give its full id, or the line `{line}`")
     fitting = [name for name, known in engines.items() if known.resume.fits(text.strip())]
     if fitting:
-        return f"whose session is {text!a}? Say --engine {'|'.join(fitting)}, or --resume {fitting[0]}:{text}"
-    return f"{text!a} is no session: give ENGINE:ID, a full id with --engine, or the line that a run ended with"
+        do = f"--resume {fitting[0]}:{text}, or --engine {'|'.join(fitting)}"
+        return PlanError(f"whose session is {text!a}?", why=f"{' and '.join(fitting)} write them so", do=do)
+    do = "give ENGINE:ID, a full id with --engine, or the line that a run ended with"
+    return PlanError(f"{text!a} is no session", why="no engine writes them so", do=do)

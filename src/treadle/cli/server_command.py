@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Protocol, TextIO, cast
+from typing import NoReturn, Protocol, TextIO, cast
 
 from treadle.cli.commands import SERVE
 from treadle.cli.streams import write
@@ -50,6 +50,14 @@ def _module(name: str) -> ServerModule:
 
 class _Parser(argparse.ArgumentParser):
     """Its help and its complaints are written as everything else is: what does not get out is said."""
+
+    def error(self, message: str) -> NoReturn:
+        from treadle.cli.exit_codes import REFUSED  # only when the words are wrong
+        from treadle.cli.problem import Problem, report
+
+        usage = " ".join(self.format_usage().split())
+        problem = Problem(message, why=usage, do=f"{self.prog} --help", code=REFUSED)
+        raise SystemExit(report(self.prog.removeprefix("treadle "), problem))
 
     def _print_message(self, message: str, file: object = None) -> None:
         stream = cast("TextIO | None", file or sys.stderr)

@@ -35,12 +35,16 @@ def read_token(path: str) -> str:
         with open(os.path.expanduser(path), encoding="utf-8") as file:
             token = file.read().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise TreadleError(f"cannot read the token file {path}: {error}") from None
+        raise _bad_token(path, f"it cannot be read: {getattr(error, 'strerror', None) or 'it is no text'}") from None
     if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise TreadleError(
-            f"the token file {path} must hold one word of printable ASCII, such as `openssl rand -hex 32` makes"
-        )
+        raise _bad_token(path, "it must hold one word of printable ASCII")
     return token
+
+
+def _bad_token(path: str, why: str) -> TreadleError:
+    from treadle.cli.problem import Problem  # only when the start fails
+
+    return Problem(f"the token file {path} cannot be used", why=why, do=f"openssl rand -hex 32 > {path}")
 
 
 def take_stdio() -> tuple[int, int]:

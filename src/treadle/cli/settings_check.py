@@ -6,31 +6,26 @@ import os
 from collections.abc import Iterable
 
 from treadle.cli.exit_codes import REFUSED
+from treadle.cli.model_problem import model_problem
+from treadle.cli.problem import Problem
 from treadle.cli.streams import write_stderr
 from treadle.cli.visible import visible
-from treadle.config import Config, ConfigError, ModelUnusable, find_home, load_config
+from treadle.config import Config, ConfigError, find_home, load_config
 from treadle.config.login import Login
 from treadle.config.stored_keys import key_source
 from treadle.llm import ModelError
 from treadle.llm.provider import endpoint
 
 
-def refuse_settings(command: str, error: ConfigError, code: int = REFUSED) -> int:
-    """All that is wrong, one line each, on standard error; gives the exit code."""
-    lines = [str(problem) for problem in error.problems]
-    head = "the configuration cannot be used, nothing was run:" if len(lines) > 1 else ""
-    text = "\n  ".join([head, *lines]) if head else lines[0]
-    write_stderr(visible(f"treadle {command}: {text}"))
-    return code
-
-
 def check_turn(command: str, overrides: Iterable[str], model: str | None, *, strict: bool = False) -> Config:
-    """For a program that runs a turn: raises `ConfigError`, with `strict` also when there is something to warn of, and
-    `ModelUnusable` when there is no key for the model."""
+    """For a program that runs a turn: raises `ConfigError`; and `Problem` when there is no key for the model, with
+    `strict` also when there is something to warn of."""
     home = find_home(os.environ)
     loaded = load_config(home, overrides=overrides)
     if strict and loaded.warnings:
-        raise ConfigError("; ".join(str(warning) for warning in loaded.warnings))
+        why = "\n".join(str(warning) for warning in loaded.warnings)
+        do = "treadle config check, or the same again without --strict-config"
+        raise Problem("something in the settings has no effect", why=why, do=do, code=REFUSED)
     for warning in loaded.warnings:
         write_stderr(visible(f"treadle {command}: warning: {warning}"))
     _check_key(loaded.config, model)
@@ -46,7 +41,7 @@ def _check_key(config: Config, model: str | None) -> None:
     try:
         endpoint(provider, "", {}, login_key=key_source(provider, Login(config.home), os.environ))
     except ModelError as error:
-        raise ModelUnusable(f"{choice.model or 'the model'} cannot be asked: {error.message}") from None
+        raise model_problem(error, provider, f"{choice.model or 'the model'} cannot be asked") from None
 
 
 def check_overrides(overrides: Iterable[str]) -> None:

@@ -78,7 +78,7 @@ class View:
         elif turn.status == "interrupted":
             self._line(self._colors.red("interrupted"))
         self._line(self._colors.dim(self._usage.words(turn.duration_ms)))
-        self._facts(self._frame.next_steps())
+        self._facts(self._frame.next_steps(turn.error))
 
     def close(self) -> None:
         """Nothing is to be put back."""

@@ -48,6 +48,13 @@ class StoredKeys:
         except ConfigError:
             return []
 
+    def secrets(self) -> list[str]:
+        """The keys themselves: for taking them out of what is shown."""
+        try:
+            return list(self._read().values())
+        except ConfigError:
+            return []
+
     def check(self) -> None:
         """Raise `ConfigError` for a file that is there and cannot be used."""
         self._read()

@@ -36,10 +36,8 @@ _MIN_SECRET: Final = 6
 OPENAI_HOST: Final = "api.openai.com"
 
 _NO_OPENAI_KEY: Final = (
-    "there is no key for OpenAI. Run `treadle login openai`, or set the environment variable OPENAI_API_KEY; or, for "
-    "another provider, add a table [model_providers.NAME] with base_url and env_key to config.toml and set "
-    'model_provider = "NAME"; or set '
-    'model_provider = "offline" to try Treadle without a model.'
+    "there is no key for OpenAI. Run `treadle login openai`, or set the environment variable OPENAI_API_KEY; or name "
+    'another provider by model_provider in config.toml ("offline" tries Treadle without a model).'
 )
 
 

@@ -18,6 +18,7 @@ from treadle.config.configuration import RUN_KEY_VARIABLE
 from treadle.config.login import Login as Stored
 from treadle.config.stored_keys import key_source
 from treadle.llm import ModelError
+from treadle.llm.known_providers import OPENAI_KEY_VARIABLE
 from treadle.llm.provider import endpoint
 
 # A file with a login is small; what is longer is not read to its end.
@@ -118,7 +119,12 @@ def _treadle(environ: Mapping[str, str]) -> LoginStatus:
             given = environ.get(RUN_KEY_VARIABLE) if provider.requires_openai_auth else None
             endpoint(provider, "", {}, login_key=lambda: given or kept(), environ=environ)
         return LoginStatus(True, f"the provider {choice.provider}")
-    except (ConfigError, ModelError) as error:
+    except ModelError as error:
+        if error.kind != "unauthorized" or provider is None:
+            return LoginStatus(False, error.message)
+        variable = provider.env_key or OPENAI_KEY_VARIABLE
+        return LoginStatus(False, f"there is no key for the provider {choice.provider}, and {variable} is not set")
+    except ConfigError as error:
         return LoginStatus(False, str(error).partition("\n")[0])
 
 

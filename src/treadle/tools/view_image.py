@@ -43,6 +43,11 @@ class Image(Struct, frozen=True):
         return f"Image(path={self.path!r}, {len(self.data_url)} characters)"
 
 
+def image_type(data: bytes) -> str | None:
+    """The media type of a picture that can be shown; None if it is none of those."""
+    return next((media_type for media_type, is_kind in _KINDS if is_kind(data)), None)
+
+
 async def load_image(files: ImageFiles, path: str, cwd: str) -> Image:
     """The image at `path`, which may be relative to `cwd`. Raises `ToolInputError`."""
     full = normpath(join(cwd, path))
@@ -75,7 +80,7 @@ def _check_size(path: str, size: int) -> None:
 def _data_url(path: str, data: bytes) -> str:
     from pybase64 import b64encode  # loaded with the first picture
 
-    for media_type, is_kind in _KINDS:
-        if is_kind(data):
-            return f"data:{media_type};base64,{b64encode(data).decode()}"
+    media_type = image_type(data)
+    if media_type is not None:
+        return f"data:{media_type};base64,{b64encode(data).decode()}"
     raise ToolInputError(f"`{path}` is not an image that can be shown; PNG, JPEG, GIF and WebP can")

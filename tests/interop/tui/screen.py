@@ -34,8 +34,10 @@ _UNFINISHED: Final = re.compile(r"\x1b(?:\[[\d;:<>=?]*[ -/]*|\][^\x07\x1b]*\x1b?
 class Screen:
     """The screen, and the lines that have been scrolled off it."""
 
-    def __init__(self) -> None:
-        self._screen = pyte.HistoryScreen(COLUMNS, ROWS, history=5000)
+    def __init__(self, columns: int = COLUMNS, rows: int = ROWS) -> None:
+        self._columns = columns
+        self._rows = rows
+        self._screen = pyte.HistoryScreen(columns, rows, history=5000)
         self._stream = pyte.Stream(self._screen)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._rest = ""
@@ -61,14 +63,17 @@ class Screen:
     @property
     def text(self) -> str:
         """What is on the screen now."""
-        return _drawn(self._screen.buffer[row] for row in range(ROWS)).strip("\n")
+        return self._drawn(self._screen.buffer[row] for row in range(self._rows)).strip("\n")
 
     @property
     def history(self) -> str:
         """The same with what has been scrolled off before it."""
-        return _drawn(self._screen.history.top) + "\n" + self.text
+        return self._drawn(self._screen.history.top) + "\n" + self.text
 
+    def resize(self, columns: int, rows: int) -> None:
+        self._columns, self._rows = columns, rows
+        self._screen.resize(rows, columns)
 
-def _drawn(lines: Iterable[Mapping[int, Char]]) -> str:
-    """Not `Screen.display` of pyte, which fails where half of a wide character has been drawn over."""
-    return "\n".join("".join(line[column].data for column in range(COLUMNS)).rstrip() for line in lines)
+    def _drawn(self, lines: Iterable[Mapping[int, Char]]) -> str:
+        """Not `Screen.display` of pyte, which fails where half of a wide character has been drawn over."""
+        return "\n".join("".join(line[column].data for column in range(self._columns)).rstrip() for line in lines)

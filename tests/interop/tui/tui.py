@@ -32,6 +32,8 @@ KEYS: Final = {
     "tab": "\t",
     "f2": "\x1bOQ",
     "ctrl-c": "\x03",
+    "ctrl-d": "\x04",
+    "ctrl-z": "\x1a",
     "ctrl-u": "\x15",
 }
 
@@ -39,14 +41,22 @@ KEYS: Final = {
 class Tui:
     """One run of it, from construction until `close()`."""
 
-    def __init__(self, command: Sequence[str], cwd: Path, env: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        cwd: Path,
+        env: Mapping[str, str],
+        *,
+        columns: int = COLUMNS,
+        rows: int = ROWS,
+    ) -> None:
         self._terminal, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", ROWS, COLUMNS, 0, 0))
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
         self.process = subprocess.Popen(
             ["setsid", "-c", "-w", *command], stdin=theirs, stdout=theirs, stderr=theirs, cwd=cwd, env=env
         )
         os.close(theirs)
-        self._screen = Screen()
+        self._screen = Screen(columns, rows)
         self._changed = threading.Condition()  # guards the screen and `_ended`
         self._ended = False
         self._reader = threading.Thread(target=self._read, name="terminal", daemon=True)
@@ -110,6 +120,12 @@ class Tui:
         """What it shows, and what has been scrolled off before."""
         with self._changed:
             return self._screen.history
+
+    def resize(self, columns: int, rows: int) -> None:
+        """As when a person pulls at the window."""
+        with self._changed:
+            self._screen.resize(columns, rows)
+        fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
 
     def wait_for(self, *wanted: str, deadline: float = DEADLINE) -> str:
         """The screen when all these texts are on it."""

@@ -102,12 +102,17 @@ def test_options_of_servers_can_be_described() -> None:
             ["version", "--jsn"],
             [
                 "treadle version: there is no option --jsn",
+                "  why: treadle version does not know it",
                 "  try: did you mean --json? `treadle version --help` lists the options",
             ],
         ),
         (
             ["exec", "-m", "--json", "x"],
-            ["treadle exec: -m needs a value, and --json is an option", "  try: treadle exec --help"],
+            [
+                "treadle exec: -m needs a value, and --json is an option",
+                "  why: Usage: treadle exec [OPTIONS] [PROMPT]",
+                "  try: treadle exec --help",
+            ],
         ),
         (["run", "--timeout", "0", "x"], None),
     ],

@@ -62,7 +62,7 @@ def test_a_session_can_be_given_in_many_ways(text: str, engine: str | None) -> N
         ("--last", "codex", "no session of codex"),
         ("codex:--last", None, "no session of codex"),
         ("nonsense", None, "is no session"),
-        (f"codex:{ID}", "claude", "leave --engine out"),
+        (f"codex:{ID}", "claude", "without --engine"),
         (ID, "nix", "no engine 'nix'"),
     ],
 )

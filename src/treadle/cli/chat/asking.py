@@ -55,7 +55,8 @@ class Asking:
         return await self._approval(question, story)
 
     async def _approval(self, question: Question, story: TurnStory | None) -> Answer:
-        about = question.blocks()[: -len(question.choices)]  # the choices are drawn by the screen
+        tried = [] if story is None else story.said(question.item_id)
+        about = ["", *tried, *question.blocks()[: -len(question.choices)]]  # the choices are drawn by the screen
         options = [Option(choice.key, choice.label) for choice in question.choices]
         taken = await self._screen.choose("Your answer", options, about=about, first_marked=False)
         choice = None if taken is None else question.choose(taken.key)

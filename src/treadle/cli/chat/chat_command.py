@@ -47,6 +47,7 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     model: str | None = None
     sandbox: str | None = None
     approvals: str | None = None
+    more_roots: tuple[str, ...] = ()
     config_overrides: tuple[str, ...] = ()
 
 
@@ -63,6 +64,13 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     help="what commands may do (default: as configured, else read-only)",
 )
 @click.option(
+    "--add-dir",
+    metavar="DIR",
+    multiple=True,
+    type=click.Path(),
+    help="with workspace-write: a directory that may be written too; may be given again",
+)
+@click.option(
     "-a",
     "--approval",
     "--ask-for-approval",
@@ -77,6 +85,7 @@ def command(
     model: str | None,
     image: tuple[str, ...],
     sandbox: str | None,
+    add_dir: tuple[str, ...],
     approvals: str | None,
     config_overrides: tuple[str, ...],
 ) -> int:
@@ -90,6 +99,7 @@ def command(
         model=model,
         sandbox=sandbox,
         approvals=approvals,
+        more_roots=tuple(map(os.path.abspath, add_dir)),
         config_overrides=config_overrides,
     )
     if not is_terminal(sys.stdin) or not is_terminal(sys.stdout):

@@ -14,7 +14,7 @@ from treadle.cli.chat.mentions import Message, message_of
 from treadle.cli.chat.recap import said
 from treadle.cli.chat.screen import ChatScreen
 from treadle.cli.chat.session import Answer, ChatSession
-from treadle.cli.chat.slash_actions import SlashActions
+from treadle.cli.chat.slash_actions import PolicyOf, SlashActions
 from treadle.cli.chat.slash_commands import Entered, UnknownCommand, parse
 from treadle.cli.chat.status_line import status_line
 from treadle.cli.run_text import FAILED, WARNING
@@ -28,7 +28,8 @@ _KEYS = "Esc to interrupt, Enter adds to it"
 class ChatView:
     """Made before the screen and the session, which need it: `join` tells it of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, policy_of: PolicyOf) -> None:
+        self._policy_of = policy_of
         self._story: TurnStory | None = None
         self.pictures: tuple[str, ...] = ()
         """For the next message."""
@@ -38,7 +39,7 @@ class ChatView:
         self._session = session
         self._screen = screen
         self._asking = Asking(screen)
-        self._actions = SlashActions(session, screen)
+        self._actions = SlashActions(session, screen, self._policy_of)
 
     # --- what is typed: the screen calls these ---
 

@@ -49,7 +49,7 @@ def message_of(typed: str, cwd: str, pictures: tuple[str, ...] = ()) -> Message:
             found.append(absolute)
         return (f'"{path}"' if " " in path else path) + rest
 
-    return Message(_MENTION.sub(plain, typed), tuple(found))
+    return Message(_MENTION.sub(plain, typed.strip()), tuple(found))
 
 
 def unfinished_mention(before_cursor: str) -> str | None:

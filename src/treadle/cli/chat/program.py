@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import signal
@@ -19,7 +20,7 @@ from treadle.cli.chat.chat_view import ChatView
 from treadle.cli.chat.completion import ChatCompleter
 from treadle.cli.chat.message_history import MessageHistory
 from treadle.cli.chat.recap import recap
-from treadle.cli.chat.screen import ChatScreen
+from treadle.cli.chat.screen import CLOSED, ChatScreen
 from treadle.cli.chat.session import ChatSession, ThreadOptions
 from treadle.cli.chat.terminal_output import make_output
 from treadle.cli.problem import Problem
@@ -28,7 +29,7 @@ from treadle.cli.streams import OutputFailed, write_stdout
 from treadle.cli.terminal import wants_color
 from treadle.cli.visible import visible_line
 from treadle.client import CodexConfig, CodexError
-from treadle.config import Config
+from treadle.config import Config, load_config
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
 _NAME: Final = "chat"
@@ -37,23 +38,29 @@ _WELCOME: Final = "Say what you want. @ names a file, /help tells the commands a
 
 def run(request: ChatRequest) -> int:
     """The exit code. Raises `Problem` and other errors for people before the screen is drawn."""
-    config = check_turn(_NAME, request.config_overrides, request.model)
+    settings = [*request.config_overrides]
+    config = check_turn(_NAME, settings, request.model)
+    if request.more_roots:
+        roots = [*config.sandbox_workspace_write.writable_roots, *request.more_roots]
+        settings.append(f"sandbox_workspace_write.writable_roots={json.dumps(roots)}")
+        config = load_config(config.home, overrides=settings).config
     try:
-        return asyncio.run(_Program(request, config).run())
+        return asyncio.run(_Program(request, config, settings).run())
     except BaseExceptionGroup as group:  # a bug: one is enough to report
         raise group.exceptions[0] from None
 
 
 class _Program:
-    def __init__(self, request: ChatRequest, config: Config) -> None:
+    def __init__(self, request: ChatRequest, config: Config, settings: list[str]) -> None:
         self._request = request
+        self._settings = settings
         self._config = config
-        self._view = ChatView()
+        self._view = ChatView(config.sandbox_policy)
 
     async def run(self) -> int:
         request, view = self._request, self._view
         server = CodexConfig(
-            config_overrides=request.config_overrides,
+            config_overrides=self._settings,
             cwd=request.cwd,
             client_name="treadle_chat",
             client_title="Treadle chat",
@@ -75,7 +82,7 @@ class _Program:
             self._view,
             history=MessageHistory(self._config.home),
             completer=completer,
-            output=make_output(sys.stdout, lambda: screen.leave(128 + signal.SIGHUP)),
+            output=make_output(sys.stdout, lambda: screen.leave(CLOSED)),
             colors=wants_color("auto", sys.stdout, os.environ),
         )
         self._view.join(session, screen)

@@ -7,6 +7,7 @@ It owns the prompt_toolkit application. It knows no server: what is typed is han
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from collections.abc import Sequence
 from typing import Final, Protocol
@@ -27,6 +28,8 @@ from treadle.cli.live_area import TICK_S
 
 # Two Ctrl-C within this time mean it.
 TWICE_S: Final = 2.0
+CLOSED: Final = 128 + signal.SIGHUP
+"""What a program ends with whose terminal is closed."""
 
 
 class ScreenUser(Protocol):
@@ -82,6 +85,7 @@ class ChatScreen:
             output=output,
             input=input,
             mouse_support=False,
+            erase_when_done=True,
         )
         self.app.ttimeoutlen = 0.1  # how long an Esc may be the beginning of another key
         self.app.timeoutlen = 0.3
@@ -89,12 +93,12 @@ class ChatScreen:
     # --- life ---
 
     async def run(self) -> int:
-        """Until `leave`; gives what that was told. The end of the input ends it too."""
+        """Until `leave`; gives what that was told. The input ends when the terminal is closed."""
         ticking = asyncio.create_task(self._tick())
         try:
             return await self.app.run_async(set_exception_handler=False, handle_sigint=False)
         except EOFError:
-            return 0
+            return CLOSED
         finally:
             ticking.cancel()
 

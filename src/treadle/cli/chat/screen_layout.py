@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from prompt_toolkit.filters import Condition
-from prompt_toolkit.formatted_text import ANSI, AnyFormattedText, StyleAndTextTuples
+from prompt_toolkit.formatted_text import ANSI, AnyFormattedText
 from prompt_toolkit.layout import (
     BufferControl,
     ConditionalContainer,
@@ -22,8 +22,11 @@ from prompt_toolkit.layout import (
 from prompt_toolkit.layout.menus import CompletionsMenu
 from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
+from rich.console import RenderableType
+from rich.text import Text
 
 from treadle.cli.chat.terminal_output import painted
+from treadle.cli.turn.blocks import Hanging
 
 if TYPE_CHECKING:
     from treadle.cli.chat.screen import ChatScreen
@@ -34,7 +37,16 @@ _MENU_ROWS: Final = 8
 _OTHER_ROWS: Final = 6
 # No colours of a background, and none that cannot be read on one of the two: the terminal may be dark or light.
 STYLE: Final = Style.from_dict(
-    {"prompt": "bold ansicyan", "status": "dim", "question": "bold", "selected": "reverse", "hint": "dim"}
+    {
+        "prompt": "bold ansicyan",
+        "status": "dim",
+        "label": "bold",
+        "completion-menu": "bg:default fg:default",
+        "completion-menu.completion": "bg:default fg:ansicyan",
+        "completion-menu.completion.current": "bg:default fg:default reverse",
+        "completion-menu.meta.completion": "bg:default fg:default dim",
+        "completion-menu.meta.completion.current": "bg:default fg:default reverse",
+    }
 )
 
 
@@ -74,7 +86,7 @@ class ScreenLayout:
         if line or wrapped:
             return "  "
         label = self._screen.text_label
-        return [("class:prompt", "› ")] if label is None else [("class:question", f"{label} ")]
+        return [("class:prompt", "› ")] if label is None else [("class:label", f"{label} ")]
 
     def _live(self) -> AnyFormattedText:
         screen, room = self._screen, max(1, self._rows() - _OTHER_ROWS)
@@ -82,22 +94,28 @@ class ScreenLayout:
         for line in lines:
             line.no_wrap = True
             line.truncate(screen.width, overflow="ellipsis")
-        return ANSI(painted(tuple(lines), screen.width, colors=screen.colors).removesuffix("\n"))
+        return self._painted(lines)
 
     def _question(self) -> AnyFormattedText:
-        screen = self._screen
-        question = screen.question
+        screen, question = self._screen, self._screen.question
         if question is None:
             return ""
-        shown: StyleAndTextTuples = [("class:question", question.title)]
+        title = Text(question.title, "bold")
         if screen.buffer.text:
-            return [*shown, ("class:hint", "\n  send or clear your message first, then answer")]
+            return self._painted([title, Text("  send or clear your message first, then answer", "dim")])
         if not screen.takes_keys:
-            return [*shown, ("class:hint", "\n  …")]
-        for number, option in enumerate(question.options):
-            style = "class:selected" if number == question.selected else ""
-            shown += [("", "\n  "), (style, f"{option.key}  {option.label}")]
-        return shown
+            return self._painted([title, Text("  …", "dim")])
+        options = [
+            Hanging(
+                Text(f"  {option.key}  ", "bold cyan"),
+                Text(option.label, "reverse" if number == question.selected else ""),
+            )
+            for number, option in enumerate(question.options)
+        ]
+        return self._painted([title, *options])
+
+    def _painted(self, lines: Sequence[RenderableType]) -> ANSI:
+        return ANSI(painted(tuple(lines), self._screen.width, colors=self._screen.colors).removesuffix("\n"))
 
     def _status(self) -> AnyFormattedText:
         screen = self._screen

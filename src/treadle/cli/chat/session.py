@@ -115,7 +115,9 @@ class ChatSession:
     async def enter(self, thread_id: str | None) -> ThreadFacts:
         """A thread that there is, or a new one."""
         if thread_id is None:
-            return self._entered(await self.client.thread_start(self._new.params()))
+            facts = self._entered(await self.client.thread_start(self._new.params()))
+            self.has_turns = False
+            return facts
         params = {"excludeTurns": True, **self._resumed.params()}
         facts = self._entered(await self.client.thread_resume(thread_id, params))
         self.has_turns = True

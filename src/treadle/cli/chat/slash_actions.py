@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
 
+from msgspec import Struct
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
@@ -21,15 +22,12 @@ from treadle.cli.turn.blocks import Hanging, note
 from treadle.cli.visible import visible, visible_line
 from treadle.protocol.app.threads import Thread
 
+PolicyOf: TypeAlias = Callable[[str], Struct]
+
 # As many as there are digits to choose with.
 MAX_LISTED: Final = 9
 MAX_DIFF_LINES: Final = 2000
 _DIFF_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
-_POLICIES: Final = {
-    "read-only": "readOnly",
-    "workspace-write": "workspaceWrite",
-    "danger-full-access": "dangerFullAccess",
-}
 _MEANINGS: Final = {
     "read-only": "read anything, change nothing",
     "workspace-write": "change files in the workspace, without network",
@@ -50,9 +48,12 @@ _KEYS: Final = (
 
 
 class SlashActions:
-    def __init__(self, session: ChatSession, screen: ChatScreen) -> None:
+    """`policy_of` makes the policy of a sandbox mode, with what is configured for it."""
+
+    def __init__(self, session: ChatSession, screen: ChatScreen, policy_of: PolicyOf) -> None:
         self._session = session
         self._screen = screen
+        self._policy_of = policy_of
 
     async def run(self, entered: Entered) -> None:
         """Raises what the SDK raises, which the session shows."""
@@ -117,19 +118,19 @@ class SlashActions:
         self._say(f"from now on: {name}{f', effort {effort.strip()}' if effort.strip() else ''}")
 
     async def _sandbox(self, argument: str) -> None:
-        mode = await self._one_of(argument, "What may commands do?", tuple(_POLICIES))
+        mode = await self._one_of("sandbox", argument, "What may commands do?")
         if mode is not None:
-            await self._session.change(sandboxPolicy={"type": _POLICIES[mode]})
+            await self._session.change(sandboxPolicy=self._policy_of(mode))
             self._say(f"from now on: {mode}")
 
     async def _approvals(self, argument: str) -> None:
-        policies = next(command.choices for command in COMMANDS if command.name == "approvals")
-        policy = await self._one_of(argument, "When are you asked?", policies)
+        policy = await self._one_of("approvals", argument, "When are you asked?")
         if policy is not None:
             await self._session.change(approvalPolicy=policy)
             self._say(f"from now on: {policy}")
 
-    async def _one_of(self, argument: str, title: str, known: tuple[str, ...]) -> str | None:
+    async def _one_of(self, name: str, argument: str, title: str) -> str | None:
+        known = next(command.choices for command in COMMANDS if command.name == name)
         if argument in known:
             return argument
         if argument:

@@ -9,14 +9,19 @@ import io
 import os
 import shutil
 from collections.abc import Callable
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.output import ColorDepth, Output
 from prompt_toolkit.output.vt100 import Vt100_Output
 from rich.console import Console, RenderableType
+from rich.theme import Theme
 
+from treadle.cli.streams import OutputFailed, write
 from treadle.cli.terminal import wants_color
+
+# rich paints code on black, which on a light terminal is a blot.
+_THEME: Final = Theme({"markdown.code": "bold cyan", "markdown.code_block": "cyan"})
 
 
 class TerminalStream(io.TextIOBase):
@@ -27,26 +32,22 @@ class TerminalStream(io.TextIOBase):
         self._gone: Callable[[], None] | None = gone
 
     def write(self, text: str) -> int:
-        self._guarded(lambda: self._stream.write(text))
+        if self._gone is not None:
+            try:
+                write(self._stream, text)
+            except OutputFailed:
+                gone, self._gone = self._gone, None
+                gone()
         return len(text)
 
     def flush(self) -> None:
-        self._guarded(self._stream.flush)
+        """It is done by `write`."""
 
     def fileno(self) -> int:
         return self._stream.fileno()
 
     def isatty(self) -> bool:
         return True
-
-    def _guarded(self, writing: Callable[[], object]) -> None:
-        if self._gone is None:
-            return
-        try:
-            writing()
-        except (OSError, ValueError):
-            gone, self._gone = self._gone, None
-            gone()
 
 
 def make_output(stream: TextIO, gone: Callable[[], None]) -> Output:
@@ -74,6 +75,7 @@ def painted(renderables: tuple[RenderableType, ...], width: int, *, colors: bool
         markup=False,
         emoji=False,
         soft_wrap=False,
+        theme=_THEME,
     )
     for renderable in renderables:
         console.print(renderable)

@@ -23,8 +23,8 @@ class ThreadFacts(Struct, frozen=True, kw_only=True):
     cwd: str
     sandbox: str
     approvals: str
-    confinement: str
-    """The type of the sandbox policy."""
+    confinement: str | None
+    """The type of the sandbox policy; None for a profile of the user, which has rules of its own."""
     network: bool
     """Whether the sandbox lets commands use the network."""
     usage: ThreadTokenUsage | None = None
@@ -41,7 +41,7 @@ class ThreadFacts(Struct, frozen=True, kw_only=True):
             cwd=answer.cwd,
             sandbox=sandbox_words(answer.sandbox, answer.active_permission_profile),
             approvals=_approvals(answer.approval_policy),
-            **_limits(answer.sandbox),
+            **_limits(answer.sandbox, answer.active_permission_profile),
         )
 
     def with_settings(self, settings: ThreadSettings) -> Self:
@@ -53,7 +53,7 @@ class ThreadFacts(Struct, frozen=True, kw_only=True):
             cwd=settings.cwd,
             sandbox=sandbox_words(settings.sandbox_policy, settings.active_permission_profile),
             approvals=_approvals(settings.approval_policy),
-            **_limits(settings.sandbox_policy),
+            **_limits(settings.sandbox_policy, settings.active_permission_profile),
         )
 
     def with_name(self, name: str | None) -> Self:
@@ -91,7 +91,9 @@ def cost_words(dollars: float | None) -> str:
     return f"${dollars:.4f}" if dollars else ""
 
 
-def _limits(policy: Any) -> dict[str, Any]:
+def _limits(policy: Any, profile: Any) -> dict[str, Any]:
+    if profile is not None and not profile.id.startswith(":"):
+        return {"confinement": None, "network": False}
     network = getattr(policy, "network_access", False)
     return {"confinement": str(getattr(policy, "type", "unknown")), "network": network in (True, "enabled")}
 

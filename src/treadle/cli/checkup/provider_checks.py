@@ -6,7 +6,7 @@ import os
 from collections.abc import AsyncIterator
 
 from treadle.cli.checkup.check import Check
-from treadle.cli.setup.model_problem import remedy
+from treadle.cli.model_problem import remedy
 from treadle.cli.setup.provider_keys import ProviderKey, key_variable, provider_keys
 from treadle.cli.setup.tiny_request import ask_tiny
 from treadle.config import Config, ConfigError, Login

@@ -65,7 +65,7 @@ def check_sandbox() -> Check:
     leaks = [words for name, words in _LEAKS.items() if did.get(name) is not _WANTED[name]]
     if leaks:
         return Check(f"{by} does not confine commands as it should", "failed", _advice(), leaks, seconds)
-    what = f"commands are confined by {by}: it kept one from writing elsewhere and from the network"
+    what = f"{by} confines commands: one was kept from writing elsewhere, and from the network"
     missing = HOST.bubblewrap()
     if by != "bubblewrap" and isinstance(missing, Unusable) and not os.environ.get("TREADLE_SANDBOX"):
         more = [f"{missing.reason}; with it, files can also be hidden below a writable folder"]

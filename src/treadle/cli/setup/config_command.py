@@ -12,7 +12,7 @@ import msgspec
 
 from treadle.cli.exit_codes import REFUSED
 from treadle.cli.people import command as people_command
-from treadle.cli.people import group
+from treadle.cli.people import completing, group
 from treadle.cli.problem import Problem
 from treadle.cli.setup.config_init import command as init
 from treadle.cli.setup.settings_view import ShownSetting, is_hidden, shown_settings, shown_value
@@ -70,7 +70,7 @@ def show(everything: bool, as_json: bool, config_overrides: tuple[str, ...]) -> 
     exit_codes={0: "done", 1: "nobody has set it, and it has no default", 2: "there is no such setting"},
     examples=("treadle config get model", "treadle config get sandbox_workspace_write.network_access"),
 )
-@click.argument("key", shell_complete=lambda *_: list(Settings.__struct_fields__))
+@click.argument("key", shell_complete=completing(lambda: list(Settings.__struct_fields__)))
 def get(key: str, config_overrides: tuple[str, ...]) -> int:
     path = _path(key)
     config = load_config(find_home(os.environ), overrides=config_overrides).config
@@ -93,7 +93,7 @@ def get(key: str, config_overrides: tuple[str, ...]) -> int:
     config=False,
     examples=("treadle config set model gpt-6.1-sol", "treadle config set approval_policy never"),
 )
-@click.argument("key", shell_complete=lambda *_: list(Settings.__struct_fields__))
+@click.argument("key", shell_complete=completing(lambda: list(Settings.__struct_fields__)))
 @click.argument("value")
 def set_(key: str, value: str) -> int:
     path = _path(key)

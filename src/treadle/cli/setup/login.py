@@ -11,12 +11,13 @@ from typing import Final
 import click
 
 from treadle.cli.exit_codes import FAILED, REFUSED
+from treadle.cli.model_problem import model_problem
 from treadle.cli.people import command as people_command
+from treadle.cli.people import completing
 from treadle.cli.problem import Problem
 from treadle.cli.server_process import start_logging
 from treadle.cli.setup.key_input import read_key
 from treadle.cli.setup.login_status import show_status
-from treadle.cli.setup.model_problem import model_problem
 from treadle.cli.setup.provider_keys import key_variable, provider_names, usable_settings
 from treadle.cli.setup.tiny_request import ask_tiny
 from treadle.cli.streams import write
@@ -52,7 +53,9 @@ variable with a key goes before what is kept.
         "treadle login status --json | jq -r '.providers[] | select(.source) | .provider'",
     ),
 )
-@click.argument("provider", required=False, metavar="[PROVIDER|status]", shell_complete=lambda *_: [*KNOWN, STATUS])
+@click.argument(
+    "provider", required=False, metavar="[PROVIDER|status]", shell_complete=completing(lambda: [*KNOWN, STATUS])
+)
 @click.option("--with-key", "--with-api-key", "with_key", is_flag=True, help="read the key from standard input")
 @click.option("--check/--no-check", default=None, help="try the key with a tiny request, which costs a few tokens")
 @click.option("--json", "as_json", is_flag=True, help="with status: as one JSON object")

@@ -10,6 +10,7 @@ import click
 
 from treadle.cli.exit_codes import FAILED, REFUSED
 from treadle.cli.people import command as people_command
+from treadle.cli.people import completing
 from treadle.cli.problem import Problem
 from treadle.cli.setup.provider_keys import key_variable, usable_settings
 from treadle.cli.streams import write
@@ -25,7 +26,7 @@ from treadle.llm.known_providers import OPENAI
     exit_codes={0: "forgotten", 1: "no such key is kept, or it cannot be removed", 2: "wrong usage"},
     examples=("treadle logout anthropic", "treadle logout --all"),
 )
-@click.argument("provider", required=False, shell_complete=lambda *_: _kept(find_home(os.environ)))
+@click.argument("provider", required=False, shell_complete=completing(lambda: _kept(find_home(os.environ))))
 @click.option("--all", "everything", is_flag=True, help="forget every key")
 def command(provider: str | None, everything: bool) -> int:
     home = find_home(os.environ)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Final
 
+from treadle.cli.model_problem import turn_remedy
 from treadle.protocol.app.settings import GranularAskForApproval
 
 if TYPE_CHECKING:
     from treadle.config.model_choice import ModelChoice
+    from treadle.llm import ProviderConfig
+    from treadle.protocol.app.turn_errors import TurnError
 
 _APPROVALS: Final = {
     "never": "never: nobody is asked, and what the sandbox does not allow is refused",
@@ -26,10 +29,19 @@ class Frame:
         choice: Why this model was chosen.
         asks: Whether somebody is there to be asked.
         kept_in: Where threads are kept; None for one that is not.
+        provider: Who is asked, to say what to do when it does not answer.
     """
 
-    def __init__(self, choice: ModelChoice | None = None, *, asks: bool = False, kept_in: str | None = None) -> None:
+    def __init__(
+        self,
+        choice: ModelChoice | None = None,
+        *,
+        asks: bool = False,
+        kept_in: str | None = None,
+        provider: ProviderConfig | None = None,
+    ) -> None:
         self._choice = choice
+        self._provider_config = provider
         self._asks = asks
         self._kept_in = kept_in
         self._thread_id = ""
@@ -45,11 +57,13 @@ class Frame:
             "thread": self._thread_id,
         }
 
-    def next_steps(self) -> dict[str, str]:
-        """How the thread goes on, as a command to copy, and where it is kept."""
+    def next_steps(self, error: TurnError | None = None) -> dict[str, str]:
+        """How the thread goes on, as a command to copy, and where it is kept. After an error, what to type first."""
+        do = None if error is None else turn_remedy(error, self._provider_config)
+        first = {} if do is None else {"try": do}
         if self._kept_in is None or not self._thread_id:
-            return {}
-        return {"go on": f'treadle exec resume {self._thread_id} "…"', "kept in": self._kept_in}
+            return first
+        return first | {"go on": f'treadle exec resume {self._thread_id} "…"', "kept in": self._kept_in}
 
     def _provider(self, provider: str) -> str:
         """A thread that is resumed may have another one than the settings: for that, the reason is the thread."""

@@ -56,7 +56,7 @@ class LiveTurn:
 
     def ended(self, turn: Turn) -> None:
         used = Hanging(Text(), Text(self.story.used(turn.duration_ms), "dim"))
-        self._area.close(used, *(_copied(*step) for step in self._frame.next_steps().items()))
+        self._area.close(used, *(_copied(*step) for step in self._frame.next_steps(turn.error).items()))
 
     def close(self) -> None:
         self._area.close()

@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from treadle._version import PROTOCOL_VERSION, __version__
 from treadle.agent import thread_reading
 from treadle.agent.ids import new_id
-from treadle.config.secret_variables import secret_variables
+from treadle.config.secret_variables import secret_values, secret_variables
 from treadle.errors import INTERNAL_ERROR, INVALID_REQUEST, RpcError
 from treadle.protocol.app.base import encode
 from treadle.protocol.app.feedback import FeedbackSaveParams, FeedbackSaveResponse
 from treadle.protocol.app.thread_history import ThreadTurnsListParams
-from treadle.secrets import is_secret, secrets_in
+from treadle.secrets import secrets_in
 from treadle.server.app import AppServer
 from treadle.server.client_base import Call
 from treadle.server.feedback_archive import FeedbackArchive, FeedbackError
@@ -47,17 +46,8 @@ def _secrets(server: AppServer) -> list[str]:
     document = server.config.document
     named = (server.environ.get(name) for name in secret_variables(document))
     kept = (server.key_source(provider)() for provider in server.config.providers.values())
-    known = (server.given_key, server.login.api_key(), *kept, *named, *_secret_values(document))
+    known = (server.given_key, server.login.api_key(), *kept, *named, *secret_values(document))
     return [*(value for value in known if value), *secrets_in(server.environ)]
-
-
-def _secret_values(settings: object, name: str = "") -> Iterator[str]:
-    """What the configuration has under names such as `api_key`, or below `http_headers`."""
-    if isinstance(settings, Mapping):
-        for key, value in settings.items():
-            yield from _secret_values(value, name if is_secret(name) else str(key))
-    elif isinstance(settings, str) and is_secret(name, settings):
-        yield settings
 
 
 def _report(call: Call[FeedbackSaveParams], thread_id: str | None) -> dict[str, Any]:

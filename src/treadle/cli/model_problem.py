@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
 from treadle.cli.problem import Problem
-from treadle.llm import ModelError, ProviderConfig
+from treadle.llm import ErrorKind, ModelError, ProviderConfig
 from treadle.llm.provider import shown_url
+from treadle.protocol.app.turn_errors import (
+    HttpConnectionFailedCodexErrorInfo,
+    ResponseTooManyFailedAttemptsCodexErrorInfo,
+    TurnError,
+)
 
 _LOCAL: Final = ("localhost", "127.0.0.1", "::1")
+_STATUSES: Final[Mapping[int, ErrorKind]] = {401: "unauthorized", 403: "forbidden", 404: "not_found", 402: "quota"}
+_WORDS: Final[Mapping[str, ErrorKind]] = {
+    "unauthorized": "unauthorized",
+    "usageLimitExceeded": "quota",
+    "contextWindowExceeded": "context_too_long",
+    "serverOverloaded": "overloaded",
+    "internalServerError": "server_failed",
+}
 _STARTS: Final = {"ollama": "ollama serve", "vllm": "vllm serve MODEL", "lmstudio": "lms server start"}
 
 
@@ -24,10 +38,28 @@ def model_problem(error: ModelError, provider: ProviderConfig | None, what: str)
     return Problem(what, why=error.message, do=remedy(error, provider))
 
 
+def turn_remedy(error: TurnError, provider: ProviderConfig | None) -> str | None:
+    """The same for a turn that has failed. None when it was not the provider's doing."""
+    info = error.codex_error_info
+    kind: ErrorKind | None = None
+    if isinstance(info, HttpConnectionFailedCodexErrorInfo):
+        status = info.http_connection_failed.http_status_code
+        kind = "absent" if status is None else _STATUSES.get(status, "server_failed")
+    elif isinstance(info, ResponseTooManyFailedAttemptsCodexErrorInfo):
+        kind = "rate_limited"
+    elif isinstance(info, str):
+        kind = _WORDS.get(info)
+    return None if kind is None else _remedy(kind, provider)
+
+
 def remedy(error: ModelError, provider: ProviderConfig | None) -> str:
     """What to type."""
+    return _remedy(error.kind, provider)
+
+
+def _remedy(kind: ErrorKind, provider: ProviderConfig | None) -> str:
     name = "PROVIDER" if provider is None else provider.id
-    match error.kind:
+    match kind:
         case "unauthorized" | "forbidden":
             return f"treadle login {name}" + _or_variable(provider)
         case "absent" | "unreachable":

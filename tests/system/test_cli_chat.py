@@ -1,0 +1,298 @@
+"""`treadle chat` on a real terminal: typed at, looked at, left, and cut off."""
+
+from __future__ import annotations
+
+import re
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from interop.tui.tui import Tui
+from kit.processes import processes_left, processes_with
+from system.test_cli_run_terminal import Terminal
+from treadle.testing import AppServerHarness
+
+DEADLINE = 30.0
+ESCALATED = {"cmd": "touch made", "sandbox_permissions": "require_escalated", "justification": "because I say so"}
+PATCH = "*** Begin Patch\n*** Add File: new.txt\n+hello\n*** End Patch\n"
+READY = "Ctrl-D leaves"
+SETTINGS = {"approval_policy": "on-request", "sandbox_mode": "read-only"}
+
+
+class Stage:
+    def __init__(self, tmp_path: Path, harness: AppServerHarness) -> None:
+        self.model = harness.model
+        self.workspace = harness.workspace
+        self.home = harness.home
+        (tmp_path / "user").mkdir()
+        self.env = {
+            **harness.environ(),
+            "HOME": str(tmp_path / "user"),
+            "TERM": "xterm-256color",
+            "LANG": "C.UTF-8",
+        }
+        self.env.pop("NO_COLOR", None)
+
+    def command(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "treadle", "chat", *words]
+
+    @contextmanager
+    def chat(self, *words: str, columns: int = 100, rows: int = 40) -> Iterator[Tui]:
+        with Tui(self.command(*words), self.workspace, self.env, columns=columns, rows=rows) as tui:
+            tui.wait_for("›", "mock-model")
+            yield tui
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    with AppServerHarness(tmp_path, settings=SETTINGS) as harness:
+        yield Stage(tmp_path, harness)
+
+
+def thread_of(text: str) -> str:
+    found = re.findall(r"treadle chat resume ([0-9a-f-]{36})", text)
+    assert found, text
+    return str(found[-1])
+
+
+def test_a_whole_session(stage: Stage) -> None:
+    with stage.chat() as tui:
+        # An answer comes piece by piece, and something is added meanwhile.
+        gate = threading.Event()
+        pieces = ["The answer ", "is **42**."]
+        stage.model.enqueue_assistant_message("".join(pieces), deltas=pieces, gate=gate, gate_after=3)
+        stage.model.enqueue_assistant_message("Then 43.")
+        tui.say("what is the answer?")
+        tui.wait_for("The answer", "writing", "Esc to interrupt")
+        tui.say("and after that?")
+        tui.wait_for("added to the running turn")
+        gate.set()
+        tui.wait_for_sequence("The answer is 42.", "Then 43.", "tokens in")
+        assert stage.model.requests()[1].last_user_text == "and after that?"
+
+        # Something needs a yes.
+        stage.model.enqueue_function_call("exec_command", ESCALATED, call_id="c1")
+        stage.model.enqueue_assistant_message("It is made.")
+        tui.say("make it")
+        tui.wait_for("Run this command?", "touch made", "because I say so", "y  yes")
+        assert not (stage.workspace / "made").exists()
+        tui.press("y")
+        tui.wait_for("It is made.")
+        assert (stage.workspace / "made").exists()
+
+        tui.say("/status")
+        tui.wait_for("sandbox    read-only", "approvals  on-request", "tokens")
+
+        tui.say("/fork")
+        tui.wait_for("this is a copy now")
+        tui.say("/resume")
+        tui.wait_for("Go on with which thread?", "1  what is the answer?")
+        tui.press("1")
+        tui.wait_for_sequence("this is a copy now", "It is made.", "· thread ")
+
+        # A turn that takes too long.
+        forever = threading.Event()
+        stage.model.enqueue_assistant_message("never said", gate=forever)
+        tui.say("take your time")
+        tui.wait_for("waiting for the model")
+        tui.press("ctrl-c")
+        tui.wait_for("✗ interrupted")
+        forever.set()
+
+        tui.press("ctrl-d")
+        assert tui.wait_for_end() == 0
+        thread = thread_of(tui.history)
+        assert f"treadle exec resume {thread}" in tui.history
+    with stage.chat("resume", thread) as tui:
+        tui.wait_for("It is made.", "take your time")
+
+
+def test_no_means_no_and_says_what_to_do_instead(stage: Stage) -> None:
+    with stage.chat("write it") as tui:
+        stage.model.enqueue_custom_call("apply_patch", PATCH)
+        stage.model.enqueue_assistant_message("I did not.")
+        stage.model.enqueue_assistant_message("Then not.")
+        tui.wait_for("Change these files?", "+hello", "n  no")
+        tui.press("n")
+        tui.wait_for("instead:")
+        tui.type("nothing at all", prompt="instead:")
+        tui.press("enter")
+        tui.wait_for("declined", "you said no", "› nothing at all")
+        tui.wait_for("tokens in")
+        assert "nothing at all" in [text for asked in stage.model.requests() for text in asked.input_texts("user")]
+        assert not (stage.workspace / "new.txt").exists()
+
+
+def test_a_key_that_is_wanted_for_a_message_is_no_yes(stage: Stage) -> None:
+    with stage.chat() as tui:
+        gate = threading.Event()
+        stage.model.enqueue_function_call("exec_command", ESCALATED, call_id="c1", gate=gate)
+        tui.say("make it")
+        tui.wait_for("waiting for the model")
+        tui.type("y")
+        gate.set()
+        tui.wait_for("Run this command?", "send or clear your message first")
+        tui.press("y", "y")
+        tui.wait_for("› yyy")
+        assert not (stage.workspace / "made").exists()
+        tui.press("ctrl-u")
+        tui.wait_for("q  no, and stop the turn")
+        tui.press("q")
+        tui.wait_for("✗ interrupted")
+        assert not (stage.workspace / "made").exists()
+
+
+def test_an_error_of_the_provider_is_a_message_and_the_session_goes_on(stage: Stage) -> None:
+    with stage.chat() as tui:
+        stage.model.enqueue_error(401, {"error": {"message": "that key is wrong"}})
+        stage.model.enqueue_assistant_message("Better.")
+        tui.say("hello")
+        tui.wait_for("failed: ", "that key is wrong")
+        tui.say("again")
+        tui.wait_for("Better.")
+        tui.say("/resume nobody")
+        tui.wait_for("there is no thread nobody")
+        tui.say("/modle")
+        tui.wait_for("did you mean /model?")
+
+
+def test_files_are_completed_and_history_is_kept(stage: Stage) -> None:
+    (stage.workspace / "some folder").mkdir()
+    (stage.workspace / "some folder" / "needle.txt").touch()
+    with stage.chat() as tui:
+        stage.model.enqueue_assistant_message("Seen.")
+        tui.type("read @nee")
+        tui.wait_for("some folder/needle.txt")
+        tui.press("tab")
+        tui.wait_for('› read @"some folder/needle.txt"')
+        tui.press("enter")
+        tui.wait_for("Seen.")
+        assert stage.model.requests()[0].last_user_text == 'read "some folder/needle.txt"'
+        tui.press("ctrl-d")
+        assert tui.wait_for_end() == 0
+    assert stat.S_IMODE((stage.home / "chat_history.jsonl").stat().st_mode) == 0o600
+    with stage.chat() as tui:
+        tui.press("\x1b[A")
+        tui.wait_for('› read @"some folder/needle.txt"')
+
+
+def test_a_narrow_terminal_and_one_that_changes(stage: Stage) -> None:
+    with stage.chat(columns=40, rows=20) as tui:
+        words = "Every word of this sentence has to be there, and none may be cut in two."
+        stage.model.enqueue_assistant_message(words)
+        stage.model.enqueue_assistant_message(words)
+        tui.say("hello")
+        shown = tui.wait_for("tokens in")
+        assert words in " ".join(line.strip() for line in shown.splitlines())
+        tui.resize(120, 30)
+        tui.say("again")
+        tui.wait_for(words, "context left")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_who_ends_it_ends_all_of_it(stage: Stage, number: int, code: int) -> None:
+    with stage.chat() as tui:
+        watched = stage.workspace / "watched"
+        watched.touch()
+        stage.model.enqueue_function_call("exec_command", {"cmd": f"tail -f {watched}"}, call_id="c1")
+        tui.say("wait")
+        tui.wait_for("tail -f", "working")
+        assert processes_with(str(watched))
+        tui.process.send_signal(number)
+        assert tui.wait_for_end() == code
+        thread_of(tui.history)
+        assert processes_left(str(watched)) == []
+
+
+def test_a_terminal_that_is_closed_ends_it(stage: Stage) -> None:
+    terminal = Terminal()
+    with subprocess.Popen(
+        ["setsid", "-c", *stage.command()],
+        cwd=stage.workspace,
+        env=stage.env,
+        stdin=terminal.slave,
+        stdout=terminal.slave,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as program:
+        terminal.wait_for("›")
+        terminal.close()
+        assert program.wait(timeout=DEADLINE) == 129
+        assert program.stderr is not None
+        assert program.stderr.read() == ""
+
+
+def test_it_can_be_put_in_the_background(stage: Stage) -> None:
+    env = {**stage.env, "PS1": "shell> "}
+    with Tui(["bash", "--norc", "--noprofile", "-i"], stage.workspace, env, columns=100, rows=40) as tui:
+        tui.type(" ".join(stage.command()), prompt="shell>")
+        tui.press("enter")
+        tui.wait_for("›", "mock-model")
+        tui.press("ctrl-z")
+        tui.wait_for("Stopped")
+        tui.type("fg", prompt="shell>")
+        tui.press("enter")
+        tui.wait_for_sequence("shell> fg", "›")
+        stage.model.enqueue_assistant_message("Here again.")
+        tui.say("hello")
+        tui.wait_for("Here again.")
+        tui.press("ctrl-d")
+        tui.wait_for("treadle chat resume")
+        tui.type("exit", prompt="shell>")
+        tui.press("enter")
+        assert tui.wait_for_end() == 0
+
+
+def _refused(stage: Stage, *words: str, **streams: int) -> str:
+    done = subprocess.run(
+        stage.command(*words),
+        cwd=stage.workspace,
+        env=stage.env,
+        stdin=streams.get("stdin", subprocess.DEVNULL),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    return done.stderr
+
+
+def test_without_a_terminal_it_names_exec(stage: Stage) -> None:
+    what, why, do = _refused(stage, "hello").splitlines()
+    assert what == "treadle chat: a session needs a terminal"
+    assert why == "  why: standard input is no terminal"
+    assert "treadle exec" in do
+    assert stage.model.requests() == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--last"], "--last goes with resume"),
+        (["resume"], "resume needs a thread"),
+        (["two", "words"], "the prompt is one argument"),
+        (["--cd", "nowhere"], "nowhere is no directory"),
+        (["--image", "nothing.png"], "the picture nothing.png cannot be read"),
+        (["--sandbox", "none"], "'none' is not one of"),
+    ],
+)
+def test_wrong_words_are_refused_with_what_to_type(stage: Stage, words: list[str], said: str) -> None:
+    lines = _refused(stage, *words).splitlines()
+    assert said in lines[0]
+    assert lines[-1].startswith("  try: ")
+
+
+def test_a_thread_that_is_not_there_is_told_before_anything_is_drawn(stage: Stage) -> None:
+    with Tui(stage.command("resume", "nobody"), stage.workspace, stage.env) as tui:
+        assert tui.wait_for_end() == 1
+        assert "treadle chat: there is no thread 'nobody'" in tui.history
+        assert "try: treadle chat resume --last" in tui.history
