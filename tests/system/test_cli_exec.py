@@ -60,6 +60,22 @@ def test_what_the_sandbox_forbids_is_refused_and_said(project: Path, tmp_path: P
     assert not (project / "treadle-offline-1.md").exists()
 
 
+def test_a_commit_is_made_when_the_repository_is_named(tmp_path: Path) -> None:
+    """What is proposed where it is not named: see `test_turn_story`."""
+    with AppServerHarness(tmp_path) as harness:
+        identity = ("-c", "user.name=n", "-c", "user.email=e@x")
+        (harness.workspace / "file").write_text("x")
+        for words in (("init", "-q"), ("add", "file")):
+            subprocess.run(["git", *words], cwd=harness.workspace, check=True)
+        harness.model.enqueue_function_call("exec_command", {"cmd": f"git {' '.join(identity)} commit -m first"})
+        harness.model.enqueue_assistant_message("Done.")
+        options = ("--sandbox", "workspace-write", "--add-dir", ".git")
+        done = run([*options, "commit"], harness.workspace, harness.home)
+        assert done.returncode == 0, done.stderr
+        log = subprocess.run(["git", "log", "--format=%s"], cwd=harness.workspace, capture_output=True, check=True)
+        assert log.stdout == b"first\n", done.stderr
+
+
 def test_a_configured_model_answers_and_usage_is_told(tmp_path: Path) -> None:
     with AppServerHarness(tmp_path) as harness:
         harness.model.enqueue_function_call("exec_command", {"cmd": "echo out; echo err >&2; exit 3"})

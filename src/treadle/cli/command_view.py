@@ -87,12 +87,16 @@ class Commands:
         failed = item.exit_code not in (0, None) or item.status in ("failed", "declined")
         outcome = f"  {self._label(command)}{_outcome(item)}"
         self._line(self._colors.red(outcome) if failed else self._colors.dim(outcome))
-        if item.exit_code not in (0, None):
-            for line in hint_lines(hint_for(item.aggregated_output or "", self._confinement, network=self._network)):
-                self._line(line)
+        for line in hint_lines(self._hint(item)):
+            self._line(line)
         del self._running[item.id]
         if not self._running:
             self._line("")
+
+    def _hint(self, item: CommandExecutionThreadItem) -> Hint | None:
+        if item.exit_code in (0, None):
+            return None
+        return hint_for(item.aggregated_output or "", item.cwd, self._confinement, network=self._network)
 
     def _take(self, command: _Running, text: str) -> None:
         command.lines += 1

@@ -189,14 +189,15 @@ def _options() -> list[Callable[[Any], Any]]:
             metavar="DIR",
             multiple=True,
             type=click.Path(),
-            help="with workspace-write: a directory that may be written too; may be given again",
+            help="with workspace-write: a directory that may be written too, such as .git for commits; may be given "
+            "again",
         ),
         option(
             "--dangerously-bypass-approvals-and-sandbox",
             "--yolo",
             "bypass",
             is_flag=True,
-            help="the same as --sandbox danger-full-access",
+            help="the same as --sandbox danger-full-access --approval never",
         ),
         unseen("--full-auto"),
         # what is shown
@@ -305,7 +306,7 @@ def read_request(arguments: ExecArguments) -> ExecRequest:
         ephemeral=arguments.ephemeral,
         as_json=arguments.as_json,
         quiet=arguments.quiet,
-        approval="on-request" if arguments.approval == _ON_FAILURE else arguments.approval,
+        approval=_approval(arguments),
         color=arguments.color,
     )
 
@@ -360,6 +361,12 @@ def _sandbox(arguments: ExecArguments) -> str | None:
         return "danger-full-access"
     sandbox: str | None = arguments.sandbox
     return "workspace-write" if sandbox is None and arguments.full_auto else sandbox
+
+
+def _approval(arguments: ExecArguments) -> str | None:
+    if arguments.approval is None:
+        return "never" if arguments.bypass else None
+    return "on-request" if arguments.approval == _ON_FAILURE else arguments.approval
 
 
 def _schema(path: str | None) -> Any:

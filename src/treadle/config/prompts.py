@@ -137,9 +137,14 @@ _ASK: Final = {
 }
 
 
+_MISSING: Final = "Where one is missing, commands see an empty directory of that name."
 _PROTECTED: Final = (
     "There, `.git`, `.codex`, `.treadle` and `.agents` can be neither changed nor made: `git init` and `git commit` "
-    "have to run outside of the sandbox. Where one is missing, commands see an empty directory of that name."
+    f"have to run outside of the sandbox. {_MISSING}"
+)
+_PROTECTED_BUT_GIT: Final = (
+    "There, `.codex`, `.treadle` and `.agents` can be neither changed nor made, and neither can a `.git` that is not "
+    f"named here. {_MISSING}"
 )
 
 
@@ -175,7 +180,10 @@ def _writable(policy: WorkspaceWriteSandboxPolicy, cwd: str) -> str:
         places.append("`/tmp`")
     if not policy.exclude_tmpdir_env_var:
         places.append("`$TMPDIR`")
-    return f"Commands can read files, and write below {', '.join(places)}. {_PROTECTED}"
+    opened = any(root.rpartition("/")[2] == ".git" for root in policy.writable_roots)
+    return (
+        f"Commands can read files, and write below {', '.join(places)}. {_PROTECTED_BUT_GIT if opened else _PROTECTED}"
+    )
 
 
 def _profile_text(policy: ProfileSandbox, cwd: str) -> str:

@@ -57,6 +57,37 @@ def test_workspace_write_writes_below_its_roots(tmp_path: Path) -> None:
     assert not _can(CLOSED, ws, tmp_path / "ws-not")
 
 
+def _with_root(root: Path) -> WorkspaceWriteSandboxPolicy:
+    return WorkspaceWriteSandboxPolicy(writable_roots=(str(root),), exclude_slash_tmp=True, exclude_tmpdir_env_var=True)
+
+
+def test_a_repository_that_is_named_as_a_root_is_writable(tmp_path: Path) -> None:
+    ws = tmp_path / "ws"
+    (ws / ".git" / "hooks").mkdir(parents=True)
+    assert not _can(CLOSED, ws, ws / ".git" / "index.lock")
+    assert _can(_with_root(ws / ".git"), ws, ws / ".git" / "index.lock")
+    for name in (".codex", ".treadle", ".agents"):
+        assert not _can(_with_root(ws / ".git"), ws, ws / name / "x")
+    assert not _can(_with_root(ws / ".git" / "hooks"), ws, ws / ".git" / "index.lock")
+    # Where one works is not what one has named.
+    assert not _can(_with_root(ws), ws / ".git", ws / ".git" / "index.lock")
+
+
+def test_the_repository_of_a_worktree_can_be_named_too(tmp_path: Path) -> None:
+    main, ws = tmp_path / "main" / ".git", tmp_path / "main" / "tree"
+    private = main / "worktrees" / "tree"
+    private.mkdir(parents=True)
+    ws.mkdir()
+    (ws / ".git").write_text(f"gitdir: {private}\n")
+    (private / "commondir").write_text("../..\n")
+    lock = private / "index.lock"
+    assert not _can(CLOSED, ws, lock)
+    assert not _can(_with_root(main.parent), ws, lock)
+    assert _can(_with_root(main), ws, lock)
+    assert _can(_with_root(main), ws, main / "objects" / "x")
+    assert not _can(_with_root(main), ws, ws / ".git")
+
+
 def test_temporary_directories_unless_excluded(tmp_path: Path) -> None:
     assert _can(WorkspaceWriteSandboxPolicy(), tmp_path, Path("/tmp/elsewhere"))
     assert not _can(CLOSED, tmp_path / "ws", Path("/tmp/elsewhere"))

@@ -157,6 +157,21 @@ def test_what_changes_nothing_is_taken() -> None:
     assert read_request(arguments).prompt == "x"
 
 
+@pytest.mark.parametrize(
+    ("words", "approval"),
+    [
+        ((), None),
+        (("--approval", "untrusted"), "untrusted"),
+        (("-a", "never"), "never"),
+        (("--ask-for-approval", "on-failure"), "on-request"),
+        (("--yolo",), "never"),
+        (("--yolo", "-a", "untrusted"), "untrusted"),
+    ],
+)
+def test_when_to_ask(words: tuple[str, ...], approval: str | None) -> None:
+    assert request(*words, "x").approval == approval
+
+
 def test_what_is_taken_and_not_done_is_said() -> None:
     said = warnings(parsed("--full-auto", "--cyber-access-program", "daybreak_red", "x"))
     assert ["--sandbox workspace-write" in said[0], "is not sent" in said[1]] == [True, True]

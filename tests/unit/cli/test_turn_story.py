@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from treadle.cli.turn.commands import FAILED_TAIL, HEAD, TAIL
 from treadle.cli.turn.story import TurnStory
@@ -28,6 +28,11 @@ from treadle.protocol.app.items import (
     ReasoningThreadItem,
 )
 from treadle.protocol.app.notifications import ErrorNotification, WarningNotification
+from treadle.protocol.app.reviews import (
+    CommandGuardianApprovalReviewAction,
+    GuardianApprovalReview,
+    ItemGuardianApprovalReviewCompletedNotification,
+)
 from treadle.protocol.app.thread_notifications import (
     ThreadTokenUsageUpdatedNotification,
     TurnCompletedNotification,
@@ -64,7 +69,10 @@ class Stage:
 
     def tell(self, method: str, params: Any) -> None:
         for block in self.story.show(method, params, self.now):
-            self._console.print(block)
+            self.print(block)
+
+    def print(self, block: RenderableType) -> None:
+        self._console.print(block)
 
     def start(self, item: Any) -> None:
         self.tell("item/started", ItemStartedNotification(thread_id="t", turn_id="u", item=item))
@@ -91,7 +99,7 @@ class Stage:
 
 def command(name: str, **fields: Any) -> CommandExecutionThreadItem:
     given: dict[str, Any] = {"status": "inProgress", **fields}
-    return CommandExecutionThreadItem(id=name, command=f"run {name}", command_actions=(), cwd="/", **given)
+    return CommandExecutionThreadItem(id=name, command=f"run {name}", command_actions=(), cwd="/w", **given)
 
 
 def ended(item: CommandExecutionThreadItem, **fields: Any) -> CommandExecutionThreadItem:
@@ -155,7 +163,7 @@ def test_a_thought_is_seen_while_it_comes_and_stays_short() -> None:
     assert "thinking" in stage.live()[-1]
     stage.complete(ReasoningThreadItem(id="r", summary=(thought,)))
     assert stage.lines[0] == "· Looking around thinking about it"
-    assert stage.lines[-1].endswith("…")
+    assert stage.lines[-2].endswith("…")
     assert len(stage.lines) < 10
     assert len(stage.live()) == 1
 
@@ -182,16 +190,41 @@ def test_the_answer_is_rendered_paragraph_by_paragraph() -> None:
     for char in text:
         stage.say(char)
     assert stage.lines == ["Title", "", "Some bold words", "", " • one", " • two", "", " code", "", " more", ""]
-    assert stage.live()[:2] == ["The end.", "Really."]
+    assert stage.live()[0] == "The end. Really."
     stage.complete(message(text))
     assert stage.lines[-2:] == ["The end. Really.", ""]
     assert stage.text.count("Title") == 1
+
+
+def test_what_is_being_written_is_rendered_too() -> None:
+    stage = Stage()
+    stage.say("It **works**:\n\n```\ncode")
+    assert stage.live()[:-1] == [" code"]
+    stage.say("\nx" * 5000)
+    assert stage.live(10)[:-1] == ["x"] * 7
+
+
+def test_what_was_tried_is_seen_when_it_is_asked_for_again() -> None:
+    stage = Stage(confinement="workspaceWrite")
+    stage.start(command("a"))
+    assert stage.story.said("a") == []
+    stage.output("a", GIT)
+    for block in stage.story.said("a"):
+        stage.print(block)
+    assert stage.lines[:2] == ["· it was tried, and has said:", f"  │ {GIT}"]
+    assert stage.lines[-1] == "  try: --add-dir .git"
 
 
 def test_an_answer_that_came_with_the_end_alone_is_shown() -> None:
     stage = Stage()
     stage.complete(message("all at once"))
     assert stage.lines == ["all at once", ""]
+
+
+def test_json_is_no_markdown() -> None:
+    stage = Stage()
+    stage.complete(message('{"a_b": "*c*", "d": [1, 2]}'))
+    assert stage.lines[0].strip() == '{"a_b": "*c*", "d": [1, 2]}'
 
 
 def test_an_answer_that_is_not_what_was_streamed_is_shown_as_it_is() -> None:
@@ -254,6 +287,25 @@ def test_who_said_no_is_told() -> None:
     assert stage.lines[0] == "✗ run a · declined, and not run: you said no"
 
 
+def test_what_a_reviewer_said_is_told() -> None:
+    stage = Stage()
+    stage.start(command("a"))
+    review = ItemGuardianApprovalReviewCompletedNotification(
+        thread_id="t",
+        turn_id="u",
+        action=CommandGuardianApprovalReviewAction(command="run a", cwd="/w", source="unifiedExec"),
+        completed_at_ms=0,
+        decision_source="agent",
+        review=GuardianApprovalReview(status="denied", rationale="it deletes"),
+        review_id="r",
+        started_at_ms=0,
+        target_item_id="a",
+    )
+    stage.tell("item/autoApprovalReview/completed", review)
+    stage.complete(ended(command("a"), status="declined", exit_code=None))
+    assert stage.lines[0].endswith("declined, and not run: the automatic reviewer said no: it deletes")
+
+
 GIT = "fatal: Unable to create '/w/.git/index.lock': Read-only file system"
 
 
@@ -261,6 +313,8 @@ GIT = "fatal: Unable to create '/w/.git/index.lock': Read-only file system"
     ("options", "output", "do"),
     [
         ({"confinement": "workspaceWrite"}, GIT, "--add-dir .git"),
+        ({"confinement": "workspaceWrite"}, GIT.replace("/w/", "/m n/"), "--add-dir '/m n/.git'"),
+        ({"confinement": "workspaceWrite"}, "touch: '.git/hooks/x': Read-only file system", "--add-dir .git"),
         ({"confinement": "readOnly"}, GIT, "--sandbox workspace-write"),
         ({"confinement": "workspaceWrite"}, "touch: /etc/x: Read-only file system", "--add-dir DIR"),
         ({"confinement": "readOnly"}, "touch: cannot touch 'x': Permission denied", "--sandbox workspace-write"),

@@ -49,7 +49,8 @@ class Approver:
 
     def resolved(self, request_id: Any) -> None:
         """It is answered, by us or by somebody else, or needs no answer any more."""
-        if self._open.pop(request_id, None) is not None:
+        first = next(iter(self._open), None)  # the one that is being asked
+        if self._open.pop(request_id, None) is not None and request_id == first:
             self._keyboard.withdraw()
 
     def close(self) -> None:
@@ -75,6 +76,7 @@ class Approver:
             return
         with self._turn.aside() as console:
             choice, words = await self._choose(question, request, console)
+            console.print()
         if request.id not in self._open:
             return
         if choice is None or not choice.allows:
@@ -89,7 +91,8 @@ class Approver:
 
     async def _choose(self, question: Question, request: ClientRequest, console: Console) -> tuple[Choice | None, str]:
         """The choice, and what the person says with it; None if there is no answer."""
-        console.print(*question.blocks(), sep="\n")
+        for block in (*self._turn.story.said(question.item_id), *question.blocks()):
+            console.print(block)
         if not self._keyboard.is_ours():
             console.print(note("declined: the program runs in the background, where nobody can be asked", "yellow"))
             return None, ""

@@ -59,6 +59,10 @@ class RunningCommand:
             *(Text(f"  │ {visible_line(line[:MAX_LINE])}", "dim") for line in shown),
         ]
 
+    def said(self) -> list[str]:
+        """The beginning and the end of what it wrote."""
+        return [line[:MAX_LINE] for line in (*self._kept(FAILED_TAIL), self._rest) if line]
+
     def ended(self, item: CommandExecutionThreadItem, why: str | None, hint: Hint | None) -> list[RenderableType]:
         """`why` it was declined or has failed, if that is known; what its output and its `hint` tell comes with it."""
         if not self._count and not self._rest and item.aggregated_output:

@@ -14,6 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from treadle.cli.streams import OutputFailed
+
+# A line that is longer is cut by the terminal itself.
 _MOST: Final = 4096
 
 
@@ -32,9 +35,12 @@ class Keyboard:
 
     @contextmanager
     def keys(self) -> Iterator[None]:
-        """What is typed comes key by key, and is not shown."""
-        self._before = termios.tcgetattr(self._descriptor)
-        tty.setcbreak(self._descriptor, termios.TCSAFLUSH)
+        """What is typed comes key by key, and is not shown. Raises `OutputFailed` if the terminal is gone."""
+        try:
+            self._before = termios.tcgetattr(self._descriptor)
+            tty.setcbreak(self._descriptor, termios.TCSAFLUSH)
+        except termios.error as error:
+            raise OutputFailed(f"the terminal is gone: {error.args[-1]}") from None
         try:
             yield
         finally:

@@ -14,6 +14,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from treadle.cli.live_area import LiveArea
+from treadle.cli.streams import OutputFailed
 from treadle.cli.turn.blocks import Hanging
 from treadle.cli.turn.frame import Frame, confinement
 from treadle.cli.turn.story import TurnStory
@@ -62,11 +63,13 @@ class LiveTurn:
 
     @contextmanager
     def aside(self) -> Iterator[Console]:
-        """The screen for a question."""
+        """The screen for a question. Raises `OutputFailed` if it is gone."""
         self._kept = []
         self._area.pause()
         try:
             yield self._area.console
+        except OSError as error:
+            raise OutputFailed(f"the terminal is gone: {error.strerror}") from None
         finally:
             kept, self._kept = self._kept, None
             self._area.go_on()

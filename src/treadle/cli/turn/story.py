@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 from rich.cells import cell_len
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from treadle.cli.live_area import spinner
 from treadle.cli.run_text import DONE, FAILED, RUNNING, WARNING
-from treadle.cli.turn.blocks import SIGN_STYLES, change_blocks, hint_blocks, note, signed
+from treadle.cli.turn.blocks import SIGN_STYLES, beneath, change_blocks, hint_blocks, markdown, note, rendered, signed
 from treadle.cli.turn.commands import RunningCommand
 from treadle.cli.turn.hints import hint_for, patch_hint
 from treadle.cli.turn.message_stream import MessageStream
@@ -38,6 +38,8 @@ from treadle.runners.progress import elapsed
 # Of what is being thought and written now: so many rows at most, and on a small terminal fewer.
 _THOUGHT_ROWS: Final = 4
 _PLAN_ROWS: Final = 8
+# Of what is being written, so much is rendered ten times a second; what is longer, such as a whole file, is shown raw.
+_RENDERED: Final = 4000
 # Of a thought that is over.
 _SUMMARY: Final = 240
 _KEEP_THOUGHT: Final = 4000
@@ -116,6 +118,9 @@ class TurnStory:
                 return self._cut(f"{params.error.message} ({params.error.additional_details})")
             case "warning":
                 return [signed(WARNING, Text(visible(params.message), "yellow"))]
+            case "item/autoApprovalReview/completed" if params.review.status == "denied" and params.target_item_id:
+                said = f": {params.review.rationale}" if params.review.rationale else ""
+                self.decided(params.target_item_id, f"the automatic reviewer said no{said}")
             case "turn/completed":
                 return self._turn_completed(params.turn)
         return []
@@ -142,6 +147,15 @@ class TurnStory:
         if found is not None:
             self._looked_at.add(item_id)
         return found
+
+    def said(self, item_id: str) -> list[RenderableType]:
+        """What a command that is asked about has written, where it was tried already."""
+        command = self._commands.get(item_id)
+        lines = [] if command is None else command.said()
+        if command is None or not lines:
+            return []
+        hint = hint_for("\n".join(lines), command.item.cwd, self._confinement, network=self._network)
+        return [note("it was tried, and has said:"), *beneath(lines), *hint_blocks(hint)]
 
     def used(self, duration_ms: int | None) -> str:
         """What the turn has used: `1,200 tokens in, 34 out · $0.0123 · 1.5 s`."""
@@ -200,7 +214,7 @@ class TurnStory:
         why = self._reasons.pop(item.id, None)
         failed = item.exit_code not in (0, None)
         output = item.aggregated_output or ""
-        hint = hint_for(output, self._confinement, network=self._network) if failed else None
+        hint = hint_for(output, item.cwd, self._confinement, network=self._network) if failed else None
         return [*command.ended(item, why, hint), ""]
 
     def _cut(self, reason: str) -> list[RenderableType]:
@@ -230,7 +244,7 @@ class TurnStory:
         room -= len(running)
         plan = self._plan.live(min(_PLAN_ROWS, room))
         room -= len(plan)
-        said = self._said(width, room)
+        said = self._said(width, room) if room > 0 else []
         doing = "working" if running else self._doing
         facts = f"{doing} · {elapsed(now - self._since)}"
         status = Text.assemble((f"{spinner(now)} ", "cyan"), (f"{facts} · {self._key}", "dim"))
@@ -250,8 +264,8 @@ class TurnStory:
 
     def _said(self, width: int, room: int) -> list[Text]:
         """The end of what is being thought, or written."""
-        if self._message.rest.strip():
-            return _rows(self._message.rest, width, room, "")
+        if rest := self._message.rest.strip():
+            return rendered(markdown(rest), width)[-room:] if len(rest) <= _RENDERED else _rows(rest, width, room, "")
         return _rows(self._thought.replace("**", ""), width, min(room, _THOUGHT_ROWS), "dim italic")
 
 
@@ -267,15 +281,10 @@ def _verdict(turn: Any) -> list[RenderableType]:
 
 def _rows(text: str, width: int, room: int, style: str) -> list[Text]:
     """Its last rows, wrapped by words."""
-    if room < 1 or not text.strip():
+    if not text.strip():
         return []
-    end = visible(text[-(room + 1) * max(width, 1) * 2 :]).expandtabs(4)
-    rows = Text(end.strip("\n"), style).wrap(_MEASURE, max(2, width), overflow="fold")
-    return list(rows)[-room:]
-
-
-# Wrapping asks a console for its tab size, and for nothing else.
-_MEASURE: Final = Console(file=None, width=80, force_terminal=False)
+    end = visible(text[-(room + 1) * width * 2 :]).expandtabs(4)
+    return rendered(Text(end.strip("\n"), style, overflow="fold"), width)[-room:]
 
 
 def _thought(item: ReasoningThreadItem) -> list[RenderableType]:
@@ -287,7 +296,7 @@ def _thought(item: ReasoningThreadItem) -> list[RenderableType]:
             text += " …"
             break
         text += f" {word}" if text else word
-    return [note(text, "dim italic")] if text else []
+    return [note(text, "dim italic"), ""] if text else []
 
 
 def _tool(name: str, status: str, said: str) -> RenderableType:

@@ -13,14 +13,24 @@ from treadle.errors import ExecError
 from treadle.execution.sandbox.policy import contains, refused
 from treadle.execution.user_files import read_regular
 
-PROTECTED: Final = (".git", ".codex", ".treadle", ".agents")
+GIT: Final = ".git"
+PROTECTED: Final = (GIT, ".codex", ".treadle", ".agents")
 _MAX_POINTER: Final = 4096 + 64  # a path and the word before it
 
 
-def protected_paths(roots: Sequence[str], writable: Sequence[str]) -> list[str]:
-    """Canonical, for canonical roots. Raises `ExecError` for a link, which cannot be kept from being replaced."""
+def protected_paths(roots: Sequence[str], writable: Sequence[str], opened: Sequence[str] = ()) -> list[str]:
+    """Canonical, for canonical roots. Raises `ExecError` for a link, which cannot be kept from being replaced.
+
+    `opened` are those of the roots that are protected paths themselves, and were named by somebody who wants them to be
+    written: a `.git` in which commits are to be made.
+    """
+    found = _protected([root for root in roots if root not in opened], roots, writable)
+    return [path for path in found if not any(contains(root, path) for root in opened)]
+
+
+def _protected(below: Sequence[str], roots: Sequence[str], writable: Sequence[str]) -> dict[str, None]:
     found: dict[str, None] = {}
-    for root in roots:
+    for root in below:
         if not os.path.isdir(root):
             continue  # nothing is granted there
         for name in PROTECTED:
@@ -31,7 +41,7 @@ def protected_paths(roots: Sequence[str], writable: Sequence[str]) -> list[str]:
         for directory in _git_directories(os.path.join(root, ".git")):
             if any(contains(path, directory) for path in writable) and not any(contains(directory, r) for r in roots):
                 found[directory] = None
-    return list(found)
+    return found
 
 
 def _git_directories(path: str) -> Iterator[str]:

@@ -3,7 +3,8 @@ takes.
 
 Read-only may read everything, workspace-write may also write below its roots, full access is no sandbox, and a profile
 of the user has rules of its own. Whatever it is, the home in use is out of reach, but for the instructions in it that
-models read. What git and we take orders from stays as it is below a writable root, where this machine can enforce that.
+models read. What git and we take orders from stays as it is below a writable root, where this machine can enforce that,
+but for a `.git` that is a writable root itself.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from treadle.execution.sandbox.hidden_home import HiddenHome, path_entry, root_e
 from treadle.execution.sandbox.pinned_roots import Pins, pin, pinned_paths
 from treadle.execution.sandbox.policy import policy_from_wire
 from treadle.execution.sandbox.profile_sandbox import Confinement, ProfileSandbox
-from treadle.execution.sandbox.protected_paths import protected_paths
+from treadle.execution.sandbox.protected_paths import GIT, protected_paths
 from treadle.execution.uris import uri_from_path
 from treadle.protocol.app.settings import (
     DangerFullAccessSandboxPolicy,
@@ -120,7 +121,9 @@ def _workspace(
         if home is None or not home.reserves(root):
             yield path_entry(root, "write")
     if protect:
-        for path in protected_paths(roots, writable):
+        named = [pins[os.path.join(cwd, root)] for root in policy.writable_roots]
+        opened = [root for root in named if os.path.basename(root) == GIT]
+        for path in protected_paths(roots, writable, opened):
             if home is None or not home.has(path):
                 yield path_entry(path, "read")
 
