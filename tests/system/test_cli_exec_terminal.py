@@ -222,6 +222,26 @@ def test_the_answer_can_go_elsewhere_while_the_turn_is_drawn(stage: Stage) -> No
     assert not any(line.startswith("It") for line in shown)
 
 
+def test_an_answer_that_goes_elsewhere_does_not_need_the_terminal(stage: Stage) -> None:
+    stage.model.enqueue_function_call("exec_command", {"cmd": WAITS.format(go=stage.go)})
+    stage.model.enqueue_assistant_message("Done.")
+    # Not its session's terminal: when that goes, the whole session is told to end.
+    with subprocess.Popen(
+        [sys.executable, "-m", "treadle", "exec", "look"],
+        cwd=stage.workspace,
+        env={**stage.environ(), "TERM": "xterm"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=stage.terminal.slave,
+    ) as program:
+        stage.terminal.wait_for("│ begun")
+        stage.terminal.close()
+        stage.go.touch()
+        assert program.stdout is not None
+        assert program.stdout.read() == b"Done.\n"
+        assert program.wait(timeout=DEADLINE) == 0
+
+
 @pytest.mark.parametrize(("flags", "refused"), [(("--approval", "never"), True), (("-a", "on-request"), False)])
 def test_the_policy_can_be_chosen(stage: Stage, flags: tuple[str, ...], refused: bool) -> None:
     stage.escalate("touch made")

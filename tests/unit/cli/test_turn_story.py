@@ -221,6 +221,12 @@ def test_an_answer_that_came_with_the_end_alone_is_shown() -> None:
     assert stage.lines == ["all at once", ""]
 
 
+def test_json_is_no_markdown() -> None:
+    stage = Stage()
+    stage.complete(message('{"a_b": "*c*", "d": [1, 2]}'))
+    assert stage.lines[0].strip() == '{"a_b": "*c*", "d": [1, 2]}'
+
+
 def test_an_answer_that_is_not_what_was_streamed_is_shown_as_it_is() -> None:
     stage = Stage()
     stage.say("draft one\n\ndraft two\n\nx")
