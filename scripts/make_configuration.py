@@ -58,6 +58,7 @@ VARIABLES: Final[Mapping[str, str]] = {
     "TREADLE_LOG_FILE": "a file to log to, in place of standard error",
     "RUST_LOG": "`debug`, `info` or `error`: the log level of `treadle app-server`, as clients of Codex set it",
     "NO_COLOR": "no colours on a terminal",
+    "PAGER": "what shows a long thread on a terminal (`treadle threads show`)",
     "TMPDIR": "the temporary directory, which `workspace-write` may write to",
     "TREADLE_WIRE_API": "for tests with `treadle.testing`: the API in which the server asks the mock model",
 }
