@@ -20,8 +20,8 @@ from scripts.install_peers import is_network_failure
 from interop.peers import NOT_INSTALLED
 from interop.programs import ROOT
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
-DEADLINE_S = 200
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+DEADLINE_S = 300
 SOME_TESTS = "WORKERS=1 TESTS=tests/unit/test_events.py"
 Done: TypeAlias = subprocess.CompletedProcess[str]
 TO_TYPE = re.compile(r"^    (\S.*)$", re.MULTILINE)
