@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -331,3 +333,25 @@ async def test_changes_of_a_repository_are_shown_with_new_files(tmp_path: Path) 
         assert found is not None
         assert "+hello" in found
         assert "new ß.txt" in found
+
+
+async def test_the_same_on_a_server_that_is_a_program_and_when_that_is_killed(tmp_path: Path) -> None:
+    with AppServerHarness(tmp_path) as harness:
+        told = Told()
+        pids = tmp_path / "pid"
+        command = ["sh", "-c", f'echo $$ > {pids}; exec "$@"', "sh", *harness.command()]
+        config = harness.codex_config(launch_args_override=command)
+        session = ChatSession(config, told, ThreadOptions(cwd=str(harness.workspace)))
+        await session.connect()
+        await session.enter(None)
+        running = asyncio.create_task(session.run())
+        await asyncio.sleep(0)
+        stage = Stage(harness, session, told)
+        harness.model.enqueue_assistant_message("one")
+        stage.say("first")
+        assert (await stage.done()).status == "completed"
+        os.kill(int(pids.read_text()), signal.SIGKILL)
+        assert await told.wait_for("lost")
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await session.close()
