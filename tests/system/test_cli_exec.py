@@ -180,9 +180,7 @@ def shell(line: str, cwd: Path, home: Path, **env: str) -> subprocess.CompletedP
         ("treadle app-server --listen ws://127.0.0.1:0 >/dev/full", 1, b"No space left on device"),
     ],
 )
-def test_an_output_that_does_not_work_is_told(
-    line: str, code: int, said: bytes, project: Path, tmp_path: Path
-) -> None:
+def test_an_output_that_does_not_work_is_told(line: str, code: int, said: bytes, project: Path, tmp_path: Path) -> None:
     done = shell(line, project, tmp_path / "home")
     assert done.returncode == code, done.stderr
     assert said in b" ".join(done.stderr.splitlines()[-3:])
