@@ -53,8 +53,12 @@ VARIABLES: Final[Mapping[str, str]] = {
     "TREADLE_SANDBOX": "`bubblewrap` or `landlock`: use that one, or refuse",
     "HTTP_PROXY": "the proxy for `http` URLs of models; `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY` as usual",
     "SSL_CERT_FILE": "a PEM file with the certificates of issuers to trust, for a server that is signed by your own",
+    "TREADLE_LOG": "what is [logged](logs.md): `debug`, `info`, `warning` or `error`, also for parts of the program",
+    "TREADLE_LOG_FORMAT": "`text`, or `json`: one object a line",
+    "TREADLE_LOG_FILE": "a file to log to, in place of standard error",
     "RUST_LOG": "`debug`, `info` or `error`: the log level of `treadle app-server`, as clients of Codex set it",
     "NO_COLOR": "no colours on a terminal",
+    "PAGER": "what shows a long thread on a terminal (`treadle threads show`)",
     "TMPDIR": "the temporary directory, which `workspace-write` may write to",
     "TREADLE_WIRE_API": "for tests with `treadle.testing`: the API in which the server asks the mock model",
 }

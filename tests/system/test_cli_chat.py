@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import signal
 import stat
 import subprocess
@@ -12,17 +13,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import click
 import pytest
 
 from interop.tui.tui import Tui
 from kit.processes import processes_left, processes_with
 from system.test_cli_run_terminal import Terminal
+from treadle.cli.chat.chat_command import command as chat
+from treadle.cli.chat.slash_commands import COMMANDS
 from treadle.testing import AppServerHarness
 
 DEADLINE = 30.0
 ESCALATED = {"cmd": "touch made", "sandbox_permissions": "require_escalated", "justification": "because I say so"}
 PATCH = "*** Begin Patch\n*** Add File: new.txt\n+hello\n*** End Patch\n"
-READY = "Ctrl-D leaves"
+PAGE = Path(__file__).parents[2] / "docs" / "chat.md"
 SETTINGS = {"approval_policy": "on-request", "sandbox_mode": "read-only"}
 
 
@@ -248,6 +252,28 @@ def test_it_can_be_put_in_the_background(stage: Stage) -> None:
         tui.type("exit", prompt="shell>")
         tui.press("enter")
         assert tui.wait_for_end() == 0
+
+
+def test_the_commands_of_the_page_work(stage: Stage) -> None:
+    (block,) = re.findall(r"```sh[^\n]*\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    for line in block.splitlines():
+        program, name, *words = shlex.split(line)
+        assert (program, name) == ("treadle", "chat")
+        stage.model.enqueue_assistant_message("The answer.")
+        with stage.chat(*words) as tui:
+            if '"' not in line:
+                tui.say("a question")
+            tui.wait_for("The answer.", "tokens in")
+            tui.press("ctrl-d")
+            assert tui.wait_for_end() == 0
+
+
+def test_the_page_has_every_command_and_option() -> None:
+    page = PAGE.read_text()
+    assert [command.name for command in COMMANDS if f"| `/{command.name}" not in page] == []
+    options = [name for option in chat.params if isinstance(option, click.Option) for name in option.opts]
+    unsaid = {"--debug", "--config", "--ask-for-approval"}  # every command has the first two; the third is of codex
+    assert [name for name in options if name not in unsaid and f"`{name}" not in page and f" {name}`" not in page] == []
 
 
 def _refused(stage: Stage, *words: str, **streams: int) -> str:

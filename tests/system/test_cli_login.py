@@ -10,6 +10,7 @@ import pytest
 
 from system.test_cli_run import DEADLINE, Stage
 from system.test_cli_run_terminal import Terminal, start
+from treadle.config import load_config
 from treadle.testing import MockModel
 
 KEY = "sk-test-s3cret-key-0123456789"
@@ -94,6 +95,28 @@ def test_ctrl_c_at_the_prompt_keeps_nothing(stage: Stage, terminal: Terminal) ->
         assert program.wait(timeout=DEADLINE) == 130
     assert not stage.home.exists()
     assert "Traceback" not in terminal.text
+
+
+def test_config_init_asks_three_questions(stage: Stage, terminal: Terminal) -> None:
+    with start(stage, terminal, "config", "init") as program:
+        for question, answer in (
+            ("Which provider is asked?", b"2\n"),
+            ("What may commands do?", b"nonsense\nworkspace-write\n"),
+            ("When are you asked?", b"\n"),
+        ):
+            terminal.wait_for(question)
+            terminal.type(answer)
+        terminal.read_to_end()
+        assert program.wait(timeout=DEADLINE) == 0
+    assert "'nonsense' is none of them" in terminal.text
+    assert terminal.text.count("?") == 3
+    assert "next: treadle login anthropic" in terminal.text
+    config = load_config(stage.home, environ={}).config
+    assert (config.model_provider, config.sandbox_mode, config.approval_policy) == (
+        "anthropic",
+        "workspace-write",
+        "on-request",
+    )
 
 
 def test_the_status_says_where_keys_are_and_never_a_key(stage: Stage) -> None:

@@ -10,8 +10,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -409,7 +410,7 @@ def test_nothing_is_deleted_where_nobody_can_be_asked(kept: Kept) -> None:
     assert kept.run("list", "--archived").out == ""
 
 
-@pytest.mark.parametrize(("answer", "code", "stays"), [(b"n\n", 1, True), (b"\n", 1, True), (b"y\n", 0, False)])
+@pytest.mark.parametrize(("answer", "code", "stays"), [(b"\n", 1, True), (b"y\n", 0, False)])
 def test_it_asks_and_says_what_is_lost(kept: Kept, answer: bytes, code: int, stays: bool) -> None:
     terminal = Terminal(columns=100)
     with kept.on_terminal(terminal, "delete", "Looms") as program:
@@ -434,20 +435,32 @@ def test_ctrl_c_at_the_question_deletes_nothing(kept: Kept) -> None:
     assert kept.looms in kept.run("list").out
 
 
-def test_a_thread_that_another_server_works_on_stays(kept: Kept) -> None:
-    async def hold(act: Callable[[], Done]) -> Done:
-        store = await open_store(kept.home)
-        try:
-            await store.claim(kept.looms, -1)
-            return await asyncio.to_thread(act)
-        finally:
-            await store.close()
+def test_a_turn_that_runs_in_another_server_is_seen(tmp_path: Path) -> None:
+    gate = threading.Event()
 
-    done = asyncio.run(hold(lambda: _as_program(kept, "delete", "--yes", "Looms")))
-    assert done.code == 1
-    assert "could not be deleted" in done.err
-    assert "why: " in done.err
-    assert kept.looms in kept.run("list").out
+    async def watch(harness: AppServerHarness) -> tuple[Done, Done]:
+        async with harness.connect() as client:
+            thread = (await client.request("thread/start", {}))["thread"]["id"]
+            harness.model.enqueue_assistant_message("Done at last.", gate=gate)
+            asked = {"threadId": thread, "input": [{"type": "text", "text": "take your time"}]}
+            turn = (await client.request("turn/start", asked))["turn"]["id"]
+            await client.wait_for("item/completed")
+            kept = Kept(harness.home, thread, "", "")
+            try:
+                shown = await asyncio.to_thread(_as_program, kept, "show", "--last")
+                deleted = await asyncio.to_thread(_as_program, kept, "delete", "--yes", "--last")
+            finally:
+                gate.set()
+            assert (await client.turn_end(turn))["turn"]["status"] == "completed"
+            return shown, deleted
+
+    with AppServerHarness(tmp_path) as harness:
+        shown, deleted = asyncio.run(watch(harness))
+    assert shown.code == 0
+    assert "› take your time" in shown.out
+    assert "still running" in shown.out
+    assert deleted.code == 1
+    assert "could not be deleted\n  why: another server" in deleted.err
 
 
 def _as_program(kept: Kept, *words: str) -> Done:

@@ -19,7 +19,7 @@ from typing import Final
 import pytest
 from scripts import make_configuration
 
-from doc_blocks import Block, every
+from doc_blocks import BLOCKS, DOCUMENTS, REPOSITORY, Block
 from system.runners.fake_engine import fake
 
 DEADLINE: Final = 100
@@ -126,6 +126,37 @@ def _free_port() -> int:
         return port
 
 
+def _run_script(block: Block, scratch: Scratch) -> None:
+    commands = [line.split("  #")[0].strip() for line in block.text.replace("\\\n", " ").splitlines()]
+    if not any(map(_SERVER.match, commands)):
+        code, printed = scratch.shell(block.text)
+        assert code == 0, f"{block}: {printed}"
+        for name in re.findall(r"(?:> |-o |tee )([\w-]+\.\w+)", block.text):
+            assert (scratch.project / name).read_text().strip(), f"{block}: {name} is empty"
+        return
+    for command in filter(None, commands):
+        if _SERVER.match(command):
+            scratch.serve(command)
+        else:
+            code, printed = scratch.shell(command)
+            assert code == 0, f"{block}: {printed}"
+
+
+def _run_session(block: Block, scratch: Scratch) -> None:
+    first, *commands = re.split(r"^\$ ", block.text, flags=re.MULTILINE)
+    assert first == "", f"{block}: a console block begins with a command"
+    for text in commands:
+        command, _, shown = text.partition("\n")
+        code, printed = (0, scratch.serve(command)) if _SERVER.match(command) else scratch.shell(command)
+        if shown.strip():
+            assert _pattern(scratch.here(shown)).fullmatch(_comparable(printed)), f"{block}: {printed}"
+        else:
+            assert code == 0, f"{block}: {printed}"
+
+
+_RUN: Final = {"sh": _run_script, "console": _run_session}
+
+
 @pytest.fixture
 def scratch(tmp_path: Path) -> Iterator[Scratch]:
     made = Scratch(tmp_path)
@@ -136,37 +167,18 @@ def scratch(tmp_path: Path) -> Iterator[Scratch]:
     assert names - parts <= set(make_configuration.FILES), "docs/configuration.md has no such file of the home"
 
 
-@every("sh")
-def test_commands_run(block: Block, scratch: Scratch) -> None:
-    commands = [line.split("  #")[0].strip() for line in block.text.replace("\\\n", " ").splitlines()]
-    if not any(map(_SERVER.match, commands)):
-        code, printed = scratch.shell(block.text)
-        assert code == 0, printed
-        for name in re.findall(r"(?:> |-o |tee )([\w-]+\.\w+)", block.text):
-            assert (scratch.project / name).read_text().strip(), f"{name} is empty"
-        return
-    for command in filter(None, commands):
-        if _SERVER.match(command):
-            scratch.serve(command)
-        else:
-            code, printed = scratch.shell(command)
-            assert code == 0, printed
+PAGES: Final = {
+    str(document.relative_to(REPOSITORY)): blocks
+    for document in DOCUMENTS
+    if (blocks := [block for block in BLOCKS if block.document == document and block.runs and block.language in _RUN])
+}
 
 
-@every("console")
-def test_commands_print_what_is_shown(block: Block, scratch: Scratch) -> None:
-    first, *sessions = re.split(r"^\$ ", block.text, flags=re.MULTILINE)
-    assert first == "", "a console block begins with a command"
-    for session in sessions:
-        command, _, shown = session.partition("\n")
-        if _SERVER.match(command):
-            printed, code = scratch.serve(command), 0
-        else:
-            code, printed = scratch.shell(command)
-        if not shown.strip():
-            assert code == 0, printed
-            continue
-        assert _pattern(scratch.here(shown)).fullmatch(_comparable(printed)), printed
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_of_a_page(page: str, scratch: Scratch) -> None:
+    """One after the other, as a reader would type them: a later one may need what an earlier one has made."""
+    for block in PAGES[page]:
+        _RUN[block.language](block, scratch)
 
 
 def _pattern(shown: str) -> re.Pattern[str]:

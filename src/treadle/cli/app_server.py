@@ -81,9 +81,13 @@ def _check(overrides: tuple[str, ...]) -> None:
 
 
 def _refuse(error: TreadleError) -> int:
-    from treadle.cli.problem import report  # only when the start fails
+    # Only when the start fails.
+    from treadle.cli.exit_codes import REFUSED
+    from treadle.cli.problem import report
+    from treadle.config import ConfigError
 
-    return report(_NAME, error)
+    code = report(_NAME, error)
+    return REFUSED if isinstance(error, ConfigError) else code
 
 
 def _run_stdio(log_level: str | None, overrides: tuple[str, ...]) -> int:

@@ -326,11 +326,18 @@ class AppServer:
         return self._environ
 
     def key_source(self, provider: ProviderConfig) -> KeySource:
-        """What gives the key of a provider: the one given to this server, if it is for OpenAI, else what is kept."""
-        from treadle.config.stored_keys import key_source  # loaded with the first model
+        """What gives the key of a provider: the one given to this server, if it is for OpenAI, else what is kept.
+
+        Args:
+            provider: The provider.
+        """
+        from treadle.config.stored_keys import FILE_NAME, key_source  # loaded with the first model
 
         kept = key_source(provider, self.login, self._environ)
-        return lambda: (self.given_key if provider.requires_openai_auth else None) or kept()
+        if provider.requires_openai_auth:
+            return lambda: self.given_key or kept()
+        keys = os.path.join(self.home_path, FILE_NAME)
+        return lambda: kept() if os.path.exists(keys) else None  # asked for every request: a look, not a read
 
     @cached_property
     def offers(self) -> Offers:

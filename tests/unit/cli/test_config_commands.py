@@ -66,7 +66,7 @@ def _is_toml(line: str) -> bool:
 def test_init_with_flags(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "init", "--provider", "anthropic", "--sandbox", "workspace-write", "--yes"]) == 0
     out = capsys.readouterr().out
-    assert f"{home / 'config.toml'} is written; the model is claude-opus-5-5" in out
+    assert f"{home / 'config.toml'} is written\n  the model is claude-opus-5-5" in out
     assert "next: treadle login anthropic" in out
     assert (home / "config.toml").stat().st_mode & 0o777 == 0o600
     assert home.stat().st_mode & 0o777 == 0o700

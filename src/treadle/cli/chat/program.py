@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
+from prompt_toolkit.input import Input, create_input
 from rich.text import Text
 
 from treadle._version import __version__
@@ -44,15 +45,18 @@ def run(request: ChatRequest) -> int:
         roots = [*config.sandbox_workspace_write.writable_roots, *request.more_roots]
         settings.append(f"sandbox_workspace_write.writable_roots={json.dumps(roots)}")
         config = load_config(config.home, overrides=settings).config
+    keyboard = create_input()
     try:
-        return asyncio.run(_Program(request, config, settings).run())
+        with keyboard.raw_mode():  # what is typed before the screen is drawn waits, and is not written across it
+            return asyncio.run(_Program(request, config, settings, keyboard).run())
     except BaseExceptionGroup as group:  # a bug: one is enough to report
         raise group.exceptions[0] from None
 
 
 class _Program:
-    def __init__(self, request: ChatRequest, config: Config, settings: list[str]) -> None:
+    def __init__(self, request: ChatRequest, config: Config, settings: list[str], keyboard: Input) -> None:
         self._request = request
+        self._keyboard = keyboard
         self._settings = settings
         self._config = config
         self._view = ChatView(config.sandbox_policy)
@@ -83,6 +87,7 @@ class _Program:
             history=MessageHistory(self._config.home),
             completer=completer,
             output=make_output(sys.stdout, lambda: screen.leave(CLOSED)),
+            input=self._keyboard,
             colors=wants_color("auto", sys.stdout, os.environ),
         )
         self._view.join(session, screen)

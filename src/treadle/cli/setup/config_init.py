@@ -167,9 +167,10 @@ def _say(home: Path, settings: InitialSettings) -> None:
     config = load_config(home).config
     keys = {key.provider: key for key in provider_keys(config, os.environ)}
     key = keys.get(settings.provider)
-    lines = [f"{config_path(home)} is written; the model is {config.chosen}"]
-    if key is not None and key.needs_key and key.source is None:
+    lines = [f"{config_path(home)} is written", f"  the model is {config.chosen}"]
+    needs_login = key is not None and key.needs_key and key.source is None
+    if needs_login:
         lines.append(f"  next: treadle login {settings.provider}")
-    lines.append('  then: treadle exec "look around"' if len(lines) > 1 else '  next: treadle exec "look around"')
+    lines.append(f'  {"then" if needs_login else "next"}: treadle exec "look around"')
     lines.append("  also: treadle config show, treadle config set KEY VALUE, treadle doctor")
     write(sys.stdout, "\n".join(lines) + "\n")
