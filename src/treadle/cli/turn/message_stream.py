@@ -14,7 +14,7 @@ class MessageStream:
     def __init__(self, *, whole: bool = False) -> None:
         self._whole = whole
         self._given = ""
-        self.rest = ""
+        self.rest: str = ""
         """What has been said and is not finished."""
 
     @property
