@@ -15,7 +15,7 @@ class MessageStream:
         self._whole = whole
         self._given = ""
         self._patience = 0  # how long the rest has to be before it is worth a look
-        self.rest = ""
+        self.rest: str = ""
         """What has been said and is not finished."""
 
     @property

@@ -77,7 +77,7 @@ class TurnStory:
         self._plan = PlanStory()
         self._doing = "waiting for the model"
         self._usage = TurnUsage()
-        self.note = ""
+        self.note: str = ""
         """A line below all others, as long as it is there."""
 
     # --- what happens ---
