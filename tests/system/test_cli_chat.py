@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import termios
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -231,6 +232,33 @@ def test_a_terminal_that_is_closed_ends_it(stage: Stage) -> None:
         assert program.wait(timeout=DEADLINE) == 129
         assert program.stderr is not None
         assert program.stderr.read() == ""
+
+
+@pytest.mark.parametrize("early", [False, True])
+@pytest.mark.parametrize(("end", "code"), [(b"\x04", 0), (signal.SIGTERM, 143)])
+def test_the_terminal_is_left_as_it_was(stage: Stage, end: bytes | int, code: int, early: bool) -> None:
+    terminal = Terminal()
+    before = termios.tcgetattr(terminal.slave)
+    with subprocess.Popen(
+        ["setsid", "-c", *stage.command()],
+        cwd=stage.workspace,
+        env=stage.env,
+        stdin=terminal.slave,
+        stdout=terminal.slave,
+        stderr=terminal.slave,
+    ) as program:
+        try:
+            if early:
+                while termios.tcgetattr(terminal.slave) == before:  # nothing is drawn yet
+                    assert program.poll() is None
+            else:
+                terminal.wait_for("›")
+            terminal.type(end) if isinstance(end, bytes) else program.send_signal(end)
+            assert program.wait(timeout=DEADLINE) == code
+            assert termios.tcgetattr(terminal.slave) == before
+        finally:
+            program.kill()
+            terminal.close()
 
 
 def test_it_can_be_put_in_the_background(stage: Stage) -> None:

@@ -3,108 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from chat_stage import ESCALATED, WAIT_S, on_stage, session_on
 from treadle.cli.chat.git_changes import GitChanges
-from treadle.cli.chat.mentions import Message
-from treadle.cli.chat.session import MAX_WAITING, Answer, ChatSession, ThreadOptions
+from treadle.cli.chat.session import MAX_WAITING, Answer
 from treadle.errors import RpcError
 from treadle.protocol.app.approvals import CommandExecutionRequestApprovalResponse
 from treadle.testing import AppServerHarness
 
 pytestmark = pytest.mark.anyio
-
-WAIT_S = 30.0
-ESCALATED = {"cmd": "touch made", "sandbox_permissions": "require_escalated", "justification": "because"}
-
-
-class Told:
-    """A view that remembers, and can be waited for."""
-
-    def __init__(self) -> None:
-        self.shown: list[tuple[str, Any]] = []
-        self.asked: list[tuple[str, dict[str, Any]]] = []
-        self.answer: Callable[[], Answer] = lambda: Answer(CommandExecutionRequestApprovalResponse(decision="decline"))
-        self.forever = False
-        self.withdrawn = 0
-        self._changed = asyncio.Event()
-
-    def turn_started(self) -> None:
-        self._add("begun", None)
-
-    def show(self, method: str, payload: Any) -> None:
-        self._add(method, payload)
-
-    def note(self, text: str) -> None:
-        self._add("note", text)
-
-    def problem(self, text: str) -> None:
-        self._add("problem", text)
-
-    def lost(self, why: str) -> None:
-        self._add("lost", why)
-
-    async def ask(self, method: str, params: dict[str, Any]) -> Answer:
-        self.asked.append((method, params))
-        self._add("asked", method)
-        if self.forever:
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                self.withdrawn += 1
-                raise
-        return self.answer()
-
-    def _add(self, what: str, value: Any) -> None:
-        self.shown.append((what, value))
-        self._changed.set()
-
-    def all(self, what: str) -> list[Any]:
-        return [value for kind, value in self.shown if kind == what]
-
-    async def wait_for(self, what: str, count: int = 1) -> Any:
-        async with asyncio.timeout(WAIT_S):
-            while len(found := self.all(what)) < count:
-                self._changed.clear()
-                await self._changed.wait()
-        return found[count - 1]
-
-
-class Stage:
-    def __init__(self, harness: AppServerHarness, session: ChatSession, told: Told) -> None:
-        self.model = harness.model
-        self.harness = harness
-        self.session = session
-        self.told = told
-
-    def say(self, text: str) -> None:
-        self.session.want(lambda: self.session.send(Message(text)))
-
-    async def done(self, count: int = 1) -> Any:
-        return (await self.told.wait_for("turn/completed", count)).turn
-
-
-@asynccontextmanager
-async def on_stage(tmp_path: Path, **settings: Any) -> AsyncIterator[Stage]:
-    with AppServerHarness(tmp_path, settings={"approval_policy": "on-request", **settings}) as harness:
-        told = Told()
-        session = ChatSession(harness.codex_config(), told, ThreadOptions(cwd=str(harness.workspace)))
-        await session.connect()
-        await session.enter(None)
-        running = asyncio.create_task(session.run())
-        await asyncio.sleep(0)
-        try:
-            yield Stage(harness, session, told)
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-            await session.close()
 
 
 async def test_a_message_is_a_turn_and_the_next_one_another(tmp_path: Path) -> None:
@@ -331,3 +244,15 @@ async def test_changes_of_a_repository_are_shown_with_new_files(tmp_path: Path) 
         assert found is not None
         assert "+hello" in found
         assert "new ß.txt" in found
+
+
+async def test_the_same_on_a_server_that_is_a_program_and_when_that_is_killed(tmp_path: Path) -> None:
+    with AppServerHarness(tmp_path) as harness:
+        pid = tmp_path / "pid"
+        command = ["sh", "-c", f'echo $$ > {pid}; exec "$@"', "sh", *harness.command()]
+        async with session_on(harness, harness.codex_config(launch_args_override=command)) as stage:
+            stage.model.enqueue_assistant_message("one")
+            stage.say("first")
+            assert (await stage.done()).status == "completed"
+            os.kill(int(pid.read_text()), signal.SIGKILL)
+            assert await stage.told.wait_for("lost")

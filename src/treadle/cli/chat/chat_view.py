@@ -105,6 +105,8 @@ class ChatView:
 
     def lost(self, why: str) -> None:
         """There is no server any more."""
+        if self.failure is not None:
+            return
         self.failure = why
         self._screen.print(signed(FAILED, Text(visible(f"the server is gone: {why}"), "red")))
         self._screen.leave(1)

@@ -8,11 +8,11 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Any, Final
 
-from prompt_toolkit.input import Input, create_input
+from prompt_toolkit.input import create_input
 from rich.text import Text
 
 from treadle._version import __version__
@@ -24,6 +24,7 @@ from treadle.cli.chat.recap import recap
 from treadle.cli.chat.screen import CLOSED, ChatScreen
 from treadle.cli.chat.session import ChatSession, ThreadOptions
 from treadle.cli.chat.terminal_output import make_output
+from treadle.cli.exit_codes import INTERRUPTED
 from treadle.cli.problem import Problem
 from treadle.cli.settings_check import check_turn
 from treadle.cli.streams import OutputFailed, write_stdout
@@ -45,23 +46,56 @@ def run(request: ChatRequest) -> int:
         roots = [*config.sandbox_workspace_write.writable_roots, *request.more_roots]
         settings.append(f"sandbox_workspace_write.writable_roots={json.dumps(roots)}")
         config = load_config(config.home, overrides=settings).config
-    keyboard = create_input()
     try:
-        with keyboard.raw_mode():  # what is typed before the screen is drawn waits, and is not written across it
-            return asyncio.run(_Program(request, config, settings, keyboard).run())
+        return asyncio.run(_Program(request, config, settings).run())
     except BaseExceptionGroup as group:  # a bug: one is enough to report
-        raise group.exceptions[0] from None
+        raise _first(group) from None
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 class _Program:
-    def __init__(self, request: ChatRequest, config: Config, settings: list[str], keyboard: Input) -> None:
+    def __init__(self, request: ChatRequest, config: Config, settings: list[str]) -> None:
         self._request = request
-        self._keyboard = keyboard
+        self._keyboard = create_input()
         self._settings = settings
         self._config = config
         self._view = ChatView(config.sandbox_policy)
+        self._screen: ChatScreen | None = None
+        self._running: asyncio.Task[Any] | None = None
+        self._ended: int | None = None
 
     async def run(self) -> int:
+        with _signals(self._end, self._stop), self._keyboard.raw_mode():
+            # What is typed before the screen is drawn waits, and is not written across it.
+            try:
+                return await self._run()
+            except asyncio.CancelledError:
+                if self._ended is None:
+                    raise
+                return self._ended
+
+    def _end(self, code: int) -> None:
+        """Somebody wants us to end, perhaps before there is a screen."""
+        if self._screen is not None:
+            self._screen.leave(code)
+        elif self._ended is None and (task := self._running) is not None:
+            self._ended = code
+            task.cancel()
+
+    def _stop(self) -> None:
+        """Ctrl-C from elsewhere is one from here."""
+        if self._screen is not None:
+            self._screen.stop()
+        else:
+            self._end(INTERRUPTED)
+
+    async def _run(self) -> int:
+        self._running = asyncio.current_task()
         request, view = self._request, self._view
         server = CodexConfig(
             config_overrides=self._settings,
@@ -94,10 +128,10 @@ class _Program:
         screen.print(*self._head(session))
         if self._request.resume is not None:
             screen.print(*await recap(session.client, session.facts.id))
-        with _signals(screen), _logs(self._view):
+        self._screen = screen
+        with _logs(self._view):
             async with asyncio.TaskGroup() as tasks:
-                running = tasks.create_task(session.run())
-                tasks.create_task(_learn_models(session, completer))
+                running = [tasks.create_task(session.run()), tasks.create_task(_learn_models(session, completer))]
                 await asyncio.sleep(0)  # the session runs before somebody wants something of it
                 self._view.pictures = self._request.images
                 if self._request.prompt:
@@ -105,7 +139,8 @@ class _Program:
                 try:
                     return await screen.run()
                 finally:
-                    running.cancel()
+                    for task in running:
+                        task.cancel()
 
     def _head(self, session: ChatSession) -> list[Text]:
         facts = session.facts
@@ -163,12 +198,12 @@ async def _learn_models(session: ChatSession, completer: ChatCompleter) -> None:
 
 
 @contextmanager
-def _signals(screen: ChatScreen) -> Iterator[None]:
-    """Whoever ends us, or closes the terminal, ends the session in order. Ctrl-C from elsewhere is one from here."""
+def _signals(end: Callable[[int], None], stop: Callable[[], None]) -> Iterator[None]:
+    """Whoever ends us, or closes the terminal, ends the session in order."""
     loop = asyncio.get_running_loop()
     for number in _SIGNALS:
-        loop.add_signal_handler(number, screen.leave, 128 + number)
-    loop.add_signal_handler(signal.SIGINT, screen.stop)
+        loop.add_signal_handler(number, end, 128 + number)
+    loop.add_signal_handler(signal.SIGINT, stop)
     try:
         yield
     finally:

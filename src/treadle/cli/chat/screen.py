@@ -71,6 +71,7 @@ class ChatScreen:
         self._answered: asyncio.Future[Option | None] | None = None
         self._text_given: asyncio.Future[str | None] | None = None
         self._stopped = float("-inf")
+        self._left: int | None = None
         self.buffer = Buffer(
             history=history,
             completer=completer,
@@ -94,6 +95,8 @@ class ChatScreen:
 
     async def run(self) -> int:
         """Until `leave`; gives what that was told. The input ends when the terminal is closed."""
+        if self._left is not None:
+            return self._left
         ticking = asyncio.create_task(self._tick())
         try:
             return await self.app.run_async(set_exception_handler=False, handle_sigint=False)
@@ -103,8 +106,11 @@ class ChatScreen:
             ticking.cancel()
 
     def leave(self, code: int = 0) -> None:
-        if self.app.is_running and not self.app.is_done:
-            self.app.exit(result=code)
+        """Also before `run`, which then ends at once."""
+        if self._left is None:
+            self._left = code
+            if self.app.is_running and not self.app.is_done:  # the end of the input may have come first
+                self.app.exit(result=code)
 
     async def _tick(self) -> None:
         """What goes on is drawn again and again; when nothing does, nothing is drawn."""
