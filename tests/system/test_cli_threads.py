@@ -24,6 +24,7 @@ from msgspec import structs
 from system.test_cli_run_terminal import Terminal
 from thread_samples import command as command_item
 from treadle.cli import main
+from treadle.cli.threads import thread_library
 from treadle.protocol.app.base import decode, encode
 from treadle.protocol.app.threads import Thread
 from treadle.store.backends import open_store
@@ -343,6 +344,14 @@ def test_who_reads_only_the_beginning_ends_it(made: Kept) -> None:
         assert program.wait(DEADLINE) == 1
     assert "Traceback" not in said
     assert "has closed it" in said
+
+
+def test_pages_of_any_size_give_the_same(kept: Kept) -> None:
+    asyncio.run(_lengthen(kept, 60, "x", 1))
+    asked = (("list", "--json"), ("show", "Looms"), ("export", "Looms", "-f", "json"), ("show", kept.looms[:4]))
+    whole = [kept.run(*words) for words in asked]
+    with mock.patch.multiple(thread_library, _PAGE=1, _ITEMS=1, _EVENTS=1, _TURNS=1):
+        assert [kept.run(*words) for words in asked] == whole
 
 
 def test_a_long_thread_is_never_in_memory(kept: Kept, tmp_path: Path) -> None:

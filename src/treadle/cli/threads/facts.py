@@ -24,6 +24,7 @@ _PLAN: Final = "turn/plan/updated"
 class _Frame(Struct):
     method: str
     params: Raw = Raw(b"null")
+    seq: int = 0
 
 
 _frame = msgspec.json.Decoder(_Frame)
@@ -82,11 +83,14 @@ class ThreadFacts:
     cost_usd: float | None = None
     clean: Callable[[Raw], Any] = msgspec.json.decode
     """Reads what a plan says."""
+    seq: int = 0
+    """The number of the last event that was taken."""
 
     def take(self, frames: Iterable[Raw]) -> None:
         """Notifications in their order. Those of other kinds are passed over without being read."""
         for raw in frames:
             frame = _frame.decode(raw)
+            self.seq = max(self.seq, frame.seq)
             if frame.method == _USAGE:
                 told = decode(frame.params, ThreadTokenUsageUpdatedNotification)
                 self._used(told.turn_id, told.token_usage)

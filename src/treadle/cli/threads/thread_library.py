@@ -21,7 +21,7 @@ from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.base import convert, encode
 from treadle.protocol.app.handshake import ClientInfo, InitializeCapabilities, InitializeParams
 from treadle.protocol.app.items import ThreadItem
-from treadle.protocol.app.ours import MAX_EVENTS, MessageSearchHit, MessageSearchParams, ThreadEventsListParams
+from treadle.protocol.app.ours import MessageSearchHit, MessageSearchParams, ThreadEventsListParams
 from treadle.protocol.app.thread_history import ThreadItemsListParams, ThreadTurnsListParams
 from treadle.protocol.app.thread_methods import (
     ThreadArchiveParams,
@@ -38,9 +38,9 @@ from treadle.server.local_client import LocalClient
 
 T = TypeVar("T")
 
-_PAGE: Final = 100
-_ITEMS: Final = 50  # one may have a mebibyte
-_TURNS: Final = 500
+_PAGE = 100
+_ITEMS = _EVENTS = 50  # one may have a mebibyte
+_TURNS = 500
 # Usage is told after every response of the model: it is among the last events.
 _LAST_EVENTS: Final = 60
 
@@ -160,12 +160,11 @@ class ThreadLibrary:
 
     async def _facts(self, thread_id: str) -> ThreadFacts:
         facts = ThreadFacts(clean=self._redaction.json)
-        after, more = 0, True
+        more = True
         while more:
-            page = await self._events(thread_id, after, MAX_EVENTS)
+            page = await self._events(thread_id, facts.seq, _EVENTS)
             facts.take(page.data)
             more = page.has_more and bool(page.data)
-            after = max(after, page.first_seq - 1) + len(page.data)
         return facts
 
     async def _events(self, thread_id: str, after: int, limit: int) -> Any:

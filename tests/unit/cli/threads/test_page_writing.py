@@ -1,0 +1,53 @@
+"""Turns and items come from different lists, and make one page."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import cast
+
+import pytest
+
+from thread_samples import heading, said, thread, turn, user
+from treadle.cli.threads.json_page import JsonPage
+from treadle.cli.threads.page import Heading
+from treadle.cli.threads.page_writing import page_pieces
+from treadle.cli.threads.thread_library import ThreadLibrary
+from treadle.protocol.app.base import decode
+from treadle.protocol.app.items import ThreadItem
+from treadle.protocol.app.threads import Thread
+
+
+class Library:
+    """What `page_pieces` asks of one."""
+
+    def __init__(self, whole: Thread, *later: tuple[str, ThreadItem]) -> None:
+        self._whole = whole
+        self._later = later
+
+    async def heading(self, _: Thread) -> Heading:
+        return heading(self._whole)
+
+    async def items(self, _: str) -> AsyncIterator[tuple[str, ThreadItem]]:
+        for one in self._whole.turns:
+            for item in one.items:
+                yield one.id, item
+        for entry in self._later:
+            yield entry
+
+
+async def _written(library: Library, whole: Thread) -> str:
+    return "".join([piece async for piece in page_pieces(cast("ThreadLibrary", library), whole, JsonPage())])
+
+
+@pytest.mark.parametrize("sizes", [(), (0,), (2,), (1, 0, 0, 2), (0, 1, 0), (3, 1, 1)])
+def test_every_turn_is_there_once_with_its_items(sizes: tuple[int, ...]) -> None:
+    whole = thread(*(turn(number, *([said(f"{number}")] * size)) for number, size in enumerate(sizes, 1)))
+    page = asyncio.run(_written(Library(whole), whole))
+    assert decode(page.encode(), Thread) == whole
+
+
+def test_a_turn_that_began_meanwhile_is_for_another_time() -> None:
+    whole = thread(turn(1, user("a"), said("b")))
+    page = asyncio.run(_written(Library(whole, ("turn-2", user("c"))), whole))
+    assert decode(page.encode(), Thread) == whole
