@@ -45,7 +45,7 @@ def _metadata(wheel: Path) -> Message:
 def test_the_wheel_is_the_package_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names} == {"treadle", f"treadle-{VERSION}.dist-info"}
-    assert {Path(name).suffix for name in names if name.startswith("treadle/")} == {".py", ".typed", ".sql"}
+    assert {Path(name).suffix for name in names if name.startswith("treadle/")} == {".py", ".typed", ".sql", ".css"}
     own = {str(path.relative_to(REPOSITORY / "src")) for path in (REPOSITORY / "src").rglob("*.*") if path.is_file()}
     assert {name for name in names if name.startswith("treadle/")} == {
         name for name in own if "__pycache__" not in name

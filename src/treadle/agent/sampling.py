@@ -214,9 +214,9 @@ def _log_answer(request: ModelRequest, usage: TokenUsage | None, began: float) -
 
 
 def _log_failure(error: ModelError, request: ModelRequest, began: float) -> None:
+    """Not its message: providers repeat in it what they were sent."""
     fields = {"model": request.model, "kind": error.kind, "status": error.http_status}
     logger.info("model failed", {**fields, "duration_ms": int((time.monotonic() - began) * 1000)})
-    logger.debug("why it failed", {"reason": error.message})
 
 
 def _part(parts: list[list[str]], index: int) -> list[str]:

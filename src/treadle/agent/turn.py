@@ -320,8 +320,6 @@ class Turn:
         if logger.isEnabledFor(logging.INFO):
             numbers = {"duration_ms": state.duration_ms, "tokens": self.report.tokens}
             logger.info("turn ended", {"status": state.status, **numbers})
-            if state.error is not None:
-                logger.debug("why it failed", {"reason": state.error.message})
 
     def _history_leftovers(self) -> list[Write]:
         """After an early end: calls get an output, and the model is told why."""

@@ -38,8 +38,8 @@ class PeopleCommand(click.Command):
     ) -> None:
         super().__init__(name, **{"context_settings": _SETTINGS, **kwargs})
         self.more = more
-        self.exit_codes = dict(exit_codes or {})
-        self.examples = tuple(examples)
+        self.exit_codes: dict[int, str] = dict(exit_codes or {})
+        self.examples: tuple[str, ...] = tuple(examples)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """An option that was given without its value must not take the next option for it."""
@@ -55,13 +55,8 @@ class PeopleCommand(click.Command):
         return rest
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        click.Command.format_help_text(self, ctx, formatter)  # groups have this method too
-        for paragraph in self.more.split("\n\n"):
-            if "\n " in paragraph:  # a list, as its author wrote it
-                formatter.write(f"\n{_indented(paragraph)}\n")
-            elif paragraph:
-                text = textwrap.fill(paragraph, formatter.width - 2, initial_indent="  ", subsequent_indent="  ")
-                formatter.write(f"\n{text}\n")
+        super().format_help_text(ctx, formatter)
+        _write_more(self.more, formatter)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         codes = "\n".join(f"{code:<4} {meaning}" for code, meaning in self.exit_codes.items())
@@ -76,9 +71,11 @@ class PeopleGroup(click.Group):
     def __init__(self, name: str | None, *, more: str = "", examples: Sequence[str] = (), **kwargs: Any) -> None:
         super().__init__(name, **{"context_settings": _SETTINGS, **kwargs})
         self.more = more
-        self.examples = tuple(examples)
+        self.examples: tuple[str, ...] = tuple(examples)
 
-    format_help_text = PeopleCommand.format_help_text
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_help_text(ctx, formatter)
+        _write_more(self.more, formatter)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if self.examples:
@@ -292,6 +289,15 @@ def _unknown(word: str, known: Sequence[str], path: str) -> Problem:
     near = difflib.get_close_matches(word, known, n=1)
     do = f"{path} {near[0]}" if near else f"{path} --help"
     return Problem(f"there is no command {word!r}", why=f"the commands are {', '.join(known)}", do=do, code=REFUSED)
+
+
+def _write_more(more: str, formatter: click.HelpFormatter) -> None:
+    for paragraph in more.split("\n\n"):
+        if "\n " in paragraph:  # a list, as its author wrote it
+            formatter.write(f"\n{_indented(paragraph)}\n")
+        elif paragraph:
+            text = textwrap.fill(paragraph, formatter.width - 2, initial_indent="  ", subsequent_indent="  ")
+            formatter.write(f"\n{text}\n")
 
 
 def _sentence(summary: str) -> str:

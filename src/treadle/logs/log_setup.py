@@ -41,8 +41,8 @@ def set_up_logging(
     root.addHandler(handler)
     for name, level in {**levels, "": given or levels.get("", default)}.items():
         logging.getLogger(name).setLevel(level.upper())
-    for problem in problems:
-        logger.warning("%s", problem)
+    for problem in problems:  # whatever the level: who sets a variable wants to know
+        handler.handle(logger.makeRecord(__name__, logging.WARNING, __file__, 0, "%s", (problem,), None))
 
 
 def _levels(text: str, problems: list[str]) -> dict[str, str]:

@@ -203,6 +203,7 @@ def test_the_experimental_gate(client: AppClient, shared_server: Program) -> Non
     for method, params, what in (
         ("thread/start", {"approvalPolicy": granular}, "askForApproval.granular"),
         ("thread/start", {"dynamicTools": [tool]}, "thread/start.dynamicTools"),
+        ("thread/start", {"runtimeWorkspaceRoots": ["/srv"]}, "thread/start.runtimeWorkspaceRoots"),
         ("thread/settings/update", {"threadId": thread, "model": "other"}, "thread/settings/update"),
         ("turn/start", {"threadId": thread, "input": [], "approvalPolicy": granular}, "askForApproval.granular"),
     ):

@@ -151,7 +151,9 @@ def test_nothing_of_what_was_said_and_no_key_is_in_the_log(tmp_path: Path) -> No
         model.enqueue_calls(ToolCall("exec_command", {"cmd": f"echo {planted('command')}"}, "call_1"))
         model.enqueue_calls(ToolCall("exec_command", {planted("argument"): 1}, "call_2"))
         model.enqueue_assistant_message(planted("answer"))
-        model.enqueue_error(400, f"{planted('environment')} {planted('header')} is not welcome")
+        model.enqueue_error(
+            400, f"{planted('environment')} {planted('header')} is not welcome with {planted('prompt')}"
+        )
         command = harness.command("-c", f"model_providers.other.experimental_bearer_token={planted('override')}")
         with stdio_server(harness, env=env, command=command) as program:
             client = program.client

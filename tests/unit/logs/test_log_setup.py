@@ -77,7 +77,7 @@ def test_the_command_line_comes_before_the_variable_before_the_default(
 @pytest.mark.parametrize("bad", ["loud", "treadle.llm=loud", "=debug", "debug;info"])
 def test_what_is_no_level_is_told_and_the_rest_holds(set_up: SetUp, tmp_path: Path, bad: str) -> None:
     path = tmp_path / "log"
-    set_up({"TREADLE_LOG": f"{bad},treadle.server=info", "TREADLE_LOG_FILE": str(path)})
+    set_up({"TREADLE_LOG": f"{bad},treadle.server=info", "TREADLE_LOG_FILE": str(path)}, default="critical")
     (line,) = lines(path)
     assert "TREADLE_LOG" in line
     assert repr(bad) in line

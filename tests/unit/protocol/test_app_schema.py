@@ -51,13 +51,13 @@ OUR_MEMBERS = {
     "CommandExecutionRequestApprovalParams": {"availableDecisions"},  # sent by the real server all the same
     # Experimental:
     "CommandExecParams": {"permissionProfile"},
-    "ThreadForkParams": {"permissions"},
+    "ThreadForkParams": {"permissions", "runtimeWorkspaceRoots"},
     "ThreadForkResponse": {"activePermissionProfile", "runtimeWorkspaceRoots"},
-    "ThreadResumeParams": {"permissions"},
+    "ThreadResumeParams": {"permissions", "runtimeWorkspaceRoots"},
     "ThreadResumeResponse": {"activePermissionProfile", "runtimeWorkspaceRoots"},
-    "ThreadStartParams": {"dynamicTools", "environments", "permissions"},
+    "ThreadStartParams": {"dynamicTools", "environments", "permissions", "runtimeWorkspaceRoots"},
     "ThreadStartResponse": {"activePermissionProfile", "runtimeWorkspaceRoots"},
-    "TurnStartParams": {"collaborationMode", "environments", "permissions"},
+    "TurnStartParams": {"collaborationMode", "environments", "permissions", "runtimeWorkspaceRoots"},
 }
 # Where we know more words, by the place of the member.
 OUR_WORDS: dict[str, tuple[str, ...]] = {

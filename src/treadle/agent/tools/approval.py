@@ -116,6 +116,7 @@ class Approval:
         from treadle.agent.tools.auto_review import review  # loaded with the first review
 
         verdict = await review(self._turn, self.settings, request.action())
+        logger.info("approval reviewed", {"outcome": verdict.outcome or "left to the user"})
         if verdict.outcome is None:
             return await self._ask_user(request, person=True)
         self._verdict = verdict
