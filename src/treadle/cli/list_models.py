@@ -15,6 +15,7 @@ from treadle.cli.model_problem import model_problem
 from treadle.cli.people import command as people_command
 from treadle.cli.server_process import start_logging
 from treadle.cli.streams import write, write_stderr
+from treadle.cli.terminal import Colors, wants_color
 from treadle.cli.visible import visible_line
 from treadle.config import Config, find_home, load_config
 from treadle.config.configuration import RUN_KEY_VARIABLE
@@ -64,8 +65,17 @@ def command(provider: str | None, profile: str | None, as_json: bool, config_ove
         write(sys.stdout, _as_json(offers, config.chosen))
     else:
         write_stderr(f"{config.chosen.provider}, because {config.chosen.because}")
-        write(sys.stdout, table(offers, config.chosen.model))
+        default = config.chosen.model
+        write(sys.stdout, _painted(table(offers, default), [offer.id for offer in offers], default))
     return 0
+
+
+def _painted(text: str, ids: list[str], default: str) -> str:
+    """On a terminal: the head stands back, and the model that is used stands out."""
+    colors = Colors(wants_color("auto", sys.stdout, os.environ))
+    head, *rows = text.splitlines()
+    shown = [colors.bold(row) if name == default else row for name, row in zip(ids, rows, strict=True)]
+    return "\n".join([colors.dim(head), *shown]) + "\n"
 
 
 async def _ask(config: Config) -> list[Offer]:

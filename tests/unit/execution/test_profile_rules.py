@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.errors import SandboxRefused
+from treadle.execution.sandbox.hidden_home import HiddenHome
 from treadle.execution.sandbox.policy import Access, Policy, contains, policy_from_wire
 from treadle.execution.sandbox.profile_rules import matching_paths, split_pattern
 from treadle.execution.sandbox.profile_sandbox import ProfileAccess, ProfileRule, ProfileSandbox
@@ -100,6 +101,13 @@ def test_the_home_is_hidden_whatever_the_profile_says(tmp_path: Path, cwd: Path)
     for access in ("read", "write"):
         with pytest.raises(SandboxRefused, match="in the home of Treadle"):
             meaning(profile((":root", "read"), (str(home / "auth.json"), access)), cwd, home)
+
+
+@pytest.mark.parametrize("name", ["auth.json", "keys.json", "config.toml", "skills"])
+def test_what_carries_authority_is_never_a_root(tmp_path: Path, name: str) -> None:
+    home = HiddenHome(str(tmp_path / "home"))
+    assert home.reserves(str(tmp_path / "home" / name))
+    assert not home.reserves(str(tmp_path / "home" / "worktrees"))
 
 
 def test_a_workspace_in_the_home_is_what_the_profile_says(tmp_path: Path) -> None:
