@@ -27,7 +27,7 @@ On a terminal everything is shown, and you are asked for what needs an approval.
 answer alone, standard error the rest; with --json it gets events as `codex exec --json` prints them."""
 _EXIT_CODES: Final = {
     0: "done",
-    1: "the turn failed, there is no such thread, or the model cannot be used",
+    1: "the turn failed or was stopped at a question, there is no such thread, or the model cannot be used",
     2: "wrong usage or configuration",
     130: "interrupted (143 by SIGTERM); with --json: 1 (and ended by SIGTERM)",
 }
