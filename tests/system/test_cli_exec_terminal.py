@@ -208,6 +208,35 @@ def test_ctrl_c_once_interrupts_and_twice_leaves(stage: Stage, stubborn: bool) -
         assert any(line.startswith(GO_ON) for line in shown)
 
 
+def test_ctrl_c_before_the_first_word(stage: Stage) -> None:
+    """Whether the turn has begun by then or not."""
+    stage.model.enqueue_assistant_message("Never.", gate=threading.Event())
+    with stage.exec("look") as program:
+        stage.terminal.wait_for("waiting for the model")
+        stage.terminal.type(b"\x03")
+        shown = stage.screen()
+        assert program.wait(timeout=DEADLINE) == 130
+    assert "✗ interrupted" in shown
+
+
+def test_a_terminal_that_goes_away_ends_it(stage: Stage) -> None:
+    """Everything is shown there, and nothing else happens that would tell."""
+    stage.model.enqueue_function_call("exec_command", {"cmd": WAITS.format(go=stage.go)})
+    with subprocess.Popen(
+        [sys.executable, "-m", "treadle", "exec", "look"],
+        cwd=stage.workspace,
+        env={**stage.environ(), "TERM": "xterm"},
+        stdin=subprocess.DEVNULL,
+        stdout=stage.terminal.slave,
+        stderr=subprocess.PIPE,
+    ) as program:
+        stage.terminal.wait_for("│ begun")
+        stage.terminal.close()
+        assert program.wait(timeout=DEADLINE) == 1
+        assert program.stderr is not None
+        assert b"the terminal is gone" in program.stderr.read()
+
+
 def test_the_answer_can_go_elsewhere_while_the_turn_is_drawn(stage: Stage) -> None:
     stage.escalate("touch made")
     stage.model.enqueue_assistant_message("It **works**.")
@@ -220,6 +249,26 @@ def test_the_answer_can_go_elsewhere_while_the_turn_is_drawn(stage: Stage) -> No
         assert program.wait(timeout=DEADLINE) == 0
     assert any(line.startswith("✓ touch made") for line in shown)
     assert not any(line.startswith("It") for line in shown)
+
+
+def test_an_answer_that_goes_elsewhere_does_not_need_the_terminal(stage: Stage) -> None:
+    stage.model.enqueue_function_call("exec_command", {"cmd": WAITS.format(go=stage.go)})
+    stage.model.enqueue_assistant_message("Done.")
+    # Not its session's terminal: when that goes, the whole session is told to end.
+    with subprocess.Popen(
+        [sys.executable, "-m", "treadle", "exec", "look"],
+        cwd=stage.workspace,
+        env={**stage.environ(), "TERM": "xterm"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=stage.terminal.slave,
+    ) as program:
+        stage.terminal.wait_for("│ begun")
+        stage.terminal.close()
+        stage.go.touch()
+        assert program.stdout is not None
+        assert program.stdout.read() == b"Done.\n"
+        assert program.wait(timeout=DEADLINE) == 0
 
 
 @pytest.mark.parametrize(("flags", "refused"), [(("--approval", "never"), True), (("-a", "on-request"), False)])

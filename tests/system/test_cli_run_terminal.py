@@ -57,6 +57,7 @@ class Terminal:
         for descriptor in (self.master, self.slave):
             if descriptor >= 0:
                 os.close(descriptor)
+        self.master = self.slave = -1
 
     def _read(self, timeout: float) -> bool:
         if not select.select([self.master], [], [], timeout)[0]:

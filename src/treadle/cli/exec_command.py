@@ -64,6 +64,7 @@ class _Program:
         if sys.stdout is None and self._target is None:
             raise TreadleError("standard output is closed: nobody would get the answer; use -o FILE")
         self._config = config
+        self._shows_answer = shows_answer(self._request)  # asked once: a terminal that is gone is none any more
         self._turn: ExecTurn | None = None
         self._display: TurnDisplay | None = None
         self._asker: Approver | None = None
@@ -85,13 +86,15 @@ class _Program:
                 async with AppServer(overrides=self._settings, cwd=request.cwd) as server:
                     server.given_key = self._key
                     self._turn = ExecTurn(server, self._display, approval=self._approval(), asker=self._asker)
+                    if self._signal:  # while the server was started
+                        self._interrupt()
                     turn = await self._turn.run(request, prompt)
             finally:
                 self._display.close()
         if turn.status != "completed":
             return FAILED
         answer = self._turn.answer or ""
-        if not shows_answer(request) and not request.as_json and sys.stdout is not None:
+        if not self._shows_answer and not request.as_json and sys.stdout is not None:
             write_answer(answer, color=request.color)
         if self._target is not None:
             _keep(self._target, answer)
@@ -116,8 +119,8 @@ class _Program:
         return request.approval or (self._config.approval_policy if can_ask(request) else "never")
 
     def _lost(self) -> None:
-        """Everything is shown there, so there is no point in going on."""
-        if self._turn is not None:
+        """If everything is shown there, there is no point in going on."""
+        if self._turn is not None and self._shows_answer:
             self._turn.fail(OutputFailed("the terminal is gone"))
 
     def _write_line(self, line: bytes) -> None:

@@ -9,6 +9,8 @@ import pytest
 from msgspec import structs
 from rich.console import Console, RenderableType
 
+from treadle.cli.turn import message_stream
+from treadle.cli.turn.blocks import finished_part
 from treadle.cli.turn.commands import FAILED_TAIL, HEAD, TAIL
 from treadle.cli.turn.story import TurnStory
 from treadle.protocol.app.actions import AddPatchChangeKind, FileUpdateChange, UpdatePatchChangeKind
@@ -204,6 +206,23 @@ def test_what_is_being_written_is_rendered_too() -> None:
     assert stage.live(10)[:-1] == ["x"] * 7
 
 
+def test_a_long_listing_is_not_read_again_at_every_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+
+    def counted(text: str) -> int:
+        read.append(len(text))
+        return finished_part(text)
+
+    monkeypatch.setattr(message_stream, "finished_part", counted)
+    stage = Stage()
+    text = "```\n" + "line\n\n" * 5000 + "```\n\nDone."
+    for place in range(0, len(text), 6):
+        stage.say(text[place : place + 6])
+    assert sum(read) < 5 * len(text)
+    stage.complete(message(text))
+    assert stage.lines[-2] == "Done."
+
+
 def test_what_was_tried_is_seen_when_it_is_asked_for_again() -> None:
     stage = Stage(confinement="workspaceWrite")
     stage.start(command("a"))
@@ -219,6 +238,12 @@ def test_an_answer_that_came_with_the_end_alone_is_shown() -> None:
     stage = Stage()
     stage.complete(message("all at once"))
     assert stage.lines == ["all at once", ""]
+
+
+def test_json_is_no_markdown() -> None:
+    stage = Stage()
+    stage.complete(message('{"a_b": "*c*", "d": [1, 2]}'))
+    assert stage.lines[0].strip() == '{"a_b": "*c*", "d": [1, 2]}'
 
 
 def test_an_answer_that_is_not_what_was_streamed_is_shown_as_it_is() -> None:

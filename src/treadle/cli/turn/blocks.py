@@ -5,6 +5,7 @@ They wrap by words at any width. Text of others is made `visible` here, by whoev
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from io import StringIO
 from typing import ClassVar, Final
@@ -156,12 +157,24 @@ def _without_end(line: list[Segment]) -> list[Segment]:
 
 
 def markdown(text: str) -> RenderableType:
-    """Links are spelt out: where one leads is to be seen. Colours are those of the terminal."""
-    parsed = _Answer(visible(text), code_theme="ansi_dark", hyperlinks=False)
+    """Links are spelt out: where one leads is to be seen. Colours are those of the terminal. JSON, which an answer that
+    fits a schema is, stays as it is."""
+    shown = visible(text)
+    parsed = _Answer(f"```json\n{shown}\n```" if _is_json(text) else shown, code_theme="ansi_dark", hyperlinks=False)
     for token in parsed.parsed:
         for child in token.children or ():  # what was written as &#8238; is a letter only now
             child.content = visible(child.content)
     return _Trimmed(parsed)
+
+
+def _is_json(text: str) -> bool:
+    if text.lstrip()[:1] not in ("{", "["):
+        return False
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def finished_part(text: str) -> int:

@@ -39,7 +39,7 @@ class LiveTurn:
         self._frame = frame
         self._holds_answer = holds_answer
         self._began = time.monotonic()
-        self.story = TurnStory(self._began)
+        self.story: TurnStory = TurnStory(self._began)
         self._kept: list[RenderableType] | None = None  # what happens while somebody is asked
         self._area = LiveArea(stream, self._lines, color=color, on_lost=on_lost)
 

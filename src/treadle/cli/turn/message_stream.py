@@ -14,7 +14,8 @@ class MessageStream:
     def __init__(self, *, whole: bool = False) -> None:
         self._whole = whole
         self._given = ""
-        self.rest = ""
+        self._patience = 0  # how long the rest has to be before it is worth a look
+        self.rest: str = ""
         """What has been said and is not finished."""
 
     @property
@@ -25,9 +26,12 @@ class MessageStream:
     def add(self, delta: str) -> list[RenderableType]:
         """The paragraphs that are finished by it."""
         self.rest += delta
-        if self._whole or "\n" not in delta or "\n\n" not in self.rest:
+        if self._whole or "\n" not in delta or len(self.rest) < self._patience or "\n\n" not in self.rest:
             return []
-        return self._give(finished_part(self.rest))
+        blocks = self._give(finished_part(self.rest))
+        # A long list or listing is one block. To look for its end at every line would take the longer the longer it is.
+        self._patience = 0 if blocks else len(self.rest) * 3 // 2
+        return blocks
 
     def end(self, text: str) -> list[RenderableType]:
         """The message as it was in the end; what of it was not given out yet."""

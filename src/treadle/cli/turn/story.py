@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.text import Text
 
 from treadle.cli.live_area import spinner
-from treadle.cli.run_text import DONE, FAILED, RUNNING, WARNING
+from treadle.cli.run_text import FAILED, RUNNING, WARNING
 from treadle.cli.turn.blocks import SIGN_STYLES, beneath, change_blocks, hint_blocks, markdown, note, rendered, signed
 from treadle.cli.turn.commands import RunningCommand
+from treadle.cli.turn.ended_items import ended_item
 from treadle.cli.turn.hints import hint_for, patch_hint
 from treadle.cli.turn.message_stream import MessageStream
 from treadle.cli.turn.plan import PlanStory
@@ -27,12 +27,10 @@ from treadle.protocol.app.items import (
     ContextCompactionThreadItem,
     DynamicToolCallThreadItem,
     FileChangeThreadItem,
-    ImageViewThreadItem,
     McpToolCallThreadItem,
-    PlanThreadItem,
     ReasoningThreadItem,
-    WebSearchThreadItem,
 )
+from treadle.protocol.app.reviews import GuardianApprovalReview
 from treadle.runners.progress import elapsed
 
 # Of what is being thought and written now: so many rows at most, and on a small terminal fewer.
@@ -40,11 +38,7 @@ _THOUGHT_ROWS: Final = 4
 _PLAN_ROWS: Final = 8
 # Of what is being written, so much is rendered ten times a second; what is longer, such as a whole file, is shown raw.
 _RENDERED: Final = 4000
-# Of a thought that is over.
-_SUMMARY: Final = 240
 _KEEP_THOUGHT: Final = 4000
-# The error that a tool ended with.
-_MAX_REASON: Final = 500
 
 
 class TurnStory:
@@ -83,7 +77,7 @@ class TurnStory:
         self._plan = PlanStory()
         self._doing = "waiting for the model"
         self._usage = TurnUsage()
-        self.note = ""
+        self.note: str = ""
         """A line below all others, as long as it is there."""
 
     # --- what happens ---
@@ -119,8 +113,7 @@ class TurnStory:
             case "warning":
                 return [signed(WARNING, Text(visible(params.message), "yellow"))]
             case "item/autoApprovalReview/completed" if params.review.status == "denied" and params.target_item_id:
-                said = f": {params.review.rationale}" if params.review.rationale else ""
-                self.decided(params.target_item_id, f"the automatic reviewer said no{said}")
+                self.decided(params.target_item_id, _reviewed(params.review))
             case "turn/completed":
                 return self._turn_completed(params.turn)
         return []
@@ -189,25 +182,9 @@ class TurnStory:
                 hint = patch_hint(self._confinement) if item.status == "failed" else None
                 shown = change_blocks(item.changes, str(item.status), titles=item.id in self._looked_at)
                 return [*shown, *reason, *hint_blocks(hint), ""]
-            case ReasoningThreadItem():
-                self._thought = ""
-                return _thought(item)
-            case PlanThreadItem():
-                return MessageStream().end(item.text)
-            case ImageViewThreadItem():
-                return [signed(DONE, Text(f"looked at {visible_line(item.path)}"))]
-            case WebSearchThreadItem():
-                return [signed(DONE, Text(f"searched the web: {visible_line(item.query)}"))]
-            case ContextCompactionThreadItem():
-                return [note("the conversation was summarised to make room")]
-            case McpToolCallThreadItem():
-                said = "" if item.error is None else item.error.message
-                return [_tool(f"{item.server}.{item.tool}", str(item.status), said)]
-            case DynamicToolCallThreadItem():
-                return [_tool(item.tool, str(item.status), _told(item))]
-            case _ if (call := item.as_tool_call()) is not None:
-                return [_tool(call.tool, str(call.status), _told(call))]
-        return []
+        if isinstance(item, ReasoningThreadItem):
+            self._thought = ""
+        return ended_item(item)
 
     def _command_ended(self, item: CommandExecutionThreadItem, now: float) -> list[RenderableType]:
         command = self._commands.pop(item.id, None) or RunningCommand(item, now)
@@ -269,6 +246,10 @@ class TurnStory:
         return _rows(self._thought.replace("**", ""), width, min(room, _THOUGHT_ROWS), "dim italic")
 
 
+def _reviewed(review: GuardianApprovalReview) -> str:
+    return "the automatic reviewer said no" + (f": {review.rationale}" if review.rationale else "")
+
+
 def _verdict(turn: Any) -> list[RenderableType]:
     match turn.status:
         case "failed":
@@ -285,28 +266,3 @@ def _rows(text: str, width: int, room: int, style: str) -> list[Text]:
         return []
     end = visible(text[-(room + 1) * width * 2 :]).expandtabs(4)
     return rendered(Text(end.strip("\n"), style, overflow="fold"), width)[-room:]
-
-
-def _thought(item: ReasoningThreadItem) -> list[RenderableType]:
-    """Short: it was read while it came."""
-    words = visible(" ".join(item.summary)).replace("**", "").split()
-    text = ""
-    for word in words:
-        if cell_len(text) + cell_len(word) > _SUMMARY:
-            text += " …"
-            break
-        text += f" {word}" if text else word
-    return [note(text, "dim italic"), ""] if text else []
-
-
-def _tool(name: str, status: str, said: str) -> RenderableType:
-    failed = status == "failed"
-    title = Text(visible_line(name))
-    if failed:
-        title.append(" · failed" + (f": {visible_line(said[:_MAX_REASON])}" if said else ""), "red")
-    return signed(FAILED if failed else DONE, title)
-
-
-def _told(call: DynamicToolCallThreadItem) -> str:
-    texts = [str(text) for part in call.content_items or () if (text := getattr(part, "text", None))]
-    return " ".join(texts)
