@@ -27,8 +27,8 @@ class KeyQuestion:
     """
 
     def __init__(self, title: str, options: Sequence[Option], *, now: float, first_marked: bool) -> None:
-        self.title = title
-        self.options = tuple(options)
+        self.title: str = title
+        self.options: tuple[Option, ...] = tuple(options)
         self.selected: int | None = 0 if first_marked else None
         self._quiet_since = now
 

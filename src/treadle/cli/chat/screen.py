@@ -61,18 +61,18 @@ class ChatScreen:
         from treadle.cli.chat.keys import chat_keys  # both are about this class
         from treadle.cli.chat.screen_layout import STYLE, ScreenLayout
 
-        self.user = user
-        self.colors = colors
+        self.user: ScreenUser = user
+        self.colors: bool = colors
         self.question: KeyQuestion | None = None
         self.text_label: str | None = None
         """What is asked for as text; then the input is for that."""
-        self.hint = ""
+        self.hint: str = ""
         self._asking = asyncio.Lock()  # one question at a time
         self._answered: asyncio.Future[Option | None] | None = None
         self._text_given: asyncio.Future[str | None] | None = None
         self._stopped = float("-inf")
         self._left: int | None = None
-        self.buffer = Buffer(
+        self.buffer: Buffer = Buffer(
             history=history,
             completer=completer,
             complete_while_typing=Condition(lambda: self.text_label is None),

@@ -89,8 +89,8 @@ class ChatSession:
         self._interrupting = False
         self._idle = asyncio.Event()
         self._idle.set()
-        self.last_diff = ""
-        self.has_turns = False
+        self.last_diff: str = ""
+        self.has_turns: bool = False
         """Whether there is something in the thread to go on with."""
 
     @property
