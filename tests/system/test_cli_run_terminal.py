@@ -205,4 +205,3 @@ def test_engines_and_doctor_are_drawn_too(stage: Stage, terminal: Terminal) -> N
         assert program.wait(timeout=DEADLINE) == 0
     shown = terminal.read_to_end()
     assert shown.count(HIDE) == shown.count(SHOW) == 2
-    assert "\n      config.toml" in terminal.text  # what is wrapped keeps its indent

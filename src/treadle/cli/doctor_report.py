@@ -124,7 +124,7 @@ class LiveReport:
         self._since.pop(subject, None)
         for ready in self._blocks.ended(subject):
             checks = self._blocks.checks[ready]
-            self._area.print(Text(ready, style="bold"), *(line for check in checks for line in _styled(check)))
+            self._area.print(Text(ready, style="bold"), *(line for check in checks for line in styled_check(check)))
 
     def summary(self, text: str, seconds: float) -> None:
         from rich.text import Text  # rich takes 60 ms: loaded when something is drawn
@@ -141,7 +141,8 @@ class LiveReport:
         ]
 
 
-def _styled(check: Check) -> list[RenderableType]:
+def styled_check(check: Check) -> list[RenderableType]:
+    """The same for a terminal: what is wrapped stays below what it belongs to."""
     # rich takes 60 ms: loaded when something is drawn
     from rich.text import Text
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from treadle.cli.exit_codes import FAILED
-from treadle.cli.streams import write_stderr
 from treadle.errors import TreadleError
 
 if TYPE_CHECKING:
@@ -25,11 +23,6 @@ def start_logging(default: str, given: str | None = None, settings: Iterable[str
     set_up_logging(os.environ, default, given, settings)
 
 
-def refuse(command: str, text: str, code: int = FAILED) -> int:
-    write_stderr(f"treadle {command}: {text}")
-    return code
-
-
 def read_token(path: str) -> str:
     try:
         with open(os.path.expanduser(path), encoding="utf-8") as file:
@@ -44,7 +37,7 @@ def read_token(path: str) -> str:
 def _bad_token(path: str, why: str) -> TreadleError:
     from treadle.cli.problem import Problem  # only when the start fails
 
-    return Problem(f"the token file {path} cannot be used", why=why, do=f"openssl rand -hex 32 > {path}")
+    return Problem(f"the token file {path} cannot be used", why=why, do=f"umask 077; openssl rand -hex 32 > {path}")
 
 
 def take_stdio() -> tuple[int, int]:

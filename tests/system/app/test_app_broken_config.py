@@ -134,7 +134,7 @@ def test_a_model_without_a_key_fails_the_turn_with_what_to_do(harness: AppServer
         turn = client.run(started["thread"]["id"], "hello")
         assert turn["status"] == "failed"
         assert "OPENAI_API_KEY" in turn["error"]["message"]
-        assert "[model_providers.NAME]" in turn["error"]["message"]
+        assert "treadle login openai" in turn["error"]["message"]
 
 
 def test_a_model_of_a_thread_or_a_turn_is_never_the_offline_one(harness: AppServerHarness) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
+
+from rich.console import Console
+
 from treadle.cli.checkup.check import Check
-from treadle.cli.doctor_report import PlainReport, check_lines
+from treadle.cli.doctor_report import PlainReport, check_lines, styled_check
 
 
 def test_blocks_come_in_order_and_whole() -> None:
@@ -28,4 +32,21 @@ def test_a_failure_has_its_time_what_was_said_and_what_to_do() -> None:
         "      | line 1",
         "      | line 2\\x1b[2J",
         "      install it anew",
+    ]
+
+
+def test_what_is_wrapped_on_a_terminal_keeps_its_indent() -> None:
+    check = Check(
+        "one two three four five six seven", "failed", "eight nine ten eleven twelve", ["thirteen fourteen 15"]
+    )
+    shown = Console(file=io.StringIO(), width=24)
+    shown.print(*styled_check(check), sep="\n")
+    assert isinstance(shown.file, io.StringIO)
+    assert [line.rstrip() for line in shown.file.getvalue().splitlines()] == [
+        "  ✗ one two three four",
+        "    five six seven",
+        "      | thirteen",
+        "      fourteen 15",
+        "      eight nine ten",
+        "      eleven twelve",
     ]
