@@ -135,7 +135,9 @@ def test_a_link_to_a_file_is_that_file_and_counts_once(tmp_path: Path) -> None:
     assert texts(tmp_path / "x", tmp_path) == ["shared"]
 
 
-def test_places_that_are_not_there(tmp_path: Path) -> None:
+def test_places_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "elsewhere" / ".git", "")
+    monkeypatch.chdir(tmp_path / "elsewhere")  # not in a repository that has instructions
     write(tmp_path / ".git", "")
     write(tmp_path / "AGENTS.md", "root")
     assert texts(tmp_path / "no" / "such", tmp_path / "no-home") == ["root"]

@@ -18,6 +18,7 @@ from treadle.config.layers import VARIABLES as OF_SETTINGS
 from treadle.config.values import ELSEWHERE
 from treadle.home import VARIABLES as OF_HOME
 from treadle.llm.known_providers import key_variables
+from treadle.llm.provider import ProviderConfigError, read_provider
 
 REPOSITORY: Final = Path(__file__).resolve().parents[3]
 PAGE: Final = (REPOSITORY / "docs" / "configuration.md").read_text()
@@ -49,6 +50,31 @@ def test_a_key_on_the_page_is_read(path: tuple[str, ...]) -> None:
     error = check_document(document)
     assert isinstance(error, ConfigError)
     assert path[-1] in str(error)
+
+
+BOUNDED: Final = [
+    (row.key, int(low), int(high))
+    for row in make_configuration.provider_rows()
+    for low, high in re.findall(r"^a whole number from (\d+) to (\d+)$", row.allowed)
+]
+
+
+@pytest.mark.parametrize(("key", "low", "high"), BOUNDED)
+def test_the_bounds_on_the_page_are_those_that_hold(key: str, low: int, high: int) -> None:
+    taken = [_takes(key, value) for value in (low - 1, low, high, high + 1)]
+    assert taken == [False, True, True, False]
+
+
+def test_some_settings_have_bounds() -> None:
+    assert len(BOUNDED) >= 6
+
+
+def _takes(key: str, value: int) -> bool:
+    try:
+        read_provider("x", {"base_url": "http://x/v1", key: value})
+    except ProviderConfigError:
+        return False
+    return True
 
 
 def test_no_table_that_is_read_is_missing() -> None:
