@@ -29,8 +29,10 @@ PICTURES: Final = REPOSITORY / "docs" / "pictures"
 TREADLE: Final = ("python", "-m", "treadle")
 # As long as the temporary folders that stand for it, so that nothing moves.
 SHOWN_FOLDER: Final = "/home/you/dev"
+# Ids of threads, whole or as they are listed, and what they are in a picture: in this order.
+ID: Final = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}(?:(?:-[0-9a-f]{4}){2}-[0-9a-f]{12})?\b")
+SHOWN_IDS: Final = ("01a1e3eb-aca5-7045-b95e-6972d0d5150f", "01a1e3eb-8d19-7c3e-a7b0-c4fbb1e42d07")
 SAME: Final = {
-    re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"): "01a1e3eb-aca5-7045-b95e-6972d0d5150f",
     re.compile(r"(?<=thread )[0-9a-f]{8}\b"): "bee62183",
     re.compile(r"(?<![\w.])\d+\.\d(?= ?s\b)"): "0.2",
     re.compile(r"\d+\.\d(?= GB free)"): "48.0",
@@ -89,13 +91,34 @@ def _chat(stage: Stage, columns: int) -> list[Row]:
     with stage.terminal(*command, columns=columns, rows=100, cwd=where, TREADLE_HOME=home) as terminal:
         terminal.wait_for("Ctrl-D leaves", quiet=QUIET_S)
         terminal.type("Look around and leave a note.\r")
-        terminal.wait_for("tokens in", quiet=QUIET_S)
+        terminal.wait_for(r"tokens in.* tokens · \d+% context left", quiet=QUIET_S)
+        return terminal.screen()
+
+
+def _threads(stage: Stage, columns: int) -> list[Row]:
+    """Two conversations, and how they are found again."""
+    set_up(stage.folder)
+    where, home = stage.folder / "project", str(stage.folder / "home")
+    shell = " && ".join(
+        [
+            "python -m treadle exec 'Look around and leave a note.' >/dev/null 2>&1",
+            "python -m treadle exec 'Why does the login test fail?' >/dev/null 2>&1",
+            "clear",
+            "echo '$ treadle threads list'",
+            "python -m treadle threads list",
+            "echo && echo '$ treadle threads search login test'",
+            "python -m treadle threads search login test",
+        ]
+    )
+    with stage.terminal("/bin/sh", "-c", shell, columns=columns, rows=60, cwd=where, TREADLE_HOME=home) as terminal:
+        terminal.wait_for_end()
         return terminal.screen()
 
 
 ALL: Final = {
     "run": Picture("make run", 100, _make_run),
     "chat": Picture("treadle chat", 100, _chat),
+    "threads": Picture("treadle threads", 100, _threads),
     "doctor": Picture("treadle doctor", 100, _doctor),
 }
 
@@ -127,7 +150,8 @@ def _up_to_date(name: str, *, write: bool) -> bool:
 def picture(name: str) -> str:
     chosen = ALL[name]
     with _stage() as stage:
-        rows = [_steady(row, str(stage.folder)) for row in chosen.take(stage, chosen.columns)]
+        ids: dict[str, str] = {}
+        rows = [_steady(row, str(stage.folder), ids) for row in chosen.take(stage, chosen.columns)]
     return draw(rows, columns=chosen.columns, title=chosen.title)
 
 
@@ -145,7 +169,7 @@ def _stage() -> Iterator[Stage]:
         yield Stage(Path(folder))
 
 
-def _steady(row: Row, folder: str) -> Row:
+def _steady(row: Row, folder: str, ids: dict[str, str]) -> Row:
     """The same row whenever it is taken. What is replaced keeps its width, so that every cell keeps its style."""
     text = "".join(cell.text for cell in row)
     if len(text) != len(row):  # a character of two cells: nothing to replace in such a row
@@ -153,6 +177,10 @@ def _steady(row: Row, folder: str) -> Row:
     steady = text.replace(folder, SHOWN_FOLDER)
     if text.lstrip().startswith("✓"):
         steady = TOOK.sub(partial(_as_wide, ""), steady)
+    for found in ID.findall(steady):
+        if found not in ids:
+            ids[found] = SHOWN_IDS[len(ids)][: len(found)]
+        steady = steady.replace(found, ids[found])
     for pattern, shown in SAME.items():
         steady = pattern.sub(partial(_as_wide, shown), steady)
     return tuple(replace(cell, text=letter) for cell, letter in zip(row, steady, strict=True))

@@ -86,9 +86,10 @@ class Terminal:
     def type(self, keys: str) -> None:
         os.write(self._master, keys.encode())
 
-    def wait_for(self, text: str, *, quiet: float = 0.0) -> None:
-        """Until the text is on the screen and, if wanted, nothing has been drawn for a while."""
-        self._read(lambda: text in self.text, f"{text!r} on the screen")
+    def wait_for(self, pattern: str, *, quiet: float = 0.0) -> None:
+        """Until this is on the screen and, if wanted, nothing has been drawn for a while."""
+        seen = re.compile(pattern, re.DOTALL)
+        self._read(lambda: seen.search(self.text) is not None, f"{pattern!r} on the screen")
         if quiet:
             self._settle(quiet)
 

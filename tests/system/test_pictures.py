@@ -18,7 +18,7 @@ SYSTEM_PATH = "/usr/bin:/bin"
 
 
 @pytest.mark.skipif(not shutil.which("bwrap", path=SYSTEM_PATH), reason="the pictures are of a machine with bubblewrap")
-@pytest.mark.parametrize("name", ["run", "chat", "doctor"])
+@pytest.mark.parametrize("name", ["run", "chat", "threads", "doctor"])
 def test_a_picture_shows_what_is_printed(name: str) -> None:
     if name == "doctor" and any(
         shutil.which(engine, path=SYSTEM_PATH) for engine in ("codex", "claude", "opencode", "pi")
