@@ -25,8 +25,8 @@ from pathlib import Path
 from treadle import Codex
 from treadle.agent.tools import built_in
 from treadle.agent.tools.tool import Tool
-from treadle.cli.exec_items import described
-from treadle.cli.turn_view import View
+from treadle.cli.exec.exec_items import described
+from treadle.cli.turn.turn_view import View
 from treadle.host.projection import project
 from treadle.testing import AppServerHarness
 from treadle.tools.specs import function_spec

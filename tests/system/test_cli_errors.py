@@ -219,7 +219,7 @@ def test_an_error_that_nobody_thought_of_is_a_bug_and_says_so(
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError(f"odd {SECRET}")
 
-    monkeypatch.setattr("treadle.cli.list_models.load_config", fail)
+    monkeypatch.setattr("treadle.cli.setup.list_models.load_config", fail)
     assert main(["models"]) == 1
     error = capfd.readouterr().err
     assert error.splitlines() == [

@@ -15,12 +15,12 @@ class Entry(NamedTuple):
 
 
 USE: Final = {
-    "exec": Entry("treadle.cli.exec_command", "run one turn here and show what happens"),
+    "exec": Entry("treadle.cli.exec.exec_command", "run one turn here and show what happens"),
     "chat": Entry("treadle.cli.chat.chat_command", "talk with the agent in the terminal"),
     "threads": Entry("treadle.cli.threads.command", "list, show, search, export, archive and delete conversations"),
-    "run": Entry("treadle.cli.run", "run any agent program once: codex, claude, opencode, pi or our own"),
-    "engines": Entry("treadle.cli.engines", "show which agent programs are installed, their versions and logins"),
-    "models": Entry("treadle.cli.list_models", "list the models of a provider, with context size and price"),
+    "run": Entry("treadle.cli.run.run_command", "run any agent program once: codex, claude, opencode, pi or our own"),
+    "engines": Entry("treadle.cli.run.engines", "show which agent programs are installed, their versions and logins"),
+    "models": Entry("treadle.cli.setup.list_models", "list the models of a provider, with context size and price"),
 }
 SERVE: Final = {
     "app-server": Entry("treadle.cli.app_server", "keep threads and run turns for clients, in the protocol of codex"),
@@ -30,7 +30,7 @@ LOOK_AFTER: Final = {
     "login": Entry("treadle.cli.setup.login", "keep the key of a provider, or show which providers have one"),
     "logout": Entry("treadle.cli.setup.logout", "forget the key of a provider"),
     "config": Entry("treadle.cli.setup.config_command", "make, show, change and check config.toml"),
-    "doctor": Entry("treadle.cli.doctor", "try out Treadle and every installed agent program, offline"),
+    "doctor": Entry("treadle.cli.checkup.doctor", "try out Treadle and every installed agent program, offline"),
     "completion": Entry("treadle.cli.completion", "print what makes a shell complete the words of `treadle`"),
     "version": Entry("treadle.cli.version", "say which version this is, and of which protocol"),
 }

@@ -41,6 +41,9 @@ class PeopleCommand(click.Command):
         self.exit_codes: dict[int, str] = dict(exit_codes or {})
         self.examples: tuple[str, ...] = tuple(examples)
 
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        return _help_option(super().get_help_option(ctx))
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """An option that was given without its value must not take the next option for it."""
         rest = super().parse_args(ctx, args)
@@ -72,6 +75,9 @@ class PeopleGroup(click.Group):
         super().__init__(name, **{"context_settings": _SETTINGS, **kwargs})
         self.more = more
         self.examples: tuple[str, ...] = tuple(examples)
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        return _help_option(super().get_help_option(ctx))
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_help_text(ctx, formatter)
@@ -298,6 +304,12 @@ def _write_more(more: str, formatter: click.HelpFormatter) -> None:
         elif paragraph:
             text = textwrap.fill(paragraph, formatter.width - 2, initial_indent="  ", subsequent_indent="  ")
             formatter.write(f"\n{text}\n")
+
+
+def _help_option(option: click.Option | None) -> click.Option | None:
+    if option is not None:
+        option.help = "show this and exit"
+    return option
 
 
 def _sentence(summary: str) -> str:

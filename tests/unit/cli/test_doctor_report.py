@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 
 from treadle.cli.checkup.check import Check
-from treadle.cli.doctor_report import PlainReport, check_lines, styled_check
+from treadle.cli.checkup.doctor_report import PlainReport, check_lines, styled_check
 
 
 def test_blocks_come_in_order_and_whole() -> None:

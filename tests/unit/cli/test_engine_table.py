@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from treadle.cli.engine_table import ago, engine_row, plain, rich_lines
+from treadle.cli.run.engine_table import ago, engine_row, plain, rich_lines
 from treadle.runners.last_errors import LastError
 from treadle.runners.status import EngineStatus
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.cli.exec_arguments import (
+from treadle.cli.exec.exec_arguments import (
     ExecArguments,
     ExecRequest,
     exec_command,

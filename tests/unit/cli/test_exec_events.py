@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from treadle.cli.exec_events import ExecEvents, JsonLines
+from treadle.cli.exec.exec_events import ExecEvents, JsonLines
 from treadle.protocol.app.actions import (
     AddPatchChangeKind,
     DeletePatchChangeKind,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.cli.list_models import table
+from treadle.cli.setup.list_models import table
 from treadle.llm.catalogue import Price
 from treadle.llm.offers import Offer
 

@@ -200,4 +200,4 @@ def test_unknown_shell_is_told(capsys: pytest.CaptureFixture[str], monkeypatch: 
 
 
 def test_commands_are_people_commands() -> None:
-    assert isinstance(import_module("treadle.cli.exec_command").command, PeopleCommand)
+    assert isinstance(import_module("treadle.cli.exec.exec_command").command, PeopleCommand)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.cli.prompt_input import MAX_BYTES, PromptError, read_prompt
+from treadle.cli.exec.prompt_input import MAX_BYTES, PromptError, read_prompt
 
 Piped = Callable[[bytes], int]
 

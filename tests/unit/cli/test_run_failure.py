@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from treadle.cli.run_failure import MAX_LINE, TAIL_LINES, advice, failure_reason, stderr_lines
+from treadle.cli.run.run_failure import MAX_LINE, TAIL_LINES, advice, failure_reason, stderr_lines
 from treadle.runners.engine import Ending
 from treadle.runners.run_events import CompletedEvent, ResumeToken
 

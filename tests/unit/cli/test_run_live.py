@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from treadle.cli.run_live import RUNNING_LINES, RunFrame
+from treadle.cli.run.run_live import RUNNING_LINES, RunFrame
 from treadle.runners.run_events import (
     Action,
     ActionEvent,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.cli.run_plan import PlanError, RunArguments, RunPlan, read_plan, read_resume, runner_of
+from treadle.cli.run.run_plan import PlanError, RunArguments, RunPlan, read_plan, read_resume, runner_of
 from treadle.runners.projects.projects import Projects
 from treadle.runners.run_events import ResumeToken
 
@@ -31,8 +31,8 @@ def piped(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     reader, writer = os.pipe()
     os.write(writer, text.encode())
     os.close(writer)
-    import treadle.cli.run_plan as module
-    from treadle.cli.prompt_input import read_prompt
+    import treadle.cli.run.run_plan as module
+    from treadle.cli.exec.prompt_input import read_prompt
 
     monkeypatch.setattr(module, "read_prompt", lambda given, command: read_prompt(given, reader, command=command))
 

@@ -175,7 +175,7 @@ def test_a_plan_is_shown_whole_once_and_then_by_what_is_done() -> None:
     stage.plan(look="inProgress", write="pending")
     assert stage.lines == ["plan", "  ▶ look", "  □ write", ""]
     stage.plan(look="completed", write="inProgress")
-    assert stage.lines[4:] == ["  ✔ look"]
+    assert stage.lines[4:] == ["  ✔ look", ""]
     assert stage.live()[:2] == ["  ✔ look", "  ▶ write"]
     stage.plan(look="completed", think="inProgress")
     assert stage.lines[5:] == ["plan", "  ✔ look", "  ▶ think", ""]

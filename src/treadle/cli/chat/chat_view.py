@@ -17,7 +17,7 @@ from treadle.cli.chat.session import Answer, ChatSession
 from treadle.cli.chat.slash_actions import PolicyOf, SlashActions
 from treadle.cli.chat.slash_commands import Entered, UnknownCommand, parse
 from treadle.cli.chat.status_line import status_line
-from treadle.cli.run_text import FAILED, WARNING
+from treadle.cli.run.run_text import FAILED, WARNING
 from treadle.cli.turn.blocks import note, signed
 from treadle.cli.turn.story import TurnStory
 from treadle.cli.visible import visible

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from treadle.cli.command_view import asked_for
 from treadle.cli.threads.blocks import Block, Changed, Noted, Picture, Proposed, Ran, Said, Thought, Used
 from treadle.cli.threads.figures import duration
+from treadle.cli.turn.command_view import asked_for
 from treadle.protocol.app.actions import FileUpdateChange
 from treadle.protocol.app.dynamic_tools import (
     InputImageDynamicToolCallOutputContentItem,

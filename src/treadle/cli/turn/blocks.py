@@ -16,7 +16,7 @@ from rich.padding import Padding
 from rich.segment import Segment
 from rich.text import Text
 
-from treadle.cli.run_text import DONE, FAILED, NOTE, RUNNING, UNFINISHED, WARNING
+from treadle.cli.run.run_text import DONE, FAILED, NOTE, RUNNING, UNFINISHED, WARNING
 from treadle.cli.terminal import make_console
 from treadle.cli.turn.hints import Hint
 from treadle.cli.visible import visible, visible_line

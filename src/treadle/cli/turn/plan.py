@@ -25,7 +25,8 @@ class PlanStory:
         if [step.step for step in before] != [step.step for step in steps]:
             return [Text("plan", "bold cyan"), *map(_block, steps), ""] if steps else []
         done = {step.step for step in before if step.status == "completed"}
-        return [_block(step) for step in steps if step.status == "completed" and step.step not in done]
+        ticked = [_block(step) for step in steps if step.status == "completed" and step.step not in done]
+        return [*ticked, ""] if ticked else []
 
     def live(self, room: int) -> list[Text]:
         """The whole plan; where that does not fit, what comes around the step of now; nothing when all is done."""

@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from treadle.cli.live_area import spinner
-from treadle.cli.run_text import FAILED, RUNNING, WARNING
+from treadle.cli.run.run_text import FAILED, RUNNING, WARNING
 from treadle.cli.turn.blocks import SIGN_STYLES, beneath, change_blocks, hint_blocks, markdown, note, rendered, signed
 from treadle.cli.turn.commands import RunningCommand
 from treadle.cli.turn.ended_items import ended_item

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TextIO
 
 from treadle.cli.live_area import LiveArea, spinner
-from treadle.cli.run_text import DONE, FAILED, NOTE, RUNNING, UNFINISHED, WARNING, mark, session, title, took
+from treadle.cli.run.run_text import DONE, FAILED, NOTE, RUNNING, UNFINISHED, WARNING, mark, session, title, took
 from treadle.cli.visible import visible, visible_line
 from treadle.runners.progress import Progress, Step, elapsed
 from treadle.runners.run_events import ActionEvent, CompletedEvent, Event, StartedEvent

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 from treadle.cli.checkup.check import MARKS, Check
-from treadle.cli.engine_table import STYLES
 from treadle.cli.live_area import LiveArea, spinner
-from treadle.cli.run_text import took
+from treadle.cli.run.engine_table import STYLES
+from treadle.cli.run.run_text import took
 from treadle.cli.visible import visible_line
 from treadle.runners.progress import elapsed
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from treadle.cli.checkup.check import Check
-from treadle.cli.run_failure import failure_reason, stderr_lines
+from treadle.cli.run.run_failure import failure_reason, stderr_lines
 from treadle.runners.engine import Timeouts
 from treadle.runners.engine_registry import find_engine
 from treadle.runners.run_events import CompletedEvent

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from treadle.cli.engine_table import EngineRow, engine_row, plain, rich_lines
 from treadle.cli.live_area import LiveArea, spinner
 from treadle.cli.people import command as people_command
+from treadle.cli.run.engine_table import EngineRow, engine_row, plain, rich_lines
 from treadle.cli.server_process import start_logging
 from treadle.cli.streams import write
 from treadle.cli.terminal import console, is_terminal

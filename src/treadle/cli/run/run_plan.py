@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from treadle.cli.exec.prompt_input import read_prompt
 from treadle.cli.exit_codes import REFUSED
 from treadle.cli.problem import Problem
-from treadle.cli.prompt_input import read_prompt
 from treadle.execution import Environment
 from treadle.runners.engine import Engine, Timeouts
 from treadle.runners.engine_registry import UnknownEngine, engine_names, find_engine, make_runner

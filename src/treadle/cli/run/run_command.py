@@ -21,11 +21,11 @@ from treadle.cli.exit_codes import FAILED, REFUSED
 from treadle.cli.people import PeopleCommand, color_option, completing
 from treadle.cli.people import command as people_command
 from treadle.cli.problem import Problem
-from treadle.cli.run_failure import advice, failure_reason, stderr_lines
-from treadle.cli.run_lines import LineView, RunView
-from treadle.cli.run_live import LiveView
-from treadle.cli.run_plan import RunArguments, RunPlan, folder_of, read_plan, runner_of
-from treadle.cli.run_text import usage
+from treadle.cli.run.run_failure import advice, failure_reason, stderr_lines
+from treadle.cli.run.run_lines import LineView, RunView
+from treadle.cli.run.run_live import LiveView
+from treadle.cli.run.run_plan import RunArguments, RunPlan, folder_of, read_plan, runner_of
+from treadle.cli.run.run_text import usage
 from treadle.cli.server_process import start_logging
 from treadle.cli.stop_signals import stop_signals
 from treadle.cli.streams import write, write_bytes, write_stderr

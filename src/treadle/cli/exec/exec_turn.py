@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 from treadle.agent.client_requests import ClientRequest
 from treadle.agent.event import Event
-from treadle.cli.exec_arguments import ExecRequest
+from treadle.cli.exec.exec_arguments import ExecRequest
 from treadle.cli.problem import Problem
 from treadle.cli.streams import OutputFailed
 from treadle.errors import INVALID_REQUEST, RpcError

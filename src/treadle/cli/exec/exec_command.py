@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from treadle.cli.exec_arguments import (
+from treadle.cli.exec.exec_arguments import (
     ExecArguments,
     exec_command,
     more_roots,
@@ -20,12 +20,12 @@ from treadle.cli.exec_arguments import (
     read_request,
     warnings,
 )
-from treadle.cli.exec_display import Quiet, can_ask, drawn, drawn_on, plain, shows_answer, write_answer
-from treadle.cli.exec_events import JsonLines
-from treadle.cli.exec_turn import ExecTurn, TurnDisplay
+from treadle.cli.exec.exec_display import Quiet, can_ask, drawn, drawn_on, plain, shows_answer, write_answer
+from treadle.cli.exec.exec_events import JsonLines
+from treadle.cli.exec.exec_turn import ExecTurn, TurnDisplay
+from treadle.cli.exec.prompt_input import read_prompt
 from treadle.cli.exit_codes import FAILED, REFUSED
 from treadle.cli.problem import Problem
-from treadle.cli.prompt_input import read_prompt
 from treadle.cli.server_process import start_logging
 from treadle.cli.settings_check import check_turn
 from treadle.cli.stop_signals import stop_signals

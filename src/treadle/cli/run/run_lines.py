@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from treadle.cli.run_text import FAILED, NOTE, RUNNING, WARNING, mark, session, title, took
+from treadle.cli.run.run_text import FAILED, NOTE, RUNNING, WARNING, mark, session, title, took
 from treadle.cli.terminal import Colors
 from treadle.runners.run_events import ActionEvent, Event, StartedEvent
 

@@ -11,12 +11,12 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO
 
-from treadle.cli.exec_arguments import ExecRequest
-from treadle.cli.exec_turn import TurnDisplay
+from treadle.cli.exec.exec_arguments import ExecRequest
+from treadle.cli.exec.exec_turn import TurnDisplay
 from treadle.cli.streams import OutputFailed, write, write_stderr
 from treadle.cli.terminal import is_terminal, wants_color
 from treadle.cli.turn.frame import Frame
-from treadle.cli.turn_view import View
+from treadle.cli.turn.turn_view import View
 from treadle.cli.visible import visible
 from treadle.protocol.app.turns import Turn
 

@@ -14,11 +14,11 @@ import msgspec
 
 from treadle.cli.checkup.check import Check, Verdict
 from treadle.cli.checkup.database_check import check_database
+from treadle.cli.checkup.doctor_report import DoctorView, LiveReport, PlainReport
+from treadle.cli.checkup.doctor_trial import Trial, trial_environment
 from treadle.cli.checkup.machine_checks import check_git, check_home, check_python, check_settings
 from treadle.cli.checkup.provider_checks import check_providers
 from treadle.cli.checkup.sandbox_check import check_sandbox
-from treadle.cli.doctor_report import DoctorView, LiveReport, PlainReport
-from treadle.cli.doctor_trial import Trial, trial_environment
 from treadle.cli.exit_codes import FAILED, REFUSED
 from treadle.cli.people import command as people_command
 from treadle.cli.people import completing

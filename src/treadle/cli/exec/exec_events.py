@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from treadle.cli.exec_items import Json, described
+from treadle.cli.exec.exec_items import Json, described
 from treadle.protocol.app.items import AgentMessageThreadItem, ReasoningThreadItem
 from treadle.protocol.app.turn_errors import TurnError
 from treadle.protocol.app.turns import Turn

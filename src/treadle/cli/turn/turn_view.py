@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from treadle.cli.command_view import Commands, hint_lines
 from treadle.cli.terminal import Colors
+from treadle.cli.turn.command_view import Commands, hint_lines
 from treadle.cli.turn.frame import Frame, confinement
 from treadle.cli.turn.hints import patch_hint
 from treadle.cli.turn.turn_usage import TurnUsage

@@ -1,0 +1,1 @@
+"""`treadle run` and `treadle engines`: agent programs of others, run once and listed."""
