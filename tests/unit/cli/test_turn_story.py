@@ -178,7 +178,7 @@ def test_a_plan_is_shown_whole_once_and_then_by_what_is_done() -> None:
     assert stage.lines[4:] == ["  ✔ look", ""]
     assert stage.live()[:2] == ["  ✔ look", "  ▶ write"]
     stage.plan(look="completed", think="inProgress")
-    assert stage.lines[5:] == ["plan", "  ✔ look", "  ▶ think", ""]
+    assert stage.lines[6:] == ["plan", "  ✔ look", "  ▶ think", ""]
     stage.plan(look="completed", think="completed")
     assert len(stage.live()) == 1
 
