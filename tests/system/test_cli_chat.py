@@ -117,7 +117,7 @@ def test_a_whole_session(stage: Stage) -> None:
         assert tui.wait_for_end() == 0
         thread = thread_of(tui.history)
         assert f"treadle exec resume {thread}" in tui.history
-        assert "context left" not in tui.text  # what was only for typing is gone
+        assert "mock-model · read-only" not in tui.text  # what was only for typing is gone
     with stage.chat("resume", thread) as tui:
         tui.wait_for("It is made.", "take your time")
 
