@@ -107,6 +107,8 @@ def test_a_whole_session(stage: Stage) -> None:
         stage.model.enqueue_assistant_message("never said", gate=forever)
         tui.say("take your time")
         tui.wait_for("waiting for the model")
+        tui.say("/new")
+        tui.wait_for("the agent is working; Esc interrupts it")
         tui.press("ctrl-c")
         tui.wait_for("✗ interrupted")
         forever.set()
@@ -115,6 +117,7 @@ def test_a_whole_session(stage: Stage) -> None:
         assert tui.wait_for_end() == 0
         thread = thread_of(tui.history)
         assert f"treadle exec resume {thread}" in tui.history
+        assert "mock-model · read-only" not in tui.text  # what was only for typing is gone
     with stage.chat("resume", thread) as tui:
         tui.wait_for("It is made.", "take your time")
 
@@ -251,6 +254,8 @@ def test_the_terminal_is_left_as_it_was(stage: Stage, end: bytes | int, code: in
             if early:
                 while termios.tcgetattr(terminal.slave) == before:  # nothing is drawn yet
                     assert program.poll() is None
+                terminal.drain()
+                assert terminal.text == ""
             else:
                 terminal.wait_for("›")
             terminal.type(end) if isinstance(end, bytes) else program.send_signal(end)

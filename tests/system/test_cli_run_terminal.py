@@ -50,6 +50,11 @@ class Terminal:
             pass
         return self.seen
 
+    def drain(self) -> None:
+        """What was shown so far is read."""
+        while self._read(0.0):
+            pass
+
     def type(self, data: bytes) -> None:
         os.write(self.master, data)
 

@@ -277,10 +277,23 @@ async def test_a_question_of_the_agent_is_chosen_or_written() -> None:
             assert (answers["q"].answers if "q" in answers else None) == expected
 
 
-async def test_tab_completes_a_command() -> None:
-    async def none(_: str) -> list[str]:
-        return []
+async def none(_: str) -> list[str]:
+    return []
 
+
+async def test_escape_closes_the_menu_before_it_interrupts() -> None:
+    async with at_screen(ChatCompleter(none)) as (person, _):
+        person.working = True
+        await person.type("/sta")
+        await person.until(lambda: person.screen.buffer.complete_state is not None)
+        person._keyboard.send_text("\x1b")
+        await person.until(lambda: person.screen.buffer.complete_state is None)
+        assert person.interrupts == 0
+        person._keyboard.send_text("\x1b")
+        await person.until(lambda: person.interrupts == 1)
+
+
+async def test_tab_completes_a_command() -> None:
     async with at_screen(ChatCompleter(none)) as (person, _):
         await person.type("/sta")
         await person.until(lambda: person.screen.buffer.complete_state is not None)

@@ -216,6 +216,8 @@ async def test_a_summary_is_a_turn_and_what_is_said_meanwhile_comes_after_it(tmp
         assert await stage.told.wait_for("note") == "sent when the agent is done with this"
         gate.set()
         assert (await stage.done(3)).status == "completed"
+        order = [kind for kind, _ in stage.told.shown if kind in ("begun", "turn/completed")]
+        assert order == ["begun", "turn/completed"] * 3
 
 
 async def test_files_are_found(tmp_path: Path) -> None:
