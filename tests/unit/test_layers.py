@@ -130,7 +130,9 @@ def test_names_of_tools_are_known_without_what_runs_them() -> None:
     importlib.import_module("treadle.agent.tools.command_call")  # as above
 
 
-@pytest.mark.parametrize("command", ["app_server", "exec.exec_command", "run.run_command", "run.engines", "checkup.doctor"])
+@pytest.mark.parametrize(
+    "command", ["app_server", "exec.exec_command", "run.run_command", "run.engines", "checkup.doctor"]
+)
 def test_what_draws_is_loaded_when_something_is_drawn(command: str) -> None:
     loaded = _modules_after(f"import treadle.cli.{command}")
     assert "rich" not in loaded
