@@ -113,7 +113,7 @@ def start_params(process_id: str, argv: Sequence[str], cwd: Path, **more: object
 def error_of(reply: Json) -> tuple[int, str]:
     assert "error" in reply, reply
     error = reply["error"]
-    assert set(error) == {"code", "message"}
+    assert set(error) - {"data"} == {"code", "message"}
     return error["code"], error["message"]
 
 

@@ -346,7 +346,7 @@ def test_without_a_terminal_it_names_exec(stage: Stage) -> None:
 )
 def test_wrong_words_are_refused_with_what_to_type(stage: Stage, words: list[str], said: str) -> None:
     lines = _refused(stage, *words).splitlines()
-    assert said in lines[0]
+    assert any(said in line for line in lines[:-1])
     assert lines[-1].startswith("  try: ")
 
 

@@ -87,7 +87,7 @@ async def test_commands_are_listed_by_pages_and_ended_one_by_one(tmp_path: Path,
         told = len(stage.client.messages)
         assert await stage.client.request(f"{TERMINALS}/clean", {"threadId": thread}) == {}
         assert (await terminals(stage, thread))["data"] == []
-        await stage.client.wait_for("item/completed", lambda params: params["item"]["id"] == "c2")
+        await stage.client.wait_for("item/completed", lambda params: params["item"]["id"] == both[1]["itemId"])
         assert stage.client.messages[told]["method"] == "<reply>"
         items = {item["id"]: item for item in stage.completed("commandExecution")}
         for number, word in (("c1", "one\n"), ("c2", "two\n")):
