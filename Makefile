@@ -88,12 +88,13 @@ interop: $(READY_TEST) ## tests with the real codex, its clients, claude, openco
 	@$(BIN)/python -m pytest -n 3 -m interop tests/interop
 	@$(BIN)/python -m scripts.make_readme
 
-bench: $(READY_TEST) ## compare with the real codex and print tables of ratios
-	@$(BIN)/python -m bench
-	@$(BIN)/python -m bench app-server
-	@$(BIN)/python -m bench sdk
+bench: $(READY_TEST) ## compare with the real codex; writes the tables of docs/performance.md and the README
+	@$(BIN)/python -m bench --page
+	@$(BIN)/python -m bench app-server --page
+	@$(BIN)/python -m bench sdk --page
 	@$(BIN)/python -m bench models
 	@$(BIN)/python -m bench runners
+	@$(BIN)/python -m scripts.make_readme
 
 release: $(READY_TEST) ## build what is published into dist, or say what is missing for it
 	@$(BIN)/python -m scripts.make_release

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench import machine, report, servers
+from bench import machine, page, report, servers
 from bench.measures import FULL, MEASURES, QUICK, Load, Measure, Plan, Scale
 from bench.servers import BenchError, Server
 
@@ -73,8 +73,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except asyncio.CancelledError:
         return 128 + signal.SIGTERM
     shown = list(report.lines(measures, samples))
-    print(f"\nMedians (least – most) of {rounds} round(s); the ratio is the median of the rounds' ratios.\n")
-    print(report.table(shown))
+    text = f"{report.explained(rounds)}\n\n{report.table(shown)}"
+    print(f"\n{text}")
+    if options.page:
+        page.write_part("exec-server", facts, text)
     if options.json:
         options.json.write_text(report.as_json(facts, samples, shown), encoding="utf-8")
     return 0
@@ -97,6 +99,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f"only this measure; may be repeated: {', '.join(measure.name for measure in MEASURES)}",
     )
     parser.add_argument("--without-real", action="store_true", help="only ours: no installation, no ratios")
+    page.add_option(parser)
     return parser
 
 

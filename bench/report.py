@@ -82,6 +82,11 @@ def lines(measures: Sequence[Measure], samples: Samples) -> Iterator[Line]:
                 yield Line(measure.name, row, Summary.of(ours), Summary.of(real) if real else None, ratios)
 
 
+def explained(rounds: int) -> str:
+    """What the numbers of the table are."""
+    return f"Medians (least – most) of {rounds} round(s); the ratio is the median of the rounds' ratios."
+
+
 def table(shown: Sequence[Line]) -> str:
     """Markdown, aligned so that it can be read as it is."""
     head = ("what", "unit", "ours", "real", "ours : real", "target", "")

@@ -3,7 +3,7 @@
 python -m scripts.make_readme            # write them
 python -m scripts.make_readme --check    # say whether they are up to date
 
-`make interop` writes `docs/interop.md`; `make bench` prints the tables of `docs/performance.md`.
+`make interop` writes `docs/interop.md`, `make bench` the tables of `docs/performance.md`.
 """
 
 from __future__ import annotations

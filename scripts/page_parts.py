@@ -17,14 +17,19 @@ def filled(page: str, parts: Mapping[str, str]) -> str:
     if sorted(places) != sorted(parts):
         raise SystemExit(f"the page has places for {sorted(places)}, and there are parts for {sorted(parts)}")
     for name, text in parts.items():
-        begin, end = f"<!-- made: {name} -->", f"<!-- end: {name} -->"
-        before, _, rest = page.partition(begin)
-        _, found, after = rest.partition(end)
-        if not found:
-            raise SystemExit(f"there is no {end} after {begin}")
-        text = text.strip("\n")
-        page = f"{before}{begin}\n\n{text}\n\n{end}{after}"
+        page = with_part(page, name, text)
     return page
+
+
+def with_part(page: str, name: str, text: str) -> str:
+    """A page with one of its generated parts written anew. Raises `SystemExit` when it has no place for it."""
+    begin, end = f"<!-- made: {name} -->", f"<!-- end: {name} -->"
+    before, _, rest = page.partition(begin)
+    _, found, after = rest.partition(end)
+    if not found:
+        raise SystemExit(f"there is no {end} after {begin}")
+    text = text.strip("\n")
+    return f"{before}{begin}\n\n{text}\n\n{end}{after}"
 
 
 def main(target: Path, parts: Mapping[str, str]) -> int:

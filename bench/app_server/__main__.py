@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from bench import machine, report
+from bench import machine, page, report
 from bench.app_server import growth, programs, tables
 from bench.app_server.growth import Pair
 from bench.app_server.measures import FULL, MEASURES, QUICK, Measure, Scale
@@ -19,6 +19,7 @@ from bench.servers import BenchError, Server
 THREADS: Final = "threads"
 HISTORY: Final = "history"
 NAMES: Final = (*(measure.name for measure in MEASURES), THREADS, HISTORY)
+_OF_CLIENT_ALONE: Final = "The client alone, against a server that does nothing:"
 # Those where the client could be what is slow.
 _OF_CLIENT: Final = ("thread-start", "turn", "concurrent", "deltas")
 
@@ -42,7 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    _show(samples, threads, history, scale)
+    for name, text in _shown(samples, threads, history, scale).items():
+        print(f"\n{text}")
+        if options.page:
+            page.write_part(name, facts, text)
     if options.json:
         shown = tables.lines(samples)
         options.json.write_text(tables.whole_json(facts, samples, shown, [*threads, *history]), encoding="utf-8")
@@ -65,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f"only this measure; may be repeated: {', '.join(NAMES)}",
     )
     parser.add_argument("--without-real", action="store_true", help="only ours: no installation, no ratios")
+    page.add_option(parser)
     return parser
 
 
@@ -122,20 +127,26 @@ def _histories(taking_part: Sequence[Server], model_url: str, scale: Scale) -> l
     return pairs
 
 
-def _show(samples: report.Samples, threads: Sequence[Pair], history: Sequence[Pair], scale: Scale) -> None:
+def _shown(samples: report.Samples, threads: Sequence[Pair], history: Sequence[Pair], scale: Scale) -> dict[str, str]:
+    """What was measured, by the name of its part on the page."""
+    parts = {}
     if shown := tables.lines(samples):
         rounds = max(len(values) for values in samples.values.values())
-        print(f"\nMedians (least – most) of {rounds} round(s); the ratio is the median of the rounds' ratios.\n")
-        print(report.table(shown))
-        print(f"\n{tables.client_table(samples)}")
+        parts["app-server"] = "\n\n".join(
+            [report.explained(rounds), report.table(shown), _OF_CLIENT_ALONE, tables.client_table(samples)]
+        )
     if threads:
         few, many = f"{growth.FEW_THREADS} threads", f"{scale.loaded_threads:,} threads"
-        print(f"\nOne server with many loaded threads:\n\n{tables.growth_table(threads, few, many)}")
+        parts["app-server-threads"] = (
+            f"One server with many loaded threads:\n\n{tables.growth_table(threads, few, many)}"
+        )
     if history:
         turns = scale.history.get("ours", growth.MANY_TURNS)
         real = f" (the real one: {scale.history['real']:,})" if "real" in scale.history else ""
-        print(f"\nA thread with {turns:,} turns{real}, each sample from a server that was just started:\n")
-        print(tables.growth_table(history, f"{growth.FEW_TURNS} turns", "many turns"))
+        head = f"A thread with {turns:,} turns{real}, each sample from a server that was just started:"
+        table = tables.growth_table(history, f"{growth.FEW_TURNS} turns", "many turns")
+        parts["app-server-history"] = f"{head}\n\n{table}"
+    return parts
 
 
 if __name__ == "__main__":

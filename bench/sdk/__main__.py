@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from bench import machine, report
+from bench import machine, page, report
 from bench.app_server.mock import running_mock
 from bench.report import OURS, REAL, Line, Samples, Summary
 from bench.sdk import interpreters
@@ -38,8 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     shown = lines(measures, samples)
-    print(f"\nMedians (least – most) of {rounds} round(s); the ratio is the median of the rounds' ratios. {scale}\n")
-    print(report.table(shown))
+    text = f"{report.explained(rounds)} {scale}\n\n{report.table(shown)}"
+    print(f"\n{text}")
+    if options.page:
+        page.write_part("sdk", facts, text)
     if options.json:
         options.json.write_text(report.as_json(facts, samples, shown), encoding="utf-8")
     return 0
@@ -61,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f"only this measure; may be repeated: {', '.join(NAMES)}",
     )
     parser.add_argument("--without-real", action="store_true", help="only ours: no installation, no ratios")
+    page.add_option(parser)
     return parser
 
 
