@@ -65,10 +65,11 @@ def redact(text: str, secrets: Iterable[str]) -> str:
 
 
 def learn(values: Iterable[str]) -> None:
-    """Remember values that logs must not show. Whoever logs in with a new key a thousand times loses the first ones."""
+    """Remember values that logs must not show. Whoever logs in with a new key a thousand times loses the first ones.
+    A value of a few letters is no key, and taking it out would make every line unreadable."""
     if len(KNOWN) >= _MAX_KNOWN:
         KNOWN.clear()
-    KNOWN.update(values)
+    KNOWN.update(value for value in values if len(value) >= LEAST)
 
 
 def known() -> list[str]:

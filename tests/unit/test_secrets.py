@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.secrets import redact, secrets_in
+from treadle.secrets import known, learn, redact, secrets_in
 
 
 def test_keys_are_secrets_and_directories_are_not() -> None:
@@ -17,3 +17,9 @@ def test_keys_are_secrets_and_directories_are_not() -> None:
     }
     assert secrets_in(environ) == ["sk-abcdefgh12345678", "correct horse", "0123456789"]
     assert redact("in /home/ada/loom with correct horse", secrets_in(environ)) == "in /home/ada/loom with [redacted]"
+
+
+def test_a_few_letters_are_never_taken_out_of_a_log() -> None:
+    learn(["T", "a key of the loom"])
+    assert "T" not in known()
+    assert redact("The Turn used a key of the loom", known()) == "The Turn used [redacted]"
