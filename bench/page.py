@@ -20,7 +20,7 @@ def add_option(parser: argparse.ArgumentParser) -> None:
 
 
 def write_part(name: str, facts: Mapping[str, str], text: str) -> None:
-    """`facts` are those of the machine and the programs, `text` the tables."""
+    """`facts` are those of the machine and the programs, said once in a section; `text` has the tables."""
     said = "; ".join(f"{fact}: {value}" for fact, value in facts.items())
-    head = f"Measured on {date.today().isoformat()}. {said}."
-    PAGE.write_text(with_part(PAGE.read_text(encoding="utf-8"), name, f"{head}\n\n{text}"), encoding="utf-8")
+    head = f"Measured on {date.today().isoformat()}. {said}.\n\n" if facts else ""
+    PAGE.write_text(with_part(PAGE.read_text(encoding="utf-8"), name, head + text), encoding="utf-8")

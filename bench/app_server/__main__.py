@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, text in _shown(samples, threads, history, scale).items():
         print(f"\n{text}")
         if options.page:
-            page.write_part(name, facts, text)
+            page.write_part(name, facts if name == "app-server" else {}, text)
     if options.json:
         shown = tables.lines(samples)
         options.json.write_text(tables.whole_json(facts, samples, shown, [*threads, *history]), encoding="utf-8")
