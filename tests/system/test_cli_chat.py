@@ -162,7 +162,7 @@ def test_an_error_of_the_provider_is_a_message_and_the_session_goes_on(stage: St
         stage.model.enqueue_error(401, {"error": {"message": "that key is wrong"}})
         stage.model.enqueue_assistant_message("Better.")
         tui.say("hello")
-        tui.wait_for("failed: ", "that key is wrong")
+        tui.wait_for("failed: ", "that key is wrong", "try: treadle login")
         tui.say("again")
         tui.wait_for("Better.")
         tui.say("/resume nobody")

@@ -213,6 +213,15 @@ async def test_a_question_is_answered_by_its_key_and_refused_by_escape() -> None
             assert person.screen.question is None
 
 
+async def test_the_end_of_input_refuses_and_leaves() -> None:
+    async with at_screen() as (person, _):
+        asking = asyncio.create_task(person.screen.choose("Sure?", YES_NO))
+        await person.until(lambda: person.screen.takes_keys)
+        person._keyboard.send_text("\x04")
+        assert await asyncio.wait_for(asking, WAIT_S) is None
+        await person.until(lambda: person.screen.app.is_done)
+
+
 async def test_a_question_that_is_withdrawn_is_gone() -> None:
     async with at_screen() as (person, _):
         asking = asyncio.create_task(person.screen.choose("Sure?", YES_NO))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import RenderableType
@@ -17,10 +17,13 @@ from treadle.cli.chat.session import Answer, ChatSession
 from treadle.cli.chat.slash_actions import PolicyOf, SlashActions
 from treadle.cli.chat.slash_commands import Entered, UnknownCommand, parse
 from treadle.cli.chat.status_line import status_line
+from treadle.cli.model_problem import turn_remedy
 from treadle.cli.run.run_text import FAILED, WARNING
 from treadle.cli.turn.blocks import note, signed
 from treadle.cli.turn.story import TurnStory
 from treadle.cli.visible import visible
+from treadle.llm import ProviderConfig
+from treadle.protocol.app.turn_errors import TurnError
 
 _KEYS = "Esc to interrupt, Enter adds to it"
 
@@ -28,8 +31,9 @@ _KEYS = "Esc to interrupt, Enter adds to it"
 class ChatView:
     """Made before the screen and the session, which need it: `join` tells it of them."""
 
-    def __init__(self, policy_of: PolicyOf) -> None:
+    def __init__(self, policy_of: PolicyOf, providers: Mapping[str, ProviderConfig]) -> None:
         self._policy_of = policy_of
+        self._providers = providers
         self._story: TurnStory | None = None
         self.pictures: tuple[str, ...] = ()
         """For the next message."""
@@ -93,9 +97,15 @@ class ChatView:
             return
         blocks = self._story.show(method, payload, time.monotonic())
         if method == "turn/completed":
-            blocks = [*blocks, note(self._story.used(payload.turn.duration_ms)), ""]
+            used = note(self._story.used(payload.turn.duration_ms))
+            blocks = [*blocks, *self._what_to_do(payload.turn.error), used, ""]
             self._story = None
         self._screen.print(*blocks)
+
+    def _what_to_do(self, error: TurnError | None) -> list[RenderableType]:
+        """After a turn that failed because of its provider."""
+        do = None if error is None else turn_remedy(error, self._providers.get(self._session.facts.provider))
+        return [] if do is None else [note(f"try: {do}", "yellow")]
 
     def note(self, text: str) -> None:
         self._screen.print(note(text))

@@ -111,6 +111,11 @@ def _add_question(keys: KeyBindings, screen: ChatScreen) -> None:
     def refuse(event: KeyPressEvent) -> None:
         screen.answer(None)
 
+    @on("c-d")
+    def refuse_and_leave(event: KeyPressEvent) -> None:
+        screen.answer(None)
+        screen.leave()
+
     for name, by in (("up", -1), ("down", 1), ("tab", 1), ("s-tab", -1)):
 
         @on(name)

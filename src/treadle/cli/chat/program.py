@@ -64,7 +64,7 @@ class _Program:
         self._keyboard = create_input()
         self._settings = settings
         self._config = config
-        self._view = ChatView(config.sandbox_policy)
+        self._view = ChatView(config.sandbox_policy, config.providers)
         self._screen: ChatScreen | None = None
         self._running: asyncio.Task[Any] | None = None
         self._ended: int | None = None
