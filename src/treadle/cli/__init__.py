@@ -1,6 +1,8 @@
 """The command line: `treadle COMMAND`. `main` finds the command and hands it its words.
 
-`commands` is the table of them, `people` what people's commands are made of, `server_command` what servers are.
+`commands` is the table of them, `people` what people's commands are made of, `server_command` what servers are. Each
+part has a room: `exec`, `chat`, `threads`, `run` (agent programs), `setup` (keys, settings, models), `checkup` (the
+doctor), and `turn`, how a turn looks on a terminal.
 """
 
 from __future__ import annotations
