@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from treadle.cli.turn.command_view import HEAD, MAX_LINE, TAIL
+from treadle.cli.turn.command_view import HEAD, TAIL
 from treadle.cli.turn.frame import Frame
+from treadle.cli.turn.output_lines import MAX_LINE
 from treadle.cli.turn.turn_view import DIFF_HEAD, DIFF_TAIL, View
 from treadle.config.model_choice import ModelChoice
 from treadle.protocol.app.actions import AddPatchChangeKind, FileUpdateChange

@@ -19,6 +19,7 @@ from rich.text import Text
 from treadle.cli.run.run_text import DONE, FAILED, NOTE, RUNNING, UNFINISHED, WARNING
 from treadle.cli.terminal import make_console
 from treadle.cli.turn.hints import Hint
+from treadle.cli.turn.output_lines import MAX_LINE
 from treadle.cli.visible import visible, visible_line
 from treadle.protocol.app.actions import FileUpdateChange
 
@@ -26,8 +27,6 @@ SIGN_STYLES: Final = {DONE: "green", FAILED: "red", WARNING: "yellow", RUNNING: 
 # Of a diff: the first lines and the last ones, the rest is counted.
 DIFF_HEAD: Final = 40
 DIFF_TAIL: Final = 10
-# A line that is longer than this is no text that somebody reads.
-MAX_LINE: Final = 2000
 _DIFF_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
 _VERBS: Final = {"add": "added", "delete": "deleted", "update": "changed"}
 

@@ -5,24 +5,19 @@ It owns how commands are displayed. Events in, lines out; `View` decides where t
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
 from treadle.cli.terminal import Colors
 from treadle.cli.turn.hints import Hint, hint_for
+from treadle.cli.turn.output_lines import MAX_LINE, OutputLines
 from treadle.cli.visible import visible, visible_line
 from treadle.protocol.app.items import CommandExecutionThreadItem
 
 # Of the output of a command: the first lines as they come, the last ones when it has ended, the rest is counted.
 HEAD: Final = 30
 TAIL: Final = 10
-# A line without an end is shown when it is this long, and a line is shown up to here.
-MAX_LINE: Final = 2000
-
-# A carriage return at the very end may be the first half of a line end.
-_LINE_END: Final = re.compile(r"\r\n|\n|\r(?=.)", re.DOTALL)
 
 
 class _Running:
@@ -30,8 +25,8 @@ class _Running:
         self.number = number
         self.command = command
         self.named = False  # whether its number was shown with what it is
-        self.lines = 0
-        self.rest = ""  # a line that has not ended
+        self.lines = OutputLines()
+        self.shown = 0
         self.tail: deque[str] = deque(maxlen=TAIL)
 
 
@@ -64,22 +59,16 @@ class Commands:
         command = self._running.get(item_id)
         if command is None:
             return
-        *lines, command.rest = _LINE_END.split(command.rest + delta)
-        for text in lines:
+        for text in command.lines.add(delta):
             self._take(command, text)
-        while len(command.rest) > MAX_LINE:
-            self._take(command, command.rest[:MAX_LINE])
-            command.rest = command.rest[MAX_LINE:]
 
     def ended(self, item: CommandExecutionThreadItem) -> None:
         if item.id not in self._running:  # it was declined before it was begun, or we came late
             self.started(item)
         command = self._running[item.id]
-        if not command.lines and not command.rest and item.aggregated_output:
-            self.output(item.id, item.aggregated_output)
-        if command.rest:
-            self._take(command, command.rest)
-        hidden = command.lines - HEAD - len(command.tail)
+        for text in command.lines.end(item.aggregated_output):
+            self._take(command, text)
+        hidden = command.lines.count - HEAD - len(command.tail)
         if hidden > 0:
             self._line(self._colors.dim(f"  {self._bar(command)} … {hidden} lines left out …"))
         for text in command.tail:
@@ -99,8 +88,8 @@ class Commands:
         return hint_for(item.aggregated_output or "", item.cwd, self._confinement, network=self._network)
 
     def _take(self, command: _Running, text: str) -> None:
-        command.lines += 1
-        if command.lines <= HEAD:
+        if command.shown < HEAD:
+            command.shown += 1
             self._show(command, text)
         else:
             command.tail.append(text)

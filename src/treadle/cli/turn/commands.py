@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from typing import Final
 
@@ -10,9 +9,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from treadle.cli.run.run_text import DONE, FAILED, RUNNING, UNFINISHED, took
-from treadle.cli.turn.blocks import MAX_LINE, SIGN_STYLES, beneath, hint_blocks, left_out, signed
+from treadle.cli.turn.blocks import SIGN_STYLES, beneath, hint_blocks, left_out, signed
 from treadle.cli.turn.command_view import asked_for
 from treadle.cli.turn.hints import Hint
+from treadle.cli.turn.output_lines import MAX_LINE, OutputLines
 from treadle.cli.visible import visible, visible_line
 from treadle.protocol.app.items import CommandExecutionThreadItem
 
@@ -25,8 +25,6 @@ _SCRIPT: Final = 12
 # Of each command that runs.
 _LIVE_TAIL: Final = 3
 
-_LINE_END: Final = re.compile(r"\r\n|\n|\r(?=.)", re.DOTALL)
-
 
 class RunningCommand:
     """A command, and what is kept of its output: the beginning and the end."""
@@ -36,23 +34,17 @@ class RunningCommand:
         self._since = now
         self._head: list[str] = []
         self._tail: deque[str] = deque(maxlen=FAILED_TAIL)
-        self._count = 0
-        self._rest = ""
+        self._lines = OutputLines()
 
     def output(self, delta: str) -> None:
-        *lines, self._rest = _LINE_END.split(self._rest + delta)
-        for line in lines:
-            self._take(line)
-        while len(self._rest) > MAX_LINE:
-            self._take(self._rest[:MAX_LINE])
-            self._rest = self._rest[MAX_LINE:]
+        self._take(self._lines.add(delta))
 
     def live(self, now: float, width: int, room: int) -> list[Text]:
         """One line that says what runs and for how long, and the last of what it wrote."""
         time = took(now - self._since)
         title = Text(visible_line(asked_for(self.item)))
         title.truncate(max(8, width - 2 - len(time)), overflow="ellipsis")
-        tail = [line for line in (*self._head[-_LIVE_TAIL:], *self._tail, self._rest) if line.strip()]
+        tail = [line for line in (*self._head[-_LIVE_TAIL:], *self._tail, self._lines.rest) if line.strip()]
         shown = tail[-min(_LIVE_TAIL, room - 1) :] if room > 1 else []
         return [
             Text.assemble((f"{RUNNING} ", SIGN_STYLES[RUNNING]), title, (time, "dim")),
@@ -61,28 +53,23 @@ class RunningCommand:
 
     def said(self) -> list[str]:
         """The beginning and the end of what it wrote."""
-        return [line[:MAX_LINE] for line in (*self._kept(FAILED_TAIL), self._rest) if line]
+        return [line[:MAX_LINE] for line in (*self._kept(FAILED_TAIL), self._lines.rest) if line]
 
     def ended(self, item: CommandExecutionThreadItem, why: str | None, hint: Hint | None) -> list[RenderableType]:
         """`why` it was declined or has failed, if that is known; what its output and its `hint` tell comes with it."""
-        if not self._count and not self._rest and item.aggregated_output:
-            self.output(item.aggregated_output)
-        if self._rest:
-            self._take(self._rest)
+        self._take(self._lines.end(item.aggregated_output))
         bad = item.exit_code not in (0, None) or item.status in ("failed", "declined")
         output = beneath(self._kept(FAILED_TAIL if bad else TAIL))
         return [_title(item, why, bad), *output, *hint_blocks(hint)]
 
-    def _take(self, line: str) -> None:
-        self._count += 1
-        if len(self._head) < HEAD:
-            self._head.append(line)
-        else:
-            self._tail.append(line)
+    def _take(self, lines: list[str]) -> None:
+        room = HEAD - len(self._head)
+        self._head += lines[:room]
+        self._tail += lines[room:]
 
     def _kept(self, tail: int) -> list[str]:
         last = list(self._tail)[-tail:]
-        hidden = self._count - len(self._head) - len(last)
+        hidden = self._lines.count - len(self._head) - len(last)
         lines = [*self._head, *([left_out(hidden)] if hidden else []), *last]
         return [line[:MAX_LINE] for line in lines]
 
