@@ -232,9 +232,22 @@ ROOT: Final = _Root(
 )
 
 
+class _Server(click.Command):
+    """A server as click sees it, to complete and to describe its options. Its words are read by its own parser."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.args = list(args)
+        return ctx.args
+
+    def invoke(self, ctx: click.Context) -> int:
+        from treadle.cli.server_command import run_server  # `main` runs servers without click
+
+        assert self.name is not None
+        return run_server(self.name, ctx.args)
+
+
 def _server(name: str) -> click.Command:
-    """A server as click sees it, to complete and to describe its options. `main` runs it without click."""
-    from treadle.cli.server_command import run_server, server_parser  # a completion may want it
+    from treadle.cli.server_command import server_parser  # a completion may want it
 
     options: list[click.Parameter] = [
         click.Option(
@@ -246,13 +259,8 @@ def _server(name: str) -> click.Command:
         for action in server_parser(name)._actions
         if action.option_strings and "--help" not in action.option_strings
     ]
-
-    def run(**values: object) -> int:
-        return run_server(name, click.get_current_context().args)
-
-    settings = {**_SETTINGS, "ignore_unknown_options": True}
     described = _sentence(SERVE[name].summary)
-    return click.Command(name, params=options, callback=run, help=described, context_settings=settings)
+    return _Server(name, params=options, help=described, context_settings=_SETTINGS)
 
 
 # --- what commands share ---

@@ -84,6 +84,14 @@ def test_options_of_servers_can_be_described() -> None:
         assert {"--listen", "--log-level", "-c"} <= names
 
 
+@pytest.mark.parametrize("name", SERVE)
+def test_a_server_reads_its_own_words_however_it_is_reached(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--", name, "--listen", "nonsense"]) != 0
+    assert "nonsense" in capsys.readouterr().err
+    assert main(["--", name, "--help"]) == 0
+    assert f"usage: treadle {name}" in capsys.readouterr().out
+
+
 # --- errors ---
 
 
