@@ -17,7 +17,9 @@ class Entry(NamedTuple):
 USE: Final = {
     "exec": Entry("treadle.cli.exec.exec_command", "run one turn here and show what happens"),
     "chat": Entry("treadle.cli.chat.chat_command", "talk with the agent in the terminal"),
-    "threads": Entry("treadle.cli.threads.command", "list, show, search, export, archive and delete conversations"),
+    "threads": Entry(
+        "treadle.cli.threads.threads_command", "list, show, search, export, archive and delete conversations"
+    ),
     "run": Entry("treadle.cli.run.run_command", "run any agent program once: codex, claude, opencode, pi or our own"),
     "engines": Entry("treadle.cli.run.engines", "show which agent programs are installed, their versions and logins"),
     "models": Entry("treadle.cli.setup.list_models", "list the models of a provider, with context size and price"),

@@ -8,7 +8,7 @@ import pytest
 from prompt_toolkit.completion import CompleteEvent, Completion
 from prompt_toolkit.document import Document
 
-from treadle.cli.chat.completion import ChatCompleter
+from treadle.cli.chat.chat_completer import ChatCompleter
 from treadle.cli.chat.slash_actions import SlashActions
 from treadle.cli.chat.slash_commands import COMMANDS, Entered, UnknownCommand, parse
 from treadle.errors import TreadleError

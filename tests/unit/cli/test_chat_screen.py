@@ -16,7 +16,7 @@ from rich.text import Text
 
 from treadle.cli.chat import key_question
 from treadle.cli.chat.asking import Asking
-from treadle.cli.chat.completion import ChatCompleter
+from treadle.cli.chat.chat_completer import ChatCompleter
 from treadle.cli.chat.key_question import KeyQuestion, Option
 from treadle.cli.chat.screen import CLOSED, ChatScreen
 from treadle.cli.turn.story import TurnStory

@@ -10,9 +10,9 @@ from msgspec import structs
 from rich.console import Console, RenderableType
 
 from treadle.cli.turn import message_stream
-from treadle.cli.turn.blocks import finished_part
-from treadle.cli.turn.commands import FAILED_TAIL, HEAD, TAIL
+from treadle.cli.turn.running_command import FAILED_TAIL, HEAD, TAIL
 from treadle.cli.turn.story import TurnStory
+from treadle.cli.turn.turn_blocks import finished_part
 from treadle.protocol.app.actions import AddPatchChangeKind, FileUpdateChange, UpdatePatchChangeKind
 from treadle.protocol.app.dynamic_tools import InputTextDynamicToolCallOutputContentItem
 from treadle.protocol.app.item_notifications import (

@@ -18,8 +18,8 @@ from treadle.cli.chat.screen import ChatScreen
 from treadle.cli.chat.session import Answer
 from treadle.cli.run.run_text import WARNING
 from treadle.cli.turn.approval_question import Question, approval_question, no_answer
-from treadle.cli.turn.blocks import signed
 from treadle.cli.turn.story import TurnStory
+from treadle.cli.turn.turn_blocks import signed
 from treadle.cli.visible import visible, visible_line
 from treadle.protocol.app.base import convert
 from treadle.protocol.app.questions import (

@@ -19,8 +19,8 @@ from treadle.cli.chat.slash_commands import Entered, UnknownCommand, parse
 from treadle.cli.chat.status_line import status_line
 from treadle.cli.model_problem import turn_remedy
 from treadle.cli.run.run_text import FAILED, WARNING
-from treadle.cli.turn.blocks import note, signed
 from treadle.cli.turn.story import TurnStory
+from treadle.cli.turn.turn_blocks import note, signed
 from treadle.cli.visible import visible
 from treadle.llm import ProviderConfig
 from treadle.protocol.app.turn_errors import TurnError

@@ -17,8 +17,8 @@ from rich.text import Text
 
 from treadle._version import __version__
 from treadle.cli.chat.chat_command import ChatRequest
+from treadle.cli.chat.chat_completer import ChatCompleter
 from treadle.cli.chat.chat_view import ChatView
-from treadle.cli.chat.completion import ChatCompleter
 from treadle.cli.chat.message_history import MessageHistory
 from treadle.cli.chat.recap import recap
 from treadle.cli.chat.screen import CLOSED, ChatScreen

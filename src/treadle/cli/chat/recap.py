@@ -7,7 +7,7 @@ from typing import Final
 from rich.console import RenderableType
 from rich.text import Text
 
-from treadle.cli.turn.blocks import Hanging, markdown
+from treadle.cli.turn.turn_blocks import Hanging, markdown
 from treadle.cli.visible import visible
 from treadle.client import AsyncAppServerClient
 from treadle.protocol.app.inputs import TextUserInput

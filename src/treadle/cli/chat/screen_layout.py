@@ -26,7 +26,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from treadle.cli.chat.terminal_output import painted
-from treadle.cli.turn.blocks import Hanging
+from treadle.cli.turn.turn_blocks import Hanging
 
 if TYPE_CHECKING:
     from treadle.cli.chat.screen import ChatScreen

@@ -18,7 +18,7 @@ from treadle.cli.chat.screen import ChatScreen
 from treadle.cli.chat.session import ChatSession
 from treadle.cli.chat.slash_commands import COMMANDS, Entered
 from treadle.cli.chat.thread_facts import cost_words, tokens_words
-from treadle.cli.turn.blocks import Hanging, note
+from treadle.cli.turn.turn_blocks import Hanging, note
 from treadle.cli.visible import visible, visible_line
 from treadle.protocol.app.threads import Thread
 

@@ -146,7 +146,7 @@ def styled_check(check: Check) -> list[RenderableType]:
     # rich takes 60 ms: loaded when something is drawn
     from rich.text import Text
 
-    from treadle.cli.turn.blocks import Hanging
+    from treadle.cli.turn.turn_blocks import Hanging
 
     mark = MARKS[check.verdict]
     first, *rest = check_lines(check)

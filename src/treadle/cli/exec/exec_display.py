@@ -102,7 +102,7 @@ def write_answer(answer: str, *, color: str) -> None:
     if is_terminal(sys.stdout):
         # rich takes 60 ms: loaded when something is drawn
         from treadle.cli.terminal import console
-        from treadle.cli.turn.blocks import markdown
+        from treadle.cli.turn.turn_blocks import markdown
 
         with console(sys.stdout, color) as screen:
             screen.print(markdown(answer))

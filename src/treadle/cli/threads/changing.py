@@ -12,10 +12,10 @@ from treadle.cli.exit_codes import FAILED, REFUSED
 from treadle.cli.people import command as people_command
 from treadle.cli.problem import Problem
 from treadle.cli.streams import write, write_stderr
-from treadle.cli.threads.completion import complete_threads
 from treadle.cli.threads.figures import moment, plural
 from treadle.cli.threads.page import Heading
 from treadle.cli.threads.thread_choice import choose, label
+from treadle.cli.threads.thread_completion import complete_threads
 from treadle.cli.threads.thread_library import ThreadLibrary, run_with_library
 from treadle.cli.visible import visible_line
 from treadle.errors import RpcError

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from treadle.cli.threads.blocks import Block, Changed, Noted, Picture, Proposed, Ran, Said, Thought, Used
 from treadle.cli.threads.figures import duration
+from treadle.cli.threads.page_blocks import Block, Changed, Noted, Picture, Proposed, Ran, Said, Thought, Used
 from treadle.cli.turn.command_view import asked_for
 from treadle.protocol.app.actions import FileUpdateChange
 from treadle.protocol.app.dynamic_tools import (

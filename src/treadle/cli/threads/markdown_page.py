@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from treadle.cli.threads.blocks import (
+from treadle.cli.threads.figures import clock, duration
+from treadle.cli.threads.item_blocks import item_blocks
+from treadle.cli.threads.markdown_text import code, embedded, fenced, plain, quoted, span
+from treadle.cli.threads.page import Heading, turn_figures
+from treadle.cli.threads.page_blocks import (
     Block,
     Changed,
     Noted,
@@ -17,10 +21,6 @@ from treadle.cli.threads.blocks import (
     Used,
     shortened,
 )
-from treadle.cli.threads.figures import clock, duration
-from treadle.cli.threads.item_blocks import item_blocks
-from treadle.cli.threads.markdown_text import code, embedded, fenced, plain, quoted, span
-from treadle.cli.threads.page import Heading, turn_figures
 from treadle.cli.visible import visible_line
 from treadle.protocol.app.items import ThreadItem, UserMessageThreadItem
 from treadle.protocol.app.thread_notifications import TurnPlanStep

@@ -7,10 +7,21 @@ from io import StringIO
 from typing import Final, Literal
 
 from treadle.cli.terminal import Colors
-from treadle.cli.threads.blocks import Block, Changed, Noted, Picture, Proposed, Ran, Said, Thought, Used, shortened
 from treadle.cli.threads.figures import clock, duration
 from treadle.cli.threads.item_blocks import item_blocks
 from treadle.cli.threads.page import Heading, turn_figures
+from treadle.cli.threads.page_blocks import (
+    Block,
+    Changed,
+    Noted,
+    Picture,
+    Proposed,
+    Ran,
+    Said,
+    Thought,
+    Used,
+    shortened,
+)
 from treadle.cli.visible import visible, visible_line
 from treadle.protocol.app.items import ThreadItem, UserMessageThreadItem
 from treadle.protocol.app.thread_notifications import TurnPlanStep
@@ -142,7 +153,7 @@ def markdown_for(width: int, *, colors: bool) -> Rendering:
     """Messages as `treadle exec` shows them on a terminal of this width."""
     from rich.console import Console  # rich takes 60 ms
 
-    from treadle.cli.turn.blocks import markdown
+    from treadle.cli.turn.turn_blocks import markdown
 
     def rendered(text: str) -> str:
         out = StringIO()

@@ -14,7 +14,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from treadle.cli.run.run_text import WARNING
-from treadle.cli.turn.blocks import Hanging, beneath, change_blocks, signed
+from treadle.cli.turn.turn_blocks import Hanging, beneath, change_blocks, signed
 from treadle.cli.visible import visible, visible_line
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.approvals import (

@@ -15,9 +15,9 @@ from rich.text import Text
 
 from treadle.agent.client_requests import ClientRequest
 from treadle.cli.turn.approval_question import Choice, Question, approval_question, no_answer
-from treadle.cli.turn.blocks import note
 from treadle.cli.turn.keyboard import Keyboard
 from treadle.cli.turn.live_turn import LiveTurn
+from treadle.cli.turn.turn_blocks import note
 
 # More than a turn asks at once. What goes beyond is declined.
 MAX_OPEN: Final = 64

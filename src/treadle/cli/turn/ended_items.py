@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from treadle.cli.run.run_text import DONE, FAILED
-from treadle.cli.turn.blocks import markdown, note, signed
+from treadle.cli.turn.turn_blocks import markdown, note, signed
 from treadle.cli.visible import visible, visible_line
 from treadle.protocol.app.items import (
     ContextCompactionThreadItem,

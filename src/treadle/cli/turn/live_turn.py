@@ -15,9 +15,9 @@ from rich.text import Text
 
 from treadle.cli.live_area import LiveArea
 from treadle.cli.streams import OutputFailed
-from treadle.cli.turn.blocks import Hanging
 from treadle.cli.turn.frame import Frame, confinement
 from treadle.cli.turn.story import TurnStory
+from treadle.cli.turn.turn_blocks import Hanging
 from treadle.cli.visible import visible, visible_line
 from treadle.protocol.app.turns import Turn
 

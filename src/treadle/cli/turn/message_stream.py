@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from rich.console import RenderableType
 
-from treadle.cli.turn.blocks import finished_part, markdown
+from treadle.cli.turn.turn_blocks import finished_part, markdown
 
 
 class MessageStream:

@@ -8,7 +8,7 @@ from typing import Final
 from rich.console import RenderableType
 from rich.text import Text
 
-from treadle.cli.turn.blocks import Hanging
+from treadle.cli.turn.turn_blocks import Hanging
 from treadle.cli.visible import visible_line
 from treadle.protocol.app.thread_notifications import TurnPlanStep
 

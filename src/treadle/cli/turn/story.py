@@ -13,12 +13,21 @@ from rich.text import Text
 
 from treadle.cli.live_area import spinner
 from treadle.cli.run.run_text import FAILED, RUNNING, WARNING
-from treadle.cli.turn.blocks import SIGN_STYLES, beneath, change_blocks, hint_blocks, markdown, note, rendered, signed
-from treadle.cli.turn.commands import RunningCommand
 from treadle.cli.turn.ended_items import ended_item
 from treadle.cli.turn.hints import hint_for, patch_hint
 from treadle.cli.turn.message_stream import MessageStream
 from treadle.cli.turn.plan import PlanStory
+from treadle.cli.turn.running_command import RunningCommand
+from treadle.cli.turn.turn_blocks import (
+    SIGN_STYLES,
+    beneath,
+    change_blocks,
+    hint_blocks,
+    markdown,
+    note,
+    rendered,
+    signed,
+)
 from treadle.cli.turn.turn_usage import TurnUsage
 from treadle.cli.visible import visible, visible_line
 from treadle.protocol.app.items import (

@@ -24,10 +24,10 @@ from thread_samples import (
     user,
     written,
 )
-from treadle.cli.threads.blocks import Picture
 from treadle.cli.threads.html.html_page import HtmlPage
 from treadle.cli.threads.html.pictures import MAX_BYTES, Pictures
 from treadle.cli.threads.html.safe_markdown import MAX_MARKDOWN, rendered
+from treadle.cli.threads.page_blocks import Picture
 from treadle.protocol.app.items import ThreadItem
 from treadle.protocol.app.threads import Thread
 

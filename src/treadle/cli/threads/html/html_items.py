@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from treadle.cli.threads.blocks import (
+from treadle.cli.threads.figures import duration
+from treadle.cli.threads.html.escaped import escaped, escaped_line
+from treadle.cli.threads.html.pictures import Pictures
+from treadle.cli.threads.html.safe_markdown import rendered
+from treadle.cli.threads.page_blocks import (
     Block,
     Changed,
     Noted,
@@ -17,10 +21,6 @@ from treadle.cli.threads.blocks import (
     Used,
     shortened,
 )
-from treadle.cli.threads.figures import duration
-from treadle.cli.threads.html.escaped import escaped, escaped_line
-from treadle.cli.threads.html.pictures import Pictures
-from treadle.cli.threads.html.safe_markdown import rendered
 from treadle.protocol.app.thread_notifications import TurnPlanStep
 
 # Of an output and of a diff: the first lines and the last ones. The whole is in the JSON export.

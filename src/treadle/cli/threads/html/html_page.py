@@ -7,7 +7,6 @@ from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 
-from treadle.cli.threads.blocks import Changed, Ran
 from treadle.cli.threads.facts import Tokens
 from treadle.cli.threads.figures import clock, count, plural
 from treadle.cli.threads.html.escaped import escaped, escaped_line
@@ -16,6 +15,7 @@ from treadle.cli.threads.html.pictures import Pictures
 from treadle.cli.threads.html.token_chart import token_chart
 from treadle.cli.threads.item_blocks import item_blocks
 from treadle.cli.threads.page import Heading, turn_figures
+from treadle.cli.threads.page_blocks import Changed, Ran
 from treadle.protocol.app.items import ThreadItem, UserMessageThreadItem
 from treadle.protocol.app.turns import Turn
 

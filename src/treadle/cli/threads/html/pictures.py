@@ -11,7 +11,7 @@ from typing import Final
 
 from pybase64 import b64decode, b64encode
 
-from treadle.cli.threads.blocks import Picture
+from treadle.cli.threads.page_blocks import Picture
 from treadle.tools.view_image import image_type
 
 MAX_BYTES: Final = 2 * 1024 * 1024

@@ -9,10 +9,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from treadle.cli.run.run_text import DONE, FAILED, RUNNING, UNFINISHED, took
-from treadle.cli.turn.blocks import SIGN_STYLES, beneath, hint_blocks, left_out, signed
 from treadle.cli.turn.command_view import asked_for
 from treadle.cli.turn.hints import Hint
 from treadle.cli.turn.output_lines import MAX_LINE, OutputLines
+from treadle.cli.turn.turn_blocks import SIGN_STYLES, beneath, hint_blocks, left_out, signed
 from treadle.cli.visible import visible, visible_line
 from treadle.protocol.app.items import CommandExecutionThreadItem
 

@@ -22,7 +22,6 @@ from treadle.cli.server_process import start_logging
 from treadle.cli.streams import write, write_stderr
 from treadle.cli.terminal import Colors, console, is_terminal, wants_color
 from treadle.cli.threads import changing
-from treadle.cli.threads.completion import complete_threads
 from treadle.cli.threads.export_file import check_target, export_file
 from treadle.cli.threads.html.html_page import HtmlPage
 from treadle.cli.threads.json_page import JsonPage
@@ -33,6 +32,7 @@ from treadle.cli.threads.pager import Pager
 from treadle.cli.threads.search_view import Hit, hits_as_json, hits_for_terminal, hits_in_lines
 from treadle.cli.threads.text_page import TextPage, markdown_for
 from treadle.cli.threads.thread_choice import choose
+from treadle.cli.threads.thread_completion import complete_threads
 from treadle.cli.threads.thread_library import ThreadLibrary, run_with_library
 from treadle.cli.threads.thread_table import Row, as_json, tab_lines, table
 from treadle.protocol.app.threads import Thread
