@@ -9,8 +9,17 @@ from textwrap import dedent
 SESSION = "019b73c4-0c3f-7701-a0bb-aac6b4d8a3bc"
 OTHER = "123e4567-e89b-12d3-a456-426614174000"
 
+
+def first_lines() -> str:
+    """What makes a file a program for this Python. A `#!` line cannot name a path with a space in it: then a shell
+    starts Python, which takes the shell's line for a text."""
+    if " " not in sys.executable:
+        return f"#!{sys.executable} -IS"
+    return f"#!/bin/sh\n'''exec' \"{sys.executable}\" -IS \"$0\" \"$@\"\n' '''"
+
+
 _PRELUDE = f"""\
-#!{sys.executable} -IS
+{first_lines()}
 import json, os, signal, subprocess, sys, time
 SESSION = {SESSION!r}
 HERE = os.path.dirname(os.path.abspath(__file__))

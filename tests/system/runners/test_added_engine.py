@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from system.runners.fake_engine import first_lines
 from treadle.runners import (
     ActionEvent,
     CompletedEvent,
@@ -23,7 +24,7 @@ from treadle.runners import (
 
 pytestmark = pytest.mark.anyio
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "runners.md"
-PROGRAM = f"""#!{sys.executable} -IS
+PROGRAM = f"""{first_lines()}
 import json, sys
 prompt = sys.stdin.read()
 if prompt == "fail":
