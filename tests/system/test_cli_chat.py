@@ -267,9 +267,10 @@ def test_the_terminal_is_left_as_it_was(stage: Stage, end: bytes | int, code: in
 
 
 def test_it_can_be_put_in_the_background(stage: Stage) -> None:
-    env = {**stage.env, "PS1": "shell> "}
+    env = {**stage.env, "PS1": "shell> ", "CHAT": shlex.join(stage.command())}
     with Tui(["bash", "--norc", "--noprofile", "-i"], stage.workspace, env, columns=100, rows=40) as tui:
-        tui.type(" ".join(stage.command()), prompt="shell>")
+        tui.wait_for("shell>")
+        tui.type('eval "$CHAT"', prompt="shell>")
         tui.press("enter")
         tui.wait_for("›", "mock-model")
         tui.press("ctrl-z")
