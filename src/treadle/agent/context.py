@@ -6,8 +6,8 @@ of the settings as they are when a turn begins, and is not part of the history.
 
 from __future__ import annotations
 
-import asyncio
 import time
+from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
@@ -32,6 +32,8 @@ from treadle.config import (
     permissions_text,
 )
 from treadle.execution.bounded_reads import read_in_thread
+from treadle.execution.local_disks import disks
+from treadle.execution.user_files import IsLink
 from treadle.protocol.app.threads import ThreadGoal
 from treadle.tools.command.command_shell import default_shell
 
@@ -138,17 +140,9 @@ async def _base(settings: Settings, config: Config) -> str:
         raise ConfigError(f"{problem}; correct the path") from None
 
 
-def look_ahead(thread: Thread) -> None:
-    """Begin to look for the project's instructions now: a turn will want them in a moment."""
-    settings = thread.settings
-    finding = project_instructions(settings.cwd, thread.services.config_for(settings))
-    thread.looked_ahead = (settings.cwd, asyncio.ensure_future(finding))
-
-
 async def _instructions_of(turn: Turn, config: Config) -> list[InstructionFile]:
     thread, cwd = turn.thread, turn.thread.settings.cwd
-    ahead, thread.looked_ahead = thread.looked_ahead, None
-    found = await (ahead[1] if ahead is not None and ahead[0] == cwd else project_instructions(cwd, config))
+    found = await project_instructions(cwd, config)
     if found is None:
         thread.warn_once(turn, f"AGENTS.md was not looked for: the file system of {cwd} does not answer")
     return found or []
@@ -156,17 +150,29 @@ async def _instructions_of(turn: Turn, config: Config) -> list[InstructionFile]:
 
 async def project_instructions(cwd: str, config: Config) -> list[InstructionFile] | None:
     """The AGENTS.md files that apply in `cwd`; None when its file system does not answer."""
+    folders = [cwd] if config.home is None else [cwd, str(config.home)]
+    if all(map(disks.hold, folders)):
+        # To change threads and back takes ten times as long as the reads.
+        with suppress(IsLink):
+            return read_instructions(cwd, config, follow=False)
     try:
-        return await read_in_thread(lambda: read_instructions(cwd, config))
+        return await read_in_thread(lambda: _survey_and_read(folders, cwd, config))
     except TimeoutError:
         return None
 
 
-def read_instructions(cwd: str, config: Config) -> list[InstructionFile]:
+def _survey_and_read(folders: list[str], cwd: str, config: Config) -> list[InstructionFile]:
+    for folder in folders:
+        disks.survey(folder)
+    return read_instructions(cwd, config)
+
+
+def read_instructions(cwd: str, config: Config, *, follow: bool = True) -> list[InstructionFile]:
     """The same; blocking."""
     return find_instructions(
         cwd,
         config.home,
         max_bytes=config.project_doc_max_bytes,
         fallback_names=config.project_doc_fallback_filenames,
+        follow=follow,
     )

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 from treadle.agent import thread_goal, thread_refusals
 from treadle.agent.aside import Aside
 from treadle.agent.compaction import compact_turn
-from treadle.agent.context import look_ahead
 from treadle.agent.pending_input import Input
 from treadle.agent.thread import Thread
 from treadle.agent.turn import Turn, Work
@@ -113,12 +112,7 @@ async def _until_free(thread: Thread) -> None:
 async def _make_regular(
     thread: Thread, changes: Mapping[str, Any] = MappingProxyType({}), pins: Mapping[str, Pin] = MappingProxyType({})
 ) -> Turn:
-    look_ahead(thread)
-    try:
-        return await _make(thread, _run_regular, "regular", changes, pins)
-    except BaseException:
-        thread.looked_ahead = None
-        raise
+    return await _make(thread, _run_regular, "regular", changes, pins)
 
 
 async def _run_regular(turn: Turn) -> None:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from treadle.agent.terminals import Terminals
     from treadle.agent.turn import Turn
     from treadle.agent.turn_items import OpenItems
-    from treadle.config import Config, InstructionFile, ModelFacts
+    from treadle.config import Config, ModelFacts
     from treadle.execution.sandbox.policy import Policy
     from treadle.protocol.app.items import KnownItem
     from treadle.protocol.app.turns import Turn as WireTurn
@@ -77,7 +77,6 @@ class Thread:
         "idle_goal_turns",
         "journal",
         "lock",
-        "looked_ahead",
         "on_rest",
         "pins",
         "pruned",
@@ -107,7 +106,6 @@ class Thread:
         self.history: History | None = None
         self.used_at: float = time.monotonic()
         self.on_rest: Callable[[], None] = lambda: None  # called when nothing uses it any more
-        self.looked_ahead: tuple[str, asyncio.Future[list[InstructionFile] | None]] | None = None  # see `context`
         self.cached_context: CachedContext | None = None
         self.idle_goal_turns: int = 0
         self.pruned: int = 0  # events up to this number went, as far as we remember

@@ -33,25 +33,30 @@ def find_instructions(
     *,
     max_bytes: int = PROJECT_DOC_MAX_BYTES,
     fallback_names: Iterable[str] = (),
+    follow: bool = True,
 ) -> list[InstructionFile]:
     """The files that apply in `cwd`, the most general first: that of the home, then from the root down.
 
     Per directory the first of `NAMES` and `fallback_names` counts. `max_bytes` is for all of them together: the file
     that goes beyond it is cut, those after it are left out. A repository's file that is a link to somewhere else is
     left out too: what is there was not written for the model, and could be a secret.
+
+    Without `follow` there must be no link on the way to `cwd` and the home, and a file that is one raises `IsLink`.
     """
     names = (*NAMES, *(name for name in fallback_names if _is_plain(name)))
     found: list[InstructionFile] = []
     seen: set[tuple[int, int]] = set()
     directories = _directories(str(cwd))
-    root = os.path.realpath(directories[0]) if directories else None
+    root = directories[0] if directories else None
+    if root is not None and follow:
+        root = os.path.realpath(root)
     places = [(str(home), NAMES, None)] if home else []
     for directory, wanted, below in [*places, *((directory, names, root) for directory in directories)]:
         if max_bytes <= 0:
             break
         for name in wanted:
             path = os.path.join(directory, name)
-            data = _read(path, max_bytes, below, seen)
+            data = _read(path, max_bytes, below, seen, follow=follow)
             if data is None:
                 continue
             found.append(InstructionFile(path, _decode(data)))
@@ -93,9 +98,9 @@ def _exists(directory: str, name: str) -> bool:
     return True
 
 
-def _read(path: str, limit: int, below: str | None, seen: set[tuple[int, int]]) -> bytes | None:
+def _read(path: str, limit: int, below: str | None, seen: set[tuple[int, int]], *, follow: bool) -> bytes | None:
     """At most `limit` bytes of a text that has not been read before; None for anything else."""
-    found = read_regular(path, limit, below=below)
+    found = read_regular(path, limit, below=below, follow=follow)
     if found is None:
         return None
     data, status = found

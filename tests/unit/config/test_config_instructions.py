@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from treadle.config import instructions
 from treadle.config.instructions import find_instructions
+from treadle.execution.user_files import IsLink
 
 
 def write(path: Path, text: str | bytes) -> Path:
@@ -177,6 +178,19 @@ def test_a_link_out_of_the_repository_is_not_followed(tmp_path: Path) -> None:
     (repository / "AGENTS.md").unlink()
     (repository / "AGENTS.md").symlink_to("docs/agents.md")
     assert texts(repository) == ["inside"]
+
+
+def test_without_following_it_is_the_same_up_to_the_first_link(tmp_path: Path) -> None:
+    tmp_path = tmp_path.resolve()
+    (tmp_path / "repo" / ".git").mkdir(parents=True)
+    home = write(tmp_path / "home" / "AGENTS.md", "home").parent
+    cwd = write(tmp_path / "repo" / "a" / "AGENTS.md", "deep").parent
+    assert found(cwd, home, follow=False) == found(cwd, home)
+    assert texts(cwd, home) == ["home", "deep"]
+    (tmp_path / "repo" / "AGENTS.md").symlink_to("a/AGENTS.md")
+    with pytest.raises(IsLink):
+        found(cwd, home, follow=False)
+    assert texts(cwd, home) == ["home", "deep"]
 
 
 def test_the_user_may_link_their_own_file(tmp_path: Path) -> None:
