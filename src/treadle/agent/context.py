@@ -7,8 +7,7 @@ of the settings as they are when a turn begins, and is not part of the history.
 from __future__ import annotations
 
 import time
-from contextlib import suppress
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import Raw
@@ -32,8 +31,7 @@ from treadle.config import (
     permissions_text,
 )
 from treadle.execution.bounded_reads import read_in_thread
-from treadle.execution.local_disks import disks
-from treadle.execution.user_files import IsLink
+from treadle.execution.file_snapshot import FileSnapshot
 from treadle.protocol.app.threads import ThreadGoal
 from treadle.tools.command.command_shell import default_shell
 
@@ -66,6 +64,16 @@ class CachedContext(NamedTuple):
     before: list[Raw]
     after: list[Raw]
     tools: tuple[Raw, ...]
+
+
+class _KnownFiles(NamedTuple):
+    files: list[InstructionFile]
+    snapshot: FileSnapshot
+
+
+# By what decides them. A set of them has at most `project_doc_max_bytes`, 32 KiB unless somebody wants more.
+_known_files: Final[dict[tuple[object, ...], _KnownFiles]] = {}
+MAX_KNOWN_FILES: Final = 64
 
 
 async def build_context(turn: Turn) -> Context:
@@ -150,29 +158,31 @@ async def _instructions_of(turn: Turn, config: Config) -> list[InstructionFile]:
 
 async def project_instructions(cwd: str, config: Config) -> list[InstructionFile] | None:
     """The AGENTS.md files that apply in `cwd`; None when its file system does not answer."""
-    folders = [cwd] if config.home is None else [cwd, str(config.home)]
-    if all(map(disks.hold, folders)):
-        # To change threads and back takes ten times as long as the reads.
-        with suppress(IsLink):
-            return read_instructions(cwd, config, follow=False)
+    known = _known_files.get(_place(cwd, config))
+    if known is not None and known.snapshot.is_current():
+        return known.files  # to change threads and back takes ten times as long as to see that nothing has changed
     try:
-        return await read_in_thread(lambda: _survey_and_read(folders, cwd, config))
+        return await read_in_thread(lambda: read_instructions(cwd, config))
     except TimeoutError:
         return None
 
 
-def _survey_and_read(folders: list[str], cwd: str, config: Config) -> list[InstructionFile]:
-    for folder in folders:
-        disks.survey(folder)
-    return read_instructions(cwd, config)
-
-
-def read_instructions(cwd: str, config: Config, *, follow: bool = True) -> list[InstructionFile]:
+def read_instructions(cwd: str, config: Config) -> list[InstructionFile]:
     """The same; blocking."""
-    return find_instructions(
+    snapshot = FileSnapshot(cwd) if config.home is None else FileSnapshot(cwd, str(config.home))
+    files = find_instructions(
         cwd,
         config.home,
         max_bytes=config.project_doc_max_bytes,
         fallback_names=config.project_doc_fallback_filenames,
-        follow=follow,
+        snapshot=snapshot,
     )
+    if len(_known_files) >= MAX_KNOWN_FILES:
+        _known_files.clear()
+    _known_files[_place(cwd, config)] = _KnownFiles(files, snapshot)
+    return files
+
+
+def _place(cwd: str, config: Config) -> tuple[object, ...]:
+    """All that decides which files apply."""
+    return cwd, config.home, config.project_doc_max_bytes, config.project_doc_fallback_filenames

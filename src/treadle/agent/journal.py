@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from time import time_ns
 from typing import Final, TypeAlias
 
@@ -43,7 +44,8 @@ _Entry: TypeAlias = Event | _Delta | asyncio.Future[None] | Callable[[], None]
 
 
 class Journal:
-    """The events of one thread. One batch of writes is under way at a time, and what comes meanwhile is the next.
+    """The events of one thread. One batch of writes is under way at a time, and what comes meanwhile is the next; for
+    whoever waits it follows at once, and is kept only if the one before it was.
 
     When a batch fails, nothing of it or after it is published; `failure` is set and every emit raises it, until
     `reset`.
@@ -60,7 +62,8 @@ class Journal:
         self._writes: list[Write] = []
         self._batch = 0  # the one that is being filled
         self._committed = -1
-        self._under_way = False
+        self._under_way = 0  # batches that were submitted and not answered for
+        self._claiming = False
         self._scheduled = False
         self._pausing = False  # whoever waited for its place has not had its step yet
         self._kept_seq = seq
@@ -135,7 +138,7 @@ class Journal:
     async def flush(self) -> None:
         """Wait until everything so far is kept and published. Raises `StoreError`."""
         place = self.place()
-        self._submit()  # at once: whoever waits has nothing to add
+        self._submit_behind()  # at once: whoever waits has nothing to add
         await self.reach(place)
 
     def announce(self, method: str, params: Struct) -> None:
@@ -151,7 +154,7 @@ class Journal:
         """
         while self.busy:
             await self.flush()
-        self._under_way = True
+        self._claiming = True
         try:
             claim = await self._store.claim(self.thread_id, self.fence if self.failure is None else -1)
             if claim.news is not None:
@@ -159,7 +162,7 @@ class Journal:
                 self.reset(claim.news)
             self.fence = claim.fence
         finally:
-            self._under_way = False
+            self._claiming = False
             self._submit()
             self._publish_kept()
         return claim.news
@@ -185,7 +188,7 @@ class Journal:
     @property
     def busy(self) -> bool:
         """Whether something is still to be kept or published."""
-        return bool(self._waiting or self._writes or self._under_way)
+        return bool(self._waiting or self._writes or self._under_way or self._claiming)
 
     # --- inside ---
 
@@ -194,12 +197,12 @@ class Journal:
             raise self.failure
 
     def _add(self, entry: _Entry) -> None:
-        pending = bool(self._writes) or self._under_way
+        pending = self._writes or self._under_way or self._claiming
         batch = self._batch if self._writes else self._batch - 1 if pending else self._committed
         self._waiting.append((batch, entry))
 
     def _schedule(self) -> None:
-        if not self._scheduled and not self._under_way:
+        if not (self._scheduled or self._under_way or self._claiming):
             self._scheduled = True
             # Not in the next step of the loop but in the one after it: what a task that was just started has to add
             # belongs into the same batch.
@@ -207,22 +210,35 @@ class Journal:
             loop.call_soon(loop.call_soon, self._submit)
 
     def _submit(self) -> None:
+        """What there is, when nothing is under way."""
         self._scheduled = False
-        if self._under_way or not self._writes:
+        if not self._under_way:
+            self._submit_batch()
+
+    def _submit_behind(self) -> None:
+        """What there is, also behind a batch that is under way: the store sees by its numbers whether it was kept."""
+        if not self._under_way or (self._under_way == 1 and self._submitted_seq > self._kept_seq):
+            self._submit_batch()
+
+    def _submit_batch(self) -> None:
+        if self._claiming or not self._writes:
             return
         writes, self._writes = self._writes, []
+        done = partial(self._done, self._batch, self.seq)
+        after_seq, self._submitted_seq = self._submitted_seq, self.seq
         self._batch += 1
-        self._submitted_seq = self.seq
-        self._under_way = True
-        self._store.submit(self.thread_id, self.fence, writes, self._done)
+        self._under_way += 1
+        self._store.submit(self.thread_id, self.fence, writes, done, after_seq)
 
-    def _done(self, error: StoreError | None) -> None:
-        self._under_way = False
+    def _done(self, batch: int, seq: int, error: StoreError | None) -> None:
+        if batch <= self._committed:  # given up with the one before it
+            return
+        self._under_way -= 1
         if error is not None:
             self._fail(error)
             return
-        self._committed = self._batch - 1
-        self._kept_seq = self._submitted_seq
+        self._committed = batch
+        self._kept_seq = seq
         self._submit()
         self._publish_kept()
 
@@ -252,6 +268,7 @@ class Journal:
 
     def _fail(self, error: StoreError) -> None:
         self.failure = error
+        self._under_way = 0
         self.seq = self._kept_seq
         self._abandon()
 

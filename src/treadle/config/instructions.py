@@ -15,6 +15,7 @@ from typing import Final
 from msgspec import Struct
 
 from treadle.config.file_settings import PROJECT_DOC_MAX_BYTES
+from treadle.execution.file_snapshot import FileSnapshot
 from treadle.execution.user_files import read_regular
 
 NAMES: Final = ("AGENTS.override.md", "AGENTS.md")
@@ -33,7 +34,7 @@ def find_instructions(
     *,
     max_bytes: int = PROJECT_DOC_MAX_BYTES,
     fallback_names: Iterable[str] = (),
-    follow: bool = True,
+    snapshot: FileSnapshot | None = None,
 ) -> list[InstructionFile]:
     """The files that apply in `cwd`, the most general first: that of the home, then from the root down.
 
@@ -41,22 +42,22 @@ def find_instructions(
     that goes beyond it is cut, those after it are left out. A repository's file that is a link to somewhere else is
     left out too: what is there was not written for the model, and could be a secret.
 
-    Without `follow` there must be no link on the way to `cwd` and the home, and a file that is one raises `IsLink`.
+    As long as `snapshot`, which is filled here, is current, there is nothing else to be found.
     """
+    snapshot = FileSnapshot() if snapshot is None else snapshot
     names = (*NAMES, *(name for name in fallback_names if _is_plain(name)))
     found: list[InstructionFile] = []
     seen: set[tuple[int, int]] = set()
-    directories = _directories(str(cwd))
-    root = directories[0] if directories else None
-    if root is not None and follow:
-        root = os.path.realpath(root)
+    directories = _directories(str(cwd), snapshot)
+    root = os.path.realpath(directories[0]) if directories else None
     places = [(str(home), NAMES, None)] if home else []
     for directory, wanted, below in [*places, *((directory, names, root) for directory in directories)]:
         if max_bytes <= 0:
             break
         for name in wanted:
             path = os.path.join(directory, name)
-            data = _read(path, max_bytes, below, seen, follow=follow)
+            snapshot.note(path)
+            data = _read(path, max_bytes, below, seen)
             if data is None:
                 continue
             found.append(InstructionFile(path, _decode(data)))
@@ -70,14 +71,15 @@ def _is_plain(name: str) -> bool:
     return bool(name) and name not in (".", "..") and not set(name) & {"/", "\0"}
 
 
-def _directories(cwd: str) -> list[str]:
+def _directories(cwd: str, snapshot: FileSnapshot) -> list[str]:
     """From the root of the repository down to `cwd`; only `cwd` outside of one."""
     try:
         cwd = os.path.abspath(cwd)
     except (OSError, ValueError):  # a working directory that was removed
         return []
     upwards = list(_upwards(cwd))
-    root = next((index for index, directory in enumerate(upwards) if _exists(directory, _ROOT_MARK)), 0)
+    marks = (os.path.join(directory, _ROOT_MARK) for directory in upwards)
+    root = next((index for index, mark in enumerate(marks) if snapshot.note_mark(mark)), 0)
     return upwards[root::-1]
 
 
@@ -90,17 +92,9 @@ def _upwards(path: str) -> Iterator[str]:
         path = parent
 
 
-def _exists(directory: str, name: str) -> bool:
-    try:
-        os.lstat(os.path.join(directory, name))
-    except (OSError, ValueError):
-        return False
-    return True
-
-
-def _read(path: str, limit: int, below: str | None, seen: set[tuple[int, int]], *, follow: bool) -> bytes | None:
+def _read(path: str, limit: int, below: str | None, seen: set[tuple[int, int]]) -> bytes | None:
     """At most `limit` bytes of a text that has not been read before; None for anything else."""
-    found = read_regular(path, limit, below=below, follow=follow)
+    found = read_regular(path, limit, below=below)
     if found is None:
         return None
     data, status = found

@@ -6,32 +6,19 @@ are on may hang: callers on an event loop use `bounded_reads`. Standard library 
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
-from typing import Final
-
-_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
-class IsLink(Exception):
-    """There is a link where none is to be followed: it may lead to a file system that hangs."""
-
-
-def read_regular(
-    path: str, limit: int, *, below: str | None = None, follow: bool = True
-) -> tuple[bytes, os.stat_result] | None:
+def read_regular(path: str, limit: int, *, below: str | None = None) -> tuple[bytes, os.stat_result] | None:
     """The first `limit` bytes of a regular file, and what it is; None for anything else. Blocking.
 
-    `below`: a canonical directory that the file must lie in after all links were followed. Without `follow` a link
-    raises `IsLink`.
+    `below`: a canonical directory that the file must lie in after all links were followed.
     """
     try:
         # Not blocking: the name could be that of a pipe.
-        descriptor = os.open(path, _FLAGS if follow else _FLAGS | os.O_NOFOLLOW)
-    except (OSError, ValueError) as error:
-        if not follow and isinstance(error, OSError) and error.errno == errno.ELOOP:
-            raise IsLink(path) from None
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except (OSError, ValueError):
         return None
     try:
         with open(descriptor, "rb") as file:

@@ -316,15 +316,18 @@ class Store(Protocol):
     def location(self) -> str | None:
         """Where a person finds what is kept; None when it is nowhere."""
 
-    def submit(self, thread_id: str, fence: int, writes: Sequence[Write], done: Done) -> None:
+    def submit(
+        self, thread_id: str, fence: int, writes: Sequence[Write], done: Done, after_seq: int | None = None
+    ) -> None:
         """Write to a thread, under the claim of this store that has this fence; `done` is called on the event loop when
         it is committed, or with the error and nothing written.
 
         It fails when there is no such thread (`missing`), when anybody has claimed it since (`stale`), when a number of
-        history is in use, and when that of an event is not above those of all events before it, pruned ones too. What
-        is written twice in one call is as it was last. Taking away what is not there is no error. Calls of `done` come
-        in the order of the submits of a thread. It never blocks: what waits is bounded by what the callers have
-        submitted and not heard of.
+        history is in use, and when that of an event is not above those of all events before it, pruned ones too. With
+        `after_seq` it also fails when the last event of the thread, pruned or not, is another: so writes can be
+        submitted behind others that may fail. What is written twice in one call is as it was last. Taking away what is
+        not there is no error. Calls of `done` come in the order of the submits of a thread. It never blocks: what waits
+        is bounded by what the callers have submitted and not heard of.
         """
 
     async def commit(self, thread_id: str, fence: int, writes: Sequence[Write]) -> None:

@@ -12,8 +12,8 @@ from system.agent.scene import gate, roles, scene, shell
 from treadle.agent import context
 from treadle.agent.context import read_instructions
 from treadle.config import Config, InstructionFile
-from treadle.execution import bounded_reads
-from treadle.execution.local_disks import LocalDisks
+from treadle.execution import bounded_reads, file_snapshot
+from treadle.execution.file_snapshot import LocalDisks
 from treadle.testing import RecordedRequest
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_wire]
@@ -76,44 +76,43 @@ async def test_files_that_change_between_turns_are_read_anew(tmp_path: Path) -> 
         assert third == first.replace("be terse", "be kind").replace("old rules", "new rules")
 
 
-async def test_project_files_of_a_local_disk_are_read_at_once_and_links_in_a_thread(
+async def test_project_files_are_read_again_when_they_look_different(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = tmp_path / "mounts"
     table.write_text("1 0 8:1 / / rw - ext4 /dev/sda rw\n")
-    monkeypatch.setattr(context, "disks", LocalDisks(str(table)))
-    where: list[str] = []
+    monkeypatch.setattr(file_snapshot, "disks", LocalDisks(str(table)))
+    monkeypatch.setattr(file_snapshot, "SETTLED_NS", 0)
+    reads: list[str] = []
 
-    def look(cwd: str, config: Config, *, follow: bool = True) -> list[InstructionFile]:
-        where.append(threading.current_thread().name)
-        return read_instructions(cwd, config, follow=follow)
+    def read(cwd: str, config: Config) -> list[InstructionFile]:
+        reads.append(threading.current_thread().name)
+        return read_instructions(cwd, config)
 
-    monkeypatch.setattr(context, "read_instructions", look)
+    monkeypatch.setattr(context, "read_instructions", read)
     async with scene(tmp_path.resolve()) as stage:
-        project, rules = stage.workspace / "AGENTS.md", stage.workspace / "RULES.md"
+        project = stage.workspace / "AGENTS.md"
         project.write_text("old rules")
-        rules.write_text("linked rules")
-        loop = threading.current_thread().name
-        for expected in ([bounded_reads.READER], [loop], [loop, bounded_reads.READER]):
-            where.clear()
+        threads = [await stage.start(), await stage.start()]
+        for thread in [*threads, *threads]:
             stage.model.enqueue_assistant_message("a")
-            thread = await stage.start()
             await stage.run(thread)
-            assert where == expected
-            if len(expected) == 1 and expected[0] == loop:
-                project.unlink()
-                project.symlink_to("RULES.md")
-        first, second, third = map(_developer, stage.model.requests())
-        assert "old rules" in first
-        assert "old rules" in second
-        assert "linked rules" in third
+        assert reads == [], "what was found when the thread was made is still so"
+        project.write_text("new rules")
+        for thread in [*threads, *threads]:
+            stage.model.enqueue_assistant_message("a")
+            await stage.run(thread)
+        assert reads == [bounded_reads.READER], "once, in a thread"
+        told = [_developer(request) for request in stage.model.requests()]
+        assert ["old rules" in text for text in told] == [True] * 4 + [False] * 4
+        assert ["new rules" in text for text in told] == [False] * 4 + [True] * 4
 
 
 async def test_project_files_on_a_disk_that_hangs_are_missing_with_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hangs = threading.Event()
-    monkeypatch.setattr(context, "disks", LocalDisks(str(tmp_path / "none")))
+    monkeypatch.setattr(file_snapshot, "disks", LocalDisks(str(tmp_path / "none")))
     monkeypatch.setattr(context, "read_in_thread", partial(bounded_reads.read_in_thread, seconds=0.2))
     monkeypatch.setattr(context, "read_instructions", lambda *_: hangs.wait() and [])
     async with scene(tmp_path) as stage:

@@ -34,6 +34,7 @@ class SlowStore:
         self.batches: list[list[Write]] = []
         self.fences: list[int] = []
         self.waiting: list[Done] = []
+        self.after: list[int | None] = []
         self.claims: asyncio.Queue[Claim | StoreError] = asyncio.Queue()
         self.known: list[int] = []
 
@@ -44,7 +45,10 @@ class SlowStore:
             raise claim
         return claim
 
-    def submit(self, thread_id: str, fence: int, writes: Sequence[Write], done: Done) -> None:
+    def submit(
+        self, thread_id: str, fence: int, writes: Sequence[Write], done: Done, after_seq: int | None = None
+    ) -> None:
+        self.after.append(after_seq)
         self.fences.append(fence)
         self.batches.append(list(writes))
         self.waiting.append(done)
@@ -225,6 +229,64 @@ async def test_flush_waits_until_everything_is_told() -> None:
     await bench.journal.flush()
 
 
+async def test_for_who_waits_a_second_batch_is_submitted_behind_the_first() -> None:
+    bench = Bench(seq=7)
+    bench.journal.emit("a", Params())
+    await bench.turn_of_the_loop()
+    bench.journal.emit("b", Params())
+    flushing = asyncio.ensure_future(bench.journal.flush())
+    await bench.turn_of_the_loop()
+    assert bench.store.after == [7, 8], "the store keeps it only if the first was kept"
+    bench.journal.emit("c", Params())
+    more = asyncio.ensure_future(bench.journal.flush())
+    await bench.turn_of_the_loop()
+    assert len(bench.store.batches) == 2, "no more than two"
+    bench.store.finish()
+    assert bench.methods == ["a"]
+    bench.store.finish()
+    await flushing
+    assert bench.methods == ["a", "b"]
+    bench.store.finish()
+    await more
+    assert bench.methods == ["a", "b", "c"]
+
+
+async def test_nothing_is_submitted_behind_writes_without_a_number() -> None:
+    """The store could not tell that they were not kept."""
+    bench = Bench()
+    bench.journal.write(NOTE)
+    await bench.turn_of_the_loop()
+    bench.journal.emit("a", Params())
+    flushing = asyncio.ensure_future(bench.journal.flush())
+    await bench.turn_of_the_loop()
+    assert len(bench.store.batches) == 1
+    bench.store.finish()
+    bench.store.finish()
+    await flushing
+    assert bench.methods == ["a"]
+
+
+async def test_when_the_first_of_two_fails_the_second_is_given_up() -> None:
+    bench = Bench(seq=7)
+    bench.journal.emit("a", Params())
+    await bench.turn_of_the_loop()
+    bench.journal.emit("b", Params())
+    flushing = asyncio.ensure_future(bench.journal.flush())
+    await bench.turn_of_the_loop()
+    bench.store.finish(StoreError("disk full", "full"))
+    with pytest.raises(StoreError, match="disk full"):
+        await flushing
+    assert (bench.told, bench.journal.seq, bench.journal.busy) == ([], 7, False)
+    await claimed(bench, Claim(9, loaded(seq=7, fence=9)))
+    bench.journal.emit("c", Params())
+    bench.store.finish(StoreError("event 8 was not kept"))
+    assert bench.journal.failure is None
+    await bench.turn_of_the_loop()
+    bench.store.finish()
+    assert [(event.method, event.seq) for event in bench.told] == [("c", 8)]
+    assert bench.store.after == [7, 8, 7]
+
+
 # --- claims ---
 
 
@@ -317,7 +379,7 @@ async def test_after_a_failure_a_claim_asks_for_everything() -> None:
     assert (bench.store.known, bench.journal.failure, bench.journal.seq) == ([-1], None, 30)
 
 
-steps = st.lists(st.sampled_from(["emit", "grow", "write", "after", "place", "loop", "finish"]), max_size=60)
+steps = st.lists(st.sampled_from(["emit", "grow", "write", "after", "place", "flush", "loop", "finish"]), max_size=60)
 
 
 @given(steps)
@@ -332,6 +394,7 @@ async def _play(todo: list[str]) -> None:
     seen: list[Any] = []
     journal._publish = lambda event: seen.append((event.method, event.seq))
     numbers = iter(range(1000))
+    flushes: list[asyncio.Future[None]] = []
     for step in todo:
         number = next(numbers)
         match step:
@@ -353,17 +416,27 @@ async def _play(todo: list[str]) -> None:
                 else:
                     place.add_done_callback(lambda _, number=number: seen.append(number))  # type: ignore[misc]
                 expected.append(number)
+            case "flush":
+                flushes.append(asyncio.ensure_future(journal.flush()))
             case "loop":
                 await bench.turn_of_the_loop()
             case "finish":
                 if store.waiting:
                     store.finish()
-        assert len(store.waiting) <= 1
-        kept = sum(isinstance(write, EventRecord) for batch in store.batches for write in batch)
+        assert len(store.waiting) <= 2
+        done = store.batches[: len(store.batches) - len(store.waiting)]
+        kept = sum(isinstance(write, EventRecord) for batch in done for write in batch)
         assert sum(isinstance(entry, tuple) and entry[0][0] == "e" for entry in seen) <= kept
     while journal.busy:
         await bench.turn_of_the_loop()
         if store.waiting:
             store.finish()
+    await asyncio.gather(*flushes)
     await bench.turn_of_the_loop()
     assert seen == expected
+    assert store.after == [max(0, *_numbers(store.batches[:number])) for number in range(len(store.batches))]
+
+
+def _numbers(batches: list[list[Write]]) -> list[int]:
+    """Of all events in these."""
+    return [0, *(write.seq for batch in batches for write in batch if isinstance(write, EventRecord))]

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from treadle.config import instructions
 from treadle.config.instructions import find_instructions
-from treadle.execution.user_files import IsLink
+from treadle.execution import file_snapshot
+from treadle.execution.file_snapshot import FileSnapshot, LocalDisks
 
 
 def write(path: Path, text: str | bytes) -> Path:
@@ -180,17 +181,35 @@ def test_a_link_out_of_the_repository_is_not_followed(tmp_path: Path) -> None:
     assert texts(repository) == ["inside"]
 
 
-def test_without_following_it_is_the_same_up_to_the_first_link(tmp_path: Path) -> None:
+def test_whatever_would_be_found_otherwise_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a snapshot that is filled on the way."""
+    monkeypatch.setattr(file_snapshot, "SETTLED_NS", 0)
     tmp_path = tmp_path.resolve()
+    table = write(tmp_path / "mounts", "1 0 8:1 / / rw - ext4 /dev/sda rw\n")
+    monkeypatch.setattr(file_snapshot, "disks", LocalDisks(str(table)))
     (tmp_path / "repo" / ".git").mkdir(parents=True)
     home = write(tmp_path / "home" / "AGENTS.md", "home").parent
-    cwd = write(tmp_path / "repo" / "a" / "AGENTS.md", "deep").parent
-    assert found(cwd, home, follow=False) == found(cwd, home)
-    assert texts(cwd, home) == ["home", "deep"]
-    (tmp_path / "repo" / "AGENTS.md").symlink_to("a/AGENTS.md")
-    with pytest.raises(IsLink):
-        found(cwd, home, follow=False)
-    assert texts(cwd, home) == ["home", "deep"]
+    cwd = write(tmp_path / "repo" / "a" / "b" / "RULES.md", "deep").parent
+
+    def look() -> FileSnapshot:
+        snapshot = FileSnapshot(str(cwd), str(home))
+        find_instructions(cwd, home, fallback_names=["RULES.md"], snapshot=snapshot)
+        assert snapshot.is_current()
+        return snapshot
+
+    changes: list[Callable[[], object]] = [
+        lambda: write(cwd / "AGENTS.md", "before the other name"),
+        lambda: write(cwd / "AGENTS.md", "another text"),
+        lambda: write(tmp_path / "repo" / "a" / "AGENTS.md", "in between"),
+        lambda: write(tmp_path / "repo" / "AGENTS.md", "at the root"),
+        lambda: write(home / "AGENTS.override.md", "instead"),
+        lambda: (tmp_path / "repo" / "a" / ".git").mkdir(),
+    ]
+    for change in changes:
+        snapshot, before = look(), texts(cwd, home, fallback_names=["RULES.md"])
+        change()
+        assert texts(cwd, home, fallback_names=["RULES.md"]) != before
+        assert not snapshot.is_current()
 
 
 def test_the_user_may_link_their_own_file(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from treadle.execution import bounded_reads
 from treadle.execution.bounded_reads import read_in_thread
-from treadle.execution.user_files import IsLink, read_regular
+from treadle.execution.user_files import read_regular
 
 pytestmark = pytest.mark.anyio
 
@@ -44,16 +44,6 @@ def test_a_link_must_stay_below(tmp_path: Path) -> None:
     assert content(inside / "far", below=inside) is None
     assert content(inside / "folder" / "file", below=inside) is None
     assert content(inside / "far") == b"in-side"
-
-
-def test_a_link_that_is_not_followed_is_told(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"abc")
-    (tmp_path / "link").symlink_to("file")
-    for name, expected in (("file", (b"abc",)), ("none", None), ("n\0n", None)):
-        found = read_regular(str(tmp_path / name), 100, follow=False)
-        assert (found and found[:1]) == expected
-    with pytest.raises(IsLink):
-        read_regular(str(tmp_path / "link"), 100, follow=False)
 
 
 async def test_a_look_answers_or_fails_as_its_function_does() -> None:

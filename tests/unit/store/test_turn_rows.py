@@ -54,8 +54,8 @@ async def test_a_plain_turn_writes_few_rows(tmp_path: Path, monkeypatch: pytest.
             await client.run_turn(thread["id"], "hi")  # the first has more to keep: a claim, a preview
             written.clear()
             await client.run_turn(thread["id"], "hi")
-            assert written.commits >= 2
-            assert written.rows <= MOST_ROWS + ROWS_OF_ANOTHER_COMMIT * (written.commits - 2)
+            assert written.commits >= 1
+            assert written.rows <= MOST_ROWS + ROWS_OF_ANOTHER_COMMIT * max(0, written.commits - 2)
 
 
 def test_rows_that_sqlite_writes_by_itself_are_not_counted(tmp_path: Path) -> None:

@@ -21,18 +21,31 @@ pytestmark = pytest.mark.anyio
 class Careless(MemoryStore):
     """Whatever is submitted, it is written under the last claim."""
 
-    def submit(self, thread_id: str, fence: int, writes: Sequence[Write], done: Done) -> None:
+    def submit(
+        self, thread_id: str, fence: int, writes: Sequence[Write], done: Done, after_seq: int | None = None
+    ) -> None:
         assert self._connection is not None
         loaded = queries.load(self._connection, thread_id)
-        super().submit(thread_id, 0 if loaded is None else loaded.fence, writes, done)
+        super().submit(thread_id, 0 if loaded is None else loaded.fence, writes, done, after_seq)
 
 
 class Forgetful(MemoryStore):
     """Half of a call is written when the other half cannot be."""
 
-    def submit(self, thread_id: str, fence: int, writes: Sequence[Write], done: Done) -> None:
-        super().submit(thread_id, fence, writes[:1], lambda error: None)
+    def submit(
+        self, thread_id: str, fence: int, writes: Sequence[Write], done: Done, after_seq: int | None = None
+    ) -> None:
+        super().submit(thread_id, fence, writes[:1], lambda error: None, after_seq)
         super().submit(thread_id, fence, writes[1:], done)
+
+
+class Hasty(MemoryStore):
+    """It does not look at what its writes are to follow."""
+
+    def submit(
+        self, thread_id: str, fence: int, writes: Sequence[Write], done: Done, after_seq: int | None = None
+    ) -> None:
+        super().submit(thread_id, fence, writes, done)
 
 
 class Uncounted(MemoryStore):
@@ -45,6 +58,7 @@ class Uncounted(MemoryStore):
 BROKEN = {
     "a write under any other fence fails": Careless,
     "a call is all or nothing": Forgetful,
+    "what follows writes that failed fails too": Hasty,
     "a claim counts the fence and says nothing when nothing happened": Uncounted,
 }
 

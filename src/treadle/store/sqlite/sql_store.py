@@ -75,8 +75,10 @@ class SqlStore:
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
-    def submit(self, thread_id: str, fence: int, writes: Sequence[Write], done: Done) -> None:
-        self._write(Batch(thread_id, fence, tuple(writes)), done)
+    def submit(
+        self, thread_id: str, fence: int, writes: Sequence[Write], done: Done, after_seq: int | None = None
+    ) -> None:
+        self._write(Batch(thread_id, fence, tuple(writes), after_seq), done)
 
     async def commit(self, thread_id: str, fence: int, writes: Sequence[Write]) -> None:
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -50,6 +50,7 @@ class Batch(NamedTuple):
     thread_id: str
     fence: int
     writes: tuple[Write, ...]
+    after_seq: int | None = None
 
 
 _State: TypeAlias = tuple[int, str | None, int]
@@ -84,7 +85,12 @@ def check(connection: sqlite3.Connection, batches: Sequence[Batch], owner: str) 
                 raise no_thread(batch.thread_id)
         elif state[:2] != (batch.fence, owner):
             raise _stale(batch.thread_id, state[1])
-        _check_writes(batch, 0 if state is None else state[2])
+        last_seq = 0 if state is None else state[2]
+        if batch.after_seq not in (None, last_seq):
+            raise StoreError(
+                f"event {batch.after_seq} of thread {batch.thread_id} was not kept, nor is what follows it"
+            )
+        _check_writes(batch, last_seq)
 
 
 def _check_writes(batch: Batch, last_seq: int) -> None:

@@ -168,6 +168,25 @@ async def dones_of_a_thread_come_in_order_and_once(store: Store) -> None:
     assert [found.seq for found in page.events] == [number for number in range(1, 100) if number % 10]
 
 
+async def what_follows_writes_that_failed_fails_too(store: Store) -> None:
+    await keep(store, thread(), event(1), event(2))
+    errors: list[StoreError | None] = []
+    store.submit(A, 0, [event(3)], errors.append, 2)
+    store.submit(A, 7, [event(4)], errors.append, 3)
+    store.submit(A, 0, [event(5), item(1)], errors.append, 4)
+    store.submit(A, 0, [item(2)], errors.append, 4)
+    store.submit(A, 0, [item(3)], errors.append, 3)
+    await store.commit(A, 0, [event(6)])
+    assert [error and error.kind for error in errors] == [None, "stale", "failed", "failed", None]
+    assert [found.seq for found in (await store.events(A, 0, 9)).events] == [1, 2, 3, 6]
+    assert [found.number for found in await store.items(A)] == [3]
+    store.submit(A, 0, [PruneEvents(A, 6)], errors.append, 6)
+    store.submit(A, 0, [event(7)], errors.append, 6)
+    store.submit(B, 0, [thread(B), event(1, B)], errors.append, 0)
+    await store.commit(B, 0, [event(2, B)])
+    assert errors[5:] == [None, None, None]
+
+
 async def a_call_is_all_or_nothing(store: Store) -> None:
     await keep(store, thread(), turn(1), item(1, text="old"), history(1), event(1))
     before = (await store.load(A), await store.items(A), await store.turns(A))
