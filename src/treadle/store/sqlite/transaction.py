@@ -43,16 +43,18 @@ class Transactions:
 
     def _perform(self, works: Sequence[Work]) -> None:
         # Writes of several callers are made together: many of one kind in a row are much cheaper than one by one. Those
-        # of one thread are made before the next of that thread are checked.
+        # of one thread are made before the next of that thread are checked, unless they are known to follow.
         batches: dict[str, Batch] = {}
         for work in works:
             if not isinstance(work, Batch):
                 self._write(batches)
                 work(self._connection)
                 continue
-            if work.thread_id in batches:
+            before = batches.get(work.thread_id)
+            joined = work if before is None else before.joined(work)
+            if joined is None:
                 self._write(batches)
-            batches[work.thread_id] = work
+            batches[work.thread_id] = joined or work
         self._write(batches)
 
     def _write(self, batches: dict[str, Batch]) -> None:

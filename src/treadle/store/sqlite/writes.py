@@ -52,6 +52,13 @@ class Batch(NamedTuple):
     writes: tuple[Write, ...]
     after_seq: int | None = None
 
+    def joined(self, later: Batch) -> Batch | None:
+        """Both as one, when the later one says that it follows this one."""
+        last_seq = next((write.seq for write in reversed(self.writes) if type(write) is EventRecord), self.after_seq)
+        if later.fence != self.fence or later.after_seq is None or later.after_seq != last_seq:
+            return None
+        return self._replace(writes=self.writes + later.writes)
+
 
 _State: TypeAlias = tuple[int, str | None, int]
 _STATE: Final = """fence, owner,
