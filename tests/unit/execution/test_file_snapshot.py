@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -124,15 +124,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def _write(path: Path, text: str, *, seconds_ago: float = 60.0) -> None:
+def _write(path: Path, text: str) -> None:
+    """As if it were old; the time of the last change to its status cannot be set."""
     path.write_text(text)
-    _settle(path, seconds_ago)
-
-
-def _settle(path: Path, seconds_ago: float = 60.0) -> None:
-    """As if it had been changed so long ago; the time of the last change to its status cannot be set."""
-    at = time.time() - seconds_ago
-    os.utime(path, (at, at))
+    os.utime(path, (1_700_000_000, 1_700_000_000))
 
 
 @pytest.fixture
@@ -149,30 +144,33 @@ def _snapshot(folder: Path) -> FileSnapshot:
     return snapshot
 
 
+def _replace(folder: Path) -> None:
+    _write(folder / "new", "content")
+    (folder / "new").rename(folder / "there")
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "another text": lambda folder: (folder / "there").write_text("another text"),
+    "one as long and as old": lambda folder: _write(folder / "there", "CONTENT"),
+    "another file with the same text": _replace,
+    "other rights": lambda folder: (folder / "there").chmod(0),
+    "gone": lambda folder: (folder / "there").unlink(),
+    "one that was missing": lambda folder: (folder / "missing").touch(),
+    "a link where nothing was": lambda folder: (folder / "missing").symlink_to("nowhere"),
+    "a mark that was missing": lambda folder: (folder / ".none").mkdir(),
+    "a mark that is gone": lambda folder: (folder / ".mark").rmdir(),
+}
+
+
 @pytest.mark.usefixtures("settled")
-@pytest.mark.parametrize(
-    "change",
-    [
-        "there.write_text('new')",
-        "there.write_text('changed'); _settle(there)",
-        "there.unlink()",
-        "there.rename(folder / 'old'); there.write_text('content'); _settle(there)",
-        "there.chmod(0)",
-        "there.unlink(); there.symlink_to('elsewhere')",
-        "(folder / 'missing').write_text('')",
-        "(folder / 'missing').symlink_to('nowhere')",
-        "(folder / '.none').mkdir()",
-        "(folder / '.mark').rmdir()",
-    ],
-)
+@pytest.mark.parametrize("change", CHANGES)
 def test_every_change_is_seen(folder: Path, change: str) -> None:
-    there = folder / "there"
-    _write(there, "content")
+    _write(folder / "there", "content")
     (folder / ".mark").mkdir()
     snapshot = _snapshot(folder)
     assert snapshot.is_current()
     assert snapshot.is_current()
-    exec(change, {"there": there, "folder": folder, "_settle": _settle})
+    CHANGES[change](folder)
     assert not snapshot.is_current()
 
 

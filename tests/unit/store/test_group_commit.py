@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from treadle.store import Counters, DropItem, StoreError, Write
+from treadle.store import CopyTurns, Counters, DropItem, StoreError, Write
 from treadle.store.sqlite import queries, schema
 from treadle.store.sqlite.inserts import Insert
 from treadle.store.sqlite.transaction import Transactions
@@ -105,6 +105,63 @@ def test_one_that_is_gone_and_a_number_that_is_in_use_fail_alone(connection: sql
     errors = commit(connection, *map(first_turn, THREADS[:4]))
     assert [error and error.kind for error in errors] == [None, "failed", None, "missing"]
     assert "in use" in str(errors[1])
+
+
+def _two_calls(name: str) -> tuple[Batch, Batch]:
+    """A turn that begins, and the end that follows it."""
+    begun = (turn(1, name, status="inProgress"), event(1, name), item(1, name))
+    over = (turn(1, name), item(2, name), event(2, name), event(3, name))
+    return Batch(name, 0, begun, 0), Batch(name, 0, over, 1)
+
+
+def test_calls_of_a_thread_that_follow_each_other_are_written_as_one(connection: sqlite3.Connection) -> None:
+    one, two = THREADS[:2]
+    commit(connection, made(one), made(two))
+    statements: list[str] = []
+    connection.set_trace_callback(statements.append)
+    assert commit(connection, *_two_calls(one), *_two_calls(two)) == [None] * 4
+    connection.set_trace_callback(None)
+    words = [statement.split()[0] for statement in statements]
+    assert words.count("SELECT") == 1
+    rows = connection.execute("SELECT thread_id, first_seq, last_seq FROM events ORDER BY thread_id").fetchall()
+    assert rows == [(one, 1, 3), (two, 1, 3)]
+    with closing(schema.open_memory()) as other:
+        for batch in (made(one), *_two_calls(one)):
+            assert commit(other, batch) == [None]
+        assert content(connection, one) == content(other, one)
+
+
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [
+        (Batch(THREADS[0], 0, (event(2, THREADS[0]), history(1, THREADS[0])), 1), [None, "failed"]),
+        (Batch(THREADS[0], 0, (event(5, THREADS[0]),), 4), [None, "failed"]),
+        (Batch(THREADS[0], 3, (event(2, THREADS[0]),), 1), [None, "stale"]),
+        (Batch(THREADS[0], 0, (event(2, THREADS[0]),)), [None, None]),
+    ],
+    ids=["a number in use", "not after the first", "another claim", "who knows after what"],
+)
+def test_the_second_of_two_calls_fails_alone(
+    connection: sqlite3.Connection, second: Batch, expected: list[str | None]
+) -> None:
+    name = THREADS[0]
+    commit(connection, made(name), Batch(name, 0, (history(1, name),)))
+    errors = commit(connection, _two_calls(name)[0], second)
+    assert [error and error.kind for error in errors] == expected
+    kept = [found.seq for found in queries.events(connection, name, 0, 9).events]
+    assert kept == [1] + [2] * (expected[1] is None)
+
+
+def test_a_copy_sees_what_was_written_before_it(connection: sqlite3.Connection) -> None:
+    source, target = THREADS[:2]
+    commit(connection, made(source), made(target))
+    named = Batch(target, 0, (event(1, target),), 0)
+    written = Batch(source, 0, (turn(1, source),), 0)
+    copied = Batch(target, 0, (CopyTurns(source, target),), 1)
+    assert commit(connection, named, written, copied) == [None] * 3
+    loaded = queries.load(connection, target)
+    assert loaded is not None
+    assert loaded.counters.turn == 1
 
 
 @pytest.mark.parametrize(

@@ -98,30 +98,36 @@ async def _assert_found(store: Store, plain: PlainStore) -> None:
 async def _play(store: Store, chosen: list[tuple[str, int, int, bool]]) -> PlainStore:
     plain = PlainStore()
     calls: dict[str, list[Any]] = {}
+    after: dict[str, int] = {}  # the last event before the call
     waiting: list[asyncio.Future[Any]] = []
     for kind, which, number, ends_call in chosen:
         thread_id = f"t{which}"
         write = _write(plain, kind, thread_id, number)
         if write is None:
             continue
+        there = plain.threads.get(thread_id)
+        seq = 0 if there is None else there.counters().seq
         plain.write(write)
         if isinstance(write, CopyTurns):  # it reads from another thread
-            waiting += _submit(store, calls)
+            waiting += _submit(store, calls, after)
         calls.setdefault(thread_id, []).append(write)
+        if which:  # one of the threads never says what it follows
+            after.setdefault(thread_id, seq)
         if ends_call:
-            waiting += _submit(store, calls)
-    waiting += _submit(store, calls)
+            waiting += _submit(store, calls, after)
+    waiting += _submit(store, calls, after)
     assert set(await asyncio.gather(*waiting)) <= {None}
     return plain
 
 
-def _submit(store: Store, calls: dict[str, list[Any]]) -> list[asyncio.Future[Any]]:
+def _submit(store: Store, calls: dict[str, list[Any]], after: dict[str, int]) -> list[asyncio.Future[Any]]:
     """One call for each thread; what becomes of them."""
     done: list[asyncio.Future[Any]] = []
     for thread_id, writes in calls.items():
         done.append(asyncio.get_running_loop().create_future())
-        store.submit(thread_id, 0, writes, done[-1].set_result)
+        store.submit(thread_id, 0, writes, done[-1].set_result, after.get(thread_id))
     calls.clear()
+    after.clear()
     return done
 
 

@@ -53,9 +53,12 @@ class Batch(NamedTuple):
     after_seq: int | None = None
 
     def joined(self, later: Batch) -> Batch | None:
-        """Both as one, when the later one says that it follows this one."""
+        """Both as one, when the later one says that it follows this one, and does not read from a thread that was
+        written to in between."""
         last_seq = next((write.seq for write in reversed(self.writes) if type(write) is EventRecord), self.after_seq)
         if later.fence != self.fence or later.after_seq is None or later.after_seq != last_seq:
+            return None
+        if any(type(write) is CopyTurns for write in later.writes):
             return None
         return self._replace(writes=self.writes + later.writes)
 
