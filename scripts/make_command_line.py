@@ -13,7 +13,7 @@ from typing import Final
 import click
 from scripts.page_parts import REPOSITORY, main
 
-from treadle.cli.commands import SECTIONS, SERVE
+from treadle.cli.command_table import SECTIONS, SERVE
 from treadle.cli.people import ROOT
 from treadle.cli.server_command import server_parser
 

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from treadle.cli.chat.chat_session import Answer, ChatSession, ThreadOptions
 from treadle.cli.chat.mentions import Message
-from treadle.cli.chat.session import Answer, ChatSession, ThreadOptions
 from treadle.client import CodexConfig
 from treadle.protocol.app.approvals import CommandExecutionRequestApprovalResponse
 from treadle.testing import AppServerHarness

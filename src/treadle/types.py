@@ -107,6 +107,15 @@ from treadle.protocol.app.approvals import (
     PermissionsRequestApprovalParams,
     PermissionsRequestApprovalResponse,
 )
+from treadle.protocol.app.background_terminals import (
+    ThreadBackgroundTerminal,
+    ThreadBackgroundTerminalsCleanParams,
+    ThreadBackgroundTerminalsCleanResponse,
+    ThreadBackgroundTerminalsListParams,
+    ThreadBackgroundTerminalsListResponse,
+    ThreadBackgroundTerminalsTerminateParams,
+    ThreadBackgroundTerminalsTerminateResponse,
+)
 from treadle.protocol.app.base import JsonObject, Unknown
 from treadle.protocol.app.base import union as _union
 from treadle.protocol.app.commands import (
@@ -513,15 +522,6 @@ from treadle.protocol.app.skills import (
     SkillsListParams,
     SkillsListResponse,
     SkillToolDependency,
-)
-from treadle.protocol.app.terminals import (
-    ThreadBackgroundTerminal,
-    ThreadBackgroundTerminalsCleanParams,
-    ThreadBackgroundTerminalsCleanResponse,
-    ThreadBackgroundTerminalsListParams,
-    ThreadBackgroundTerminalsListResponse,
-    ThreadBackgroundTerminalsTerminateParams,
-    ThreadBackgroundTerminalsTerminateResponse,
 )
 from treadle.protocol.app.thread_history import (
     ItemThreadItemsListAnchor,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from chat_stage import ESCALATED, session_on
+from treadle.cli.chat.chat_session import Answer
 from treadle.cli.chat.git_changes import GitChanges
-from treadle.cli.chat.session import Answer
 from treadle.protocol.app.approvals import CommandExecutionRequestApprovalResponse
 from treadle.testing import AppServerHarness
 

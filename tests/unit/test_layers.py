@@ -41,6 +41,32 @@ def _modules_after(statement: str) -> set[str]:
     return set(names)
 
 
+# --- names -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_name_of_a_file_stands_for_one_thing() -> None:
+    """Found by its name, whoever looks. Back ends of one thing have the same names, next to what they share: `P/x.py`,
+    `P/a/x.py`, `P/b/x.py`. The mirror of the official packages has theirs."""
+    folders: dict[str, set[Path]] = {}
+    for path in PACKAGE.rglob("*.py"):
+        if path.name != "__init__.py" and "compat" not in path.parts:
+            folders.setdefault(path.name, set()).add(path.relative_to(PACKAGE).parent)
+    strangers = {
+        name: sorted(map(str, found))
+        for name, found in folders.items()
+        if len(found) > 1 and not any(found <= {top, *_below(found, top)} for top in _tops(found))
+    }
+    assert strangers == {}
+
+
+def _below(folders: set[Path], top: Path) -> set[Path]:
+    return {folder for folder in folders if folder.parent == top}
+
+
+def _tops(folders: set[Path]) -> set[Path]:
+    return {top for folder in folders for top in (folder, folder.parent) if top != Path()}
+
+
 # --- layers ----------------------------------------------------------------------------------------------------------
 
 

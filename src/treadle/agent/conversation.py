@@ -12,10 +12,10 @@ from typing import Final
 
 from treadle.agent.compaction import compact
 from treadle.agent.context import Context, build_context
-from treadle.agent.runtime import Runtime
 from treadle.agent.sampling import Sampling, request_headers, sample, tell_wait
 from treadle.agent.tools.toolbox import Toolbox
 from treadle.agent.turn import Turn
+from treadle.agent.turn_runtime import Runtime
 from treadle.llm import ModelError, ModelRequest
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from treadle.agent.client_requests import ClientRequest
     from treadle.agent.event import Event
-    from treadle.agent.runtime import Runtime
     from treadle.agent.state import Settings
+    from treadle.agent.turn_runtime import Runtime
     from treadle.config import Config
     from treadle.execution import Environment
     from treadle.llm import Model

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from treadle.errors import INVALID_REQUEST, RpcError
-from treadle.protocol.app.terminals import (
+from treadle.protocol.app.background_terminals import (
     ThreadBackgroundTerminal,
     ThreadBackgroundTerminalsListParams,
     ThreadBackgroundTerminalsListResponse,

@@ -28,15 +28,15 @@ from treadle.agent.thread_view import ThreadView, cursors_of, recent_turns, usag
 from treadle.agent.turn import Turn, developer_message
 from treadle.agent.turn_items import OpenItems
 from treadle.errors import INVALID_REQUEST, RpcError
-from treadle.protocol.app.goals import ThreadGoalClearResponse, ThreadGoalSetParams, ThreadGoalSetResponse
-from treadle.protocol.app.items import KnownItem
-from treadle.protocol.app.settings import ThreadSettingsUpdateParams
-from treadle.protocol.app.terminals import (
+from treadle.protocol.app.background_terminals import (
     ThreadBackgroundTerminalsListParams,
     ThreadBackgroundTerminalsListResponse,
     ThreadBackgroundTerminalsTerminateParams,
     ThreadBackgroundTerminalsTerminateResponse,
 )
+from treadle.protocol.app.goals import ThreadGoalClearResponse, ThreadGoalSetParams, ThreadGoalSetResponse
+from treadle.protocol.app.items import KnownItem
+from treadle.protocol.app.settings import ThreadSettingsUpdateParams
 from treadle.protocol.app.thread_history import (
     ThreadInjectItemsParams,
     ThreadRevertParams,

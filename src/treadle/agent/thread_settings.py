@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 
 from msgspec import UnsetType, structs
 
-from treadle.agent.runtime import RUNTIMES
 from treadle.agent.state import Settings
+from treadle.agent.turn_runtime import RUNTIMES
 from treadle.config import Config
 from treadle.config.permission_profiles import Permissions, ProfileError
 from treadle.errors import INVALID_REQUEST, RpcError

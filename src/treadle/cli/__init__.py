@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from treadle.cli.commands import COMMANDS, SERVE
+from treadle.cli.command_table import COMMANDS, SERVE
 from treadle.cli.streams import OutputFailed, finish, prepare, write_stderr
 
 _OPTIONS_BEFORE: Final = frozenset(

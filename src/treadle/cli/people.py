@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import click
 
-from treadle.cli.commands import COMMANDS, SECTIONS, SERVE
+from treadle.cli.command_table import COMMANDS, SECTIONS, SERVE
 from treadle.cli.exit_codes import INTERRUPTED, REFUSED
 from treadle.cli.problem import Problem, report
 from treadle.cli.streams import write, write_stderr

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import NoReturn, Protocol, TextIO, cast
 
-from treadle.cli.commands import SERVE
+from treadle.cli.command_table import SERVE
 from treadle.cli.streams import write
 
 _CONFIG_HELP = "a setting that goes before those of config.toml; may be given again, also before the command"

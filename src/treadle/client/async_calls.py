@@ -20,6 +20,14 @@ if TYPE_CHECKING:
         LoginAccountResponse,
         LogoutAccountResponse,
     )
+    from treadle.protocol.app.background_terminals import (
+        ThreadBackgroundTerminalsCleanParams,
+        ThreadBackgroundTerminalsCleanResponse,
+        ThreadBackgroundTerminalsListParams,
+        ThreadBackgroundTerminalsListResponse,
+        ThreadBackgroundTerminalsTerminateParams,
+        ThreadBackgroundTerminalsTerminateResponse,
+    )
     from treadle.protocol.app.base import JsonObject
     from treadle.protocol.app.commands import (
         CommandExecParams,
@@ -153,14 +161,6 @@ if TYPE_CHECKING:
         SkillsExtraRootsSetResponse,
         SkillsListParams,
         SkillsListResponse,
-    )
-    from treadle.protocol.app.terminals import (
-        ThreadBackgroundTerminalsCleanParams,
-        ThreadBackgroundTerminalsCleanResponse,
-        ThreadBackgroundTerminalsListParams,
-        ThreadBackgroundTerminalsListResponse,
-        ThreadBackgroundTerminalsTerminateParams,
-        ThreadBackgroundTerminalsTerminateResponse,
     )
     from treadle.protocol.app.thread_history import (
         ThreadInjectItemsParams,

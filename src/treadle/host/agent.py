@@ -48,7 +48,7 @@ from treadle.host.turn_result import TurnResult
 if TYPE_CHECKING:
     from treadle.host.conversations import ConversationStore, TurnState
     from treadle.host.memory.memory_files import MemoryStore
-    from treadle.host.review import Reviewer
+    from treadle.host.reviewer import Reviewer
     from treadle.host.skills.skill_store import SkillStore
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -303,7 +303,7 @@ class HostAgent(Counters):
         choice, model, timeouts, clock = self._choice, self.model, self.timeouts, self._clock
 
         def reviewer() -> Reviewer:
-            from treadle.host.review import Reviewer  # loaded with the first review
+            from treadle.host.reviewer import Reviewer  # loaded with the first review
 
             return Reviewer(
                 lambda: choice.make_reviewing(model, timeouts.tool),

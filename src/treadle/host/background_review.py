@@ -13,7 +13,7 @@ from treadle.host.loop_thread import LoopThread
 from treadle.host.runtime import Message
 
 if TYPE_CHECKING:
-    from treadle.host.review import Reviewer
+    from treadle.host.reviewer import Reviewer
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -92,7 +92,7 @@ class RuntimeChoice:
 
     def make_reviewing(self, model: str | None, tool_timeout: float | None) -> Runtime:
         """One for a review."""
-        from treadle.host.review import MAX_ITERATIONS  # loaded with the first review
+        from treadle.host.reviewer import MAX_ITERATIONS  # loaded with the first review
 
         return self._local(self.review_name(), model, tool_timeout, max_iterations=MAX_ITERATIONS)
 

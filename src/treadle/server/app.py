@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from treadle.agent.client_requests import ClientRequest
     from treadle.agent.event import Event
-    from treadle.agent.runtime import Runtime
     from treadle.agent.state import Settings
+    from treadle.agent.turn_runtime import Runtime
     from treadle.config import Config, ConfigError, ConfigWarning, Login
     from treadle.execution import Environment
     from treadle.llm import Model
@@ -395,7 +395,7 @@ class AppServer:
         """
         runtime = self._runtimes.get(settings.model_provider)
         if runtime is None:
-            from treadle.agent.runtime import runtime_of  # loaded with the first turn
+            from treadle.agent.turn_runtime import runtime_of  # loaded with the first turn
 
             runtime = self._runtimes[settings.model_provider] = runtime_of(settings.model_provider)
         return runtime

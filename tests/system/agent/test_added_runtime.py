@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.agent.runtime import RUNTIMES
+from treadle.agent.turn_runtime import RUNTIMES
 from treadle.testing import AppServerHarness
 
 pytestmark = pytest.mark.anyio

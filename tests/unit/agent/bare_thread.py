@@ -12,9 +12,9 @@ from typing import Any, Self
 
 from treadle.agent.client_requests import ClientRequest
 from treadle.agent.event import Event
-from treadle.agent.runtime import Runtime, runtime_of
 from treadle.agent.state import Settings, State
 from treadle.agent.thread import Thread
+from treadle.agent.turn_runtime import Runtime, runtime_of
 from treadle.config import Config, load_config
 from treadle.execution import Environment
 from treadle.llm import Model, ModelError, ModelEvent, ModelRequest

@@ -12,7 +12,7 @@ import pytest
 
 import treadle
 from treadle.cli import main
-from treadle.cli.commands import COMMANDS, USE, Entry
+from treadle.cli.command_table import COMMANDS, USE, Entry
 
 RECIPES = (Path(treadle.__file__).parents[2] / "CONTRIBUTING.md").read_text()
 

@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from treadle.agent.client_requests import ClientRequest
-from treadle.cli.turn.approver import MAX_OPEN, Approver
 from treadle.cli.turn.story import TurnStory
+from treadle.cli.turn.terminal_approver import MAX_OPEN, Approver
 from treadle.errors import RpcError
 from treadle.protocol.app.approvals import CommandExecutionRequestApprovalParams
 from treadle.protocol.app.base import encode

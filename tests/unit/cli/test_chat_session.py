@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from chat_stage import ESCALATED, WAIT_S, on_stage, session_on
+from treadle.cli.chat.chat_session import MAX_WAITING, Answer
 from treadle.cli.chat.git_changes import GitChanges
-from treadle.cli.chat.session import MAX_WAITING, Answer
 from treadle.errors import RpcError
 from treadle.protocol.app.approvals import CommandExecutionRequestApprovalResponse
 from treadle.testing import AppServerHarness

@@ -10,7 +10,7 @@ import click
 import pytest
 from scripts import make_command_line
 
-from treadle.cli.commands import SERVE
+from treadle.cli.command_table import SERVE
 from treadle.cli.people import ROOT
 
 PAGE: Final = make_command_line.TARGET.read_text()

@@ -11,7 +11,7 @@ import click
 import pytest
 
 from treadle.cli import main
-from treadle.cli.commands import COMMANDS, SECTIONS, SERVE
+from treadle.cli.command_table import COMMANDS, SECTIONS, SERVE
 from treadle.cli.people import ROOT, PeopleCommand, command, run_command
 from treadle.cli.problem import Problem
 from treadle.cli.streams import OutputFailed

@@ -604,7 +604,7 @@ def test_a_review_tells_what_it_learned(monkeypatch: pytest.MonkeyPatch) -> None
         return "Learned: 1 memory entry"
 
     monkeypatch.setattr(FakeReviewer, "run_one", staticmethod(learn), raising=False)
-    monkeypatch.setattr("treadle.host.review.Reviewer", FakeReviewer)
+    monkeypatch.setattr("treadle.host.reviewer.Reviewer", FakeReviewer)
     memory: Any = Kept("", "memory")
     with HostAgent(Runtimes(), memory=memory, memory_nudge_interval=1, on_event=events.append) as agent:
         agent.run_conversation("one")
@@ -625,7 +625,7 @@ def test_a_review_that_fails_harms_nobody(monkeypatch: pytest.MonkeyPatch, caplo
         raise RuntimeError("no model")
 
     monkeypatch.setattr(FakeReviewer, "run_one", staticmethod(fail), raising=False)
-    monkeypatch.setattr("treadle.host.review.Reviewer", FakeReviewer)
+    monkeypatch.setattr("treadle.host.reviewer.Reviewer", FakeReviewer)
     memory: Any = Kept("", "memory")
     with HostAgent(Runtimes(), memory=memory, memory_nudge_interval=1) as agent:
         assert agent.run_conversation("one").completed

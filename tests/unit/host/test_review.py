@@ -14,7 +14,7 @@ from treadle.errors import ArgumentValueError
 from treadle.host.ask import Ask
 from treadle.host.faults import Fault, RuntimeFault
 from treadle.host.memory.memory_files import MemoryStore
-from treadle.host.review import Reviewer, ReviewFailed
+from treadle.host.reviewer import Reviewer, ReviewFailed
 from treadle.host.runtime import RuntimeEvent, TurnEnded
 from treadle.host.skills.skill_store import SkillStore
 from treadle.host.timeouts import Timeouts

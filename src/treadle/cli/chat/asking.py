@@ -12,10 +12,10 @@ import msgspec
 from rich.console import RenderableType
 from rich.text import Text
 
+from treadle.cli.chat.chat_session import Answer
 from treadle.cli.chat.key_question import Option
 from treadle.cli.chat.recap import said
 from treadle.cli.chat.screen import ChatScreen
-from treadle.cli.chat.session import Answer
 from treadle.cli.run.run_text import WARNING
 from treadle.cli.turn.approval_question import Question, approval_question, no_answer
 from treadle.cli.turn.story import TurnStory

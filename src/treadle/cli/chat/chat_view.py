@@ -10,10 +10,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from treadle.cli.chat.asking import Asking
+from treadle.cli.chat.chat_session import Answer, ChatSession
 from treadle.cli.chat.mentions import Message, message_of
 from treadle.cli.chat.recap import said
 from treadle.cli.chat.screen import ChatScreen
-from treadle.cli.chat.session import Answer, ChatSession
 from treadle.cli.chat.slash_actions import PolicyOf, SlashActions
 from treadle.cli.chat.slash_commands import Entered, UnknownCommand, parse
 from treadle.cli.chat.status_line import status_line

@@ -18,11 +18,11 @@ from rich.text import Text
 from treadle._version import __version__
 from treadle.cli.chat.chat_command import ChatRequest
 from treadle.cli.chat.chat_completer import ChatCompleter
+from treadle.cli.chat.chat_session import ChatSession, ThreadOptions
 from treadle.cli.chat.chat_view import ChatView
 from treadle.cli.chat.message_history import MessageHistory
 from treadle.cli.chat.recap import recap
 from treadle.cli.chat.screen import CLOSED, ChatScreen
-from treadle.cli.chat.session import ChatSession, ThreadOptions
 from treadle.cli.chat.terminal_output import make_output
 from treadle.cli.exit_codes import INTERRUPTED
 from treadle.cli.problem import Problem

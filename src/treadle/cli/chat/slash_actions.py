@@ -11,11 +11,11 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from treadle.cli.chat.chat_session import ChatSession
 from treadle.cli.chat.git_changes import GitChanges
 from treadle.cli.chat.key_question import Option
 from treadle.cli.chat.recap import recap
 from treadle.cli.chat.screen import ChatScreen
-from treadle.cli.chat.session import ChatSession
 from treadle.cli.chat.slash_commands import COMMANDS, Entered
 from treadle.cli.chat.thread_facts import cost_words, tokens_words
 from treadle.cli.turn.turn_blocks import Hanging, note

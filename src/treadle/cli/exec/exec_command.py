@@ -39,7 +39,7 @@ from treadle.server.app import AppServer
 from treadle.store.sqlite.file_store import FILE_NAME
 
 if TYPE_CHECKING:
-    from treadle.cli.turn.approver import Approver
+    from treadle.cli.turn.terminal_approver import Approver
 
 _NAME = "exec"
 

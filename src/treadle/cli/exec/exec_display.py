@@ -21,7 +21,7 @@ from treadle.cli.visible import visible
 from treadle.protocol.app.turns import Turn
 
 if TYPE_CHECKING:
-    from treadle.cli.turn.approver import Approver
+    from treadle.cli.turn.terminal_approver import Approver
 
 
 def drawn_on(request: ExecRequest) -> TextIO | None:
@@ -70,9 +70,9 @@ def drawn(
     stream: TextIO, request: ExecRequest, frame: Frame, on_lost: Callable[[], None]
 ) -> tuple[TurnDisplay, Approver | None]:
     # rich takes 60 ms: loaded when something is drawn
-    from treadle.cli.turn.approver import Approver
     from treadle.cli.turn.keyboard import Keyboard
     from treadle.cli.turn.live_turn import LiveTurn
+    from treadle.cli.turn.terminal_approver import Approver
 
     turn = LiveTurn(stream, frame, color=request.color, holds_answer=not shows_answer(request), on_lost=on_lost)
     return turn, Approver(turn, Keyboard()) if can_ask(request) else None

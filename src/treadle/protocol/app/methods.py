@@ -94,13 +94,13 @@ RECORDS: dict[str, Method] = {
         "thread_methods.ThreadApproveGuardianDeniedAction", "turn_methods.approve_denied_action"
     ),
     "thread/backgroundTerminals/list": Method(
-        "terminals.ThreadBackgroundTerminalsList", "terminal_methods.list_terminals", experimental=True
+        "background_terminals.ThreadBackgroundTerminalsList", "terminal_methods.list_terminals", experimental=True
     ),
     "thread/backgroundTerminals/clean": Method(
-        "terminals.ThreadBackgroundTerminalsClean", "terminal_methods.clean", experimental=True
+        "background_terminals.ThreadBackgroundTerminalsClean", "terminal_methods.clean", experimental=True
     ),
     "thread/backgroundTerminals/terminate": Method(
-        "terminals.ThreadBackgroundTerminalsTerminate", "terminal_methods.terminate", experimental=True
+        "background_terminals.ThreadBackgroundTerminalsTerminate", "terminal_methods.terminate", experimental=True
     ),
     "thread/goal/set": Method("goals.ThreadGoalSet", "turn_methods.set_goal"),
     "thread/goal/get": Method("goals.ThreadGoalGet", "turn_methods.get_goal"),

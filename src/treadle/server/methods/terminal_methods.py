@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from treadle.protocol.app.base import Empty
-from treadle.protocol.app.terminals import (
+from treadle.protocol.app.background_terminals import (
     ThreadBackgroundTerminalsCleanParams,
     ThreadBackgroundTerminalsListParams,
     ThreadBackgroundTerminalsListResponse,
     ThreadBackgroundTerminalsTerminateParams,
     ThreadBackgroundTerminalsTerminateResponse,
 )
+from treadle.protocol.app.base import Empty
 from treadle.server.client_base import Call
 
 

@@ -1,7 +1,7 @@
 """The three wire APIs as servers see them: replies go out in the API that was asked, requests are read in one form.
 
 The common form is that of the Responses API: a reply is a list of its events, and a conversation a list of its items.
-`chat` and `messages` translate; each event gives one frame, so that a place in a reply is the same place in all three.
+`chat` and `anthropic` translate; each event gives one frame, so that a place in a reply is the same place in all three.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
 from treadle.testing.replies import Reply, error_reply
-from treadle.testing.wires import chat, messages, responses
+from treadle.testing.wires import anthropic, chat, responses
 from treadle.testing.wires.script import Event
 
 WireName: TypeAlias = Literal["responses", "chat", "anthropic"]
@@ -61,13 +61,13 @@ WIRES: Final[Mapping[WireName, Wire]] = {
     ),
     "anthropic": Wire(
         route="/messages",
-        items=messages.items,
-        tool_names=messages.tool_names,
-        effort=messages.effort,
-        output_schema=messages.output_schema,
-        frames=messages.frames,
-        whole=messages.whole,
-        error=messages.error,
+        items=anthropic.items,
+        tool_names=anthropic.tool_names,
+        effort=anthropic.effort,
+        output_schema=anthropic.output_schema,
+        frames=anthropic.frames,
+        whole=anthropic.whole,
+        error=anthropic.error,
     ),
 }
 ROUTES: Final = tuple(wire.route for wire in WIRES.values())

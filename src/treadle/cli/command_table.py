@@ -29,7 +29,7 @@ SERVE: Final = {
     "exec-server": Entry("treadle.cli.exec_server", "run commands for clients, here or on other machines"),
 }
 LOOK_AFTER: Final = {
-    "login": Entry("treadle.cli.setup.login", "keep the key of a provider, or show which providers have one"),
+    "login": Entry("treadle.cli.setup.login_command", "keep the key of a provider, or show which providers have one"),
     "logout": Entry("treadle.cli.setup.logout", "forget the key of a provider"),
     "config": Entry("treadle.cli.setup.config_command", "make, show, change and check config.toml"),
     "doctor": Entry("treadle.cli.checkup.doctor", "try out Treadle and every installed agent program, offline"),
