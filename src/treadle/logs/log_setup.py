@@ -13,6 +13,7 @@ from typing import Final
 from treadle import secrets
 from treadle.logs.log_file import LogFile
 from treadle.logs.log_format import JsonLine, Line, TextLine
+from treadle.logs.log_stream import LogStream
 
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 _FORMATS: Final[Mapping[str, type[Line]]] = {"json": JsonLine, "text": TextLine, "": TextLine}
@@ -72,4 +73,7 @@ def _handler(path: str, problems: list[str]) -> logging.Handler:
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else str(error)
             problems.append(f"TREADLE_LOG_FILE {path!r} cannot be opened: {why}; this goes to standard error instead")
-    return logging.StreamHandler(sys.stderr)
+    try:
+        return LogStream(sys.stderr.fileno())
+    except (AttributeError, OSError, ValueError):  # there is none, or it is something in memory
+        return logging.StreamHandler(sys.stderr)
