@@ -6,6 +6,7 @@ of the settings as they are when a turn begins, and is not part of the history.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Final, NamedTuple
 
@@ -66,13 +67,27 @@ class CachedContext(NamedTuple):
     tools: tuple[Raw, ...]
 
 
-class _KnownFiles(NamedTuple):
-    files: list[InstructionFile]
-    snapshot: FileSnapshot
+class KnownFiles:
+    """Instructions, and how their files looked when they were read."""
+
+    def __init__(self, files: list[InstructionFile], snapshot: FileSnapshot) -> None:
+        self.files = files
+        self._snapshot = snapshot
+        self._was_seen = False
+
+    def are_current(self) -> bool:
+        """Turns that begin in one step of the loop look once: a system call is dear while other threads are busy."""
+        if not self._was_seen and self._snapshot.is_current():
+            self._was_seen = True
+            asyncio.get_running_loop().call_soon(self._end_of_step)
+        return self._was_seen
+
+    def _end_of_step(self) -> None:
+        self._was_seen = False
 
 
 # By what decides them. A set of them has at most `project_doc_max_bytes`, 32 KiB unless somebody wants more.
-_known_files: Final[dict[tuple[object, ...], _KnownFiles]] = {}
+_known_files: Final[dict[tuple[object, ...], KnownFiles]] = {}
 MAX_KNOWN_FILES: Final = 64
 
 
@@ -159,7 +174,7 @@ async def _instructions_of(turn: Turn, config: Config) -> list[InstructionFile]:
 async def project_instructions(cwd: str, config: Config) -> list[InstructionFile] | None:
     """The AGENTS.md files that apply in `cwd`; None when its file system does not answer."""
     known = _known_files.get(_place(cwd, config))
-    if known is not None and known.snapshot.is_current():
+    if known is not None and known.are_current():
         return known.files  # to change threads and back takes ten times as long as to see that nothing has changed
     try:
         return await read_in_thread(lambda: read_instructions(cwd, config))
@@ -179,7 +194,7 @@ def read_instructions(cwd: str, config: Config) -> list[InstructionFile]:
     )
     if len(_known_files) >= MAX_KNOWN_FILES:
         _known_files.clear()
-    _known_files[_place(cwd, config)] = _KnownFiles(files, snapshot)
+    _known_files[_place(cwd, config)] = KnownFiles(files, snapshot)
     return files
 
 

@@ -28,7 +28,7 @@ ContextSource: TypeAlias = Callable[[], Awaitable["ssl.SSLContext"]]
 
 # Requests beyond this wait for a connection to be released.
 MAX_CONNECTIONS: Final = 1024
-MAX_IDLE: Final = 64
+MAX_IDLE: Final = 128
 
 CONNECT_S: Final = 30.0
 # Between the requests of a turn there may be a command that takes a while. After a longer one a new connection is not
