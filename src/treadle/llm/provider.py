@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Annotated, Final, TypeAlias
 from urllib.parse import urlencode, urlsplit
 
@@ -167,6 +168,7 @@ def _is_usable(base_url: str) -> bool:
         return False
 
 
+@lru_cache(maxsize=256)
 def shown_url(url: str) -> str:
     """A URL without what may be secret in it: credentials, query and fragment."""
     try:
@@ -226,15 +228,19 @@ def endpoint(
         merged[name] = value
     elif "authorization" not in merged and urlsplit(config.base_url).hostname == OPENAI_HOST:
         raise ModelError(_NO_OPENAI_KEY, kind="unauthorized")
-    for name, value in merged.items():
-        if not _TOKEN.fullmatch(name) or _FORBIDDEN_IN_VALUE.search(value):
-            raise ModelError(
-                f"the HTTP header {name!r} for provider `{config.id}` holds characters that are not allowed"
-            )
+    # All at once, since it is done for every request; one by one only to say which.
+    names, values = "".join(merged), "".join(merged.values())
+    if "" in merged or (names and not _TOKEN.fullmatch(names)) or _FORBIDDEN_IN_VALUE.search(values):
+        wrong = next(name for name, value in merged.items() if not _is_header(name, value))
+        raise ModelError(f"the HTTP header {wrong!r} for provider `{config.id}` holds characters that are not allowed")
     hidden = _secrets(config, key, environ)
     if not hidden <= KNOWN:
         learn(hidden)
     return Endpoint(_url(config, path), merged, hidden)
+
+
+def _is_header(name: str, value: str) -> bool:
+    return _TOKEN.fullmatch(name) is not None and not _FORBIDDEN_IN_VALUE.search(value)
 
 
 def _url(config: ProviderConfig, path: str) -> str:

@@ -94,6 +94,7 @@ async def test_project_files_are_read_again_when_they_look_different(
         project = stage.workspace / "AGENTS.md"
         project.write_text("old rules")
         threads = [await stage.start(), await stage.start()]
+        reads.clear()
         for thread in [*threads, *threads]:
             stage.model.enqueue_assistant_message("a")
             await stage.run(thread)
