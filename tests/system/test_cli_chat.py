@@ -266,6 +266,21 @@ def test_the_terminal_is_left_as_it_was(stage: Stage, end: bytes | int, code: in
             terminal.close()
 
 
+def test_it_logs_to_a_file_and_never_on_the_screen(stage: Stage) -> None:
+    log = stage.home / "chat.log"
+    stage.env["TREADLE_LOG"] = "info"
+    for file in (str(log), ""):
+        stage.env["TREADLE_LOG_FILE"] = file
+        stage.model.enqueue_assistant_message("The answer.")
+        with stage.chat() as tui:
+            tui.say("a question")
+            tui.wait_for("The answer.", "tokens in")
+            tui.press("ctrl-d")
+            assert tui.wait_for_end() == 0
+            assert "turn ended" not in tui.history
+    assert log.read_text().count("turn ended") == 1
+
+
 def test_it_can_be_put_in_the_background(stage: Stage) -> None:
     env = {**stage.env, "PS1": "shell> ", "CHAT": shlex.join(stage.command())}
     with Tui(["bash", "--norc", "--noprofile", "-i"], stage.workspace, env, columns=100, rows=40) as tui:

@@ -26,6 +26,7 @@ from treadle.cli.chat.screen import CLOSED, ChatScreen
 from treadle.cli.chat.terminal_output import make_output
 from treadle.cli.exit_codes import INTERRUPTED
 from treadle.cli.problem import Problem
+from treadle.cli.server_process import start_logging
 from treadle.cli.settings_check import check_turn
 from treadle.cli.streams import OutputFailed, write_stdout
 from treadle.cli.terminal import wants_color
@@ -41,6 +42,8 @@ _WELCOME: Final = "Say what you want. @ names a file, /help tells the commands a
 def run(request: ChatRequest) -> int:
     """The exit code. Raises `Problem` and other errors for people before the screen is drawn."""
     settings = [*request.config_overrides]
+    if os.environ.get("TREADLE_LOG_FILE"):  # without a file it would be written across the screen
+        start_logging("error", settings=settings)
     config = check_turn(_NAME, settings, request.model)
     if request.more_roots:
         roots = [*config.sandbox_workspace_write.writable_roots, *request.more_roots]
