@@ -60,8 +60,15 @@ def memory(root: int) -> Memory:
     """What the server's own processes hold together."""
     rss = pss = 0
     for member in own(root):
-        rss += _kilobytes(f"/proc/{member.pid}/status", "VmRSS:")
-        pss += _kilobytes(f"/proc/{member.pid}/smaps_rollup", "Pss:")
+        try:
+            resident = _kilobytes(f"/proc/{member.pid}/status", "VmRSS:")
+            share = _kilobytes(f"/proc/{member.pid}/smaps_rollup", "Pss:")
+        except (OSError, ValueError):
+            if member.pid == root or alive([member]):
+                raise
+            continue  # a helper that has ended since it was listed
+        rss += resident
+        pss += share
     return Memory(rss * 1024 / 1e6, pss * 1024 / 1e6)
 
 
