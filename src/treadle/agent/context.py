@@ -173,17 +173,24 @@ async def _instructions_of(turn: Turn, config: Config) -> list[InstructionFile]:
 
 async def project_instructions(cwd: str, config: Config) -> list[InstructionFile] | None:
     """The AGENTS.md files that apply in `cwd`; None when its file system does not answer."""
-    known = _known_files.get(_place(cwd, config))
-    if known is not None and known.are_current():
-        return known.files  # to change threads and back takes ten times as long as to see that nothing has changed
+    known = known_instructions(cwd, config)
+    if known is not None:
+        return known
     try:
         return await read_in_thread(lambda: read_instructions(cwd, config))
     except TimeoutError:
         return None
 
 
+def known_instructions(cwd: str, config: Config) -> list[InstructionFile] | None:
+    """Those that were read before, when nothing has changed; None when somebody has to look. To change threads and back
+    takes ten times as long as to see that."""
+    known = _known_files.get(_place(cwd, config))
+    return known.files if known is not None and known.are_current() else None
+
+
 def read_instructions(cwd: str, config: Config) -> list[InstructionFile]:
-    """The same; blocking."""
+    """Those that apply in `cwd` now; they are known from then on. Blocking."""
     snapshot = FileSnapshot(cwd) if config.home is None else FileSnapshot(cwd, str(config.home))
     files = find_instructions(
         cwd,

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, TypedDict, TypeVar
 from msgspec import structs
 
 from treadle.agent import thread_refusals
-from treadle.agent.context import project_instructions, read_instructions
+from treadle.agent.context import known_instructions, project_instructions, read_instructions
 from treadle.agent.ids import new_id, now_ms
 from treadle.agent.services import Services, Subscribers
 from treadle.agent.state import Settings, State, Usage, read_state, read_usage
@@ -252,9 +252,13 @@ def _new_record(originator: str, state: State, **more: Any) -> ThreadRecord:
 async def _look_around(settings: Settings, config: Config) -> tuple[GitInfo | None, list[InstructionFile], Pins]:
     """What is in the directory, and where its names lead."""
     cwd = settings.cwd
-    return await _look_at(
-        cwd, lambda: (read_git_info(cwd), read_instructions(cwd, config), Pins(pin(settings.confinement, cwd)))
-    )
+    known = known_instructions(cwd, config)
+
+    def look() -> tuple[GitInfo | None, list[InstructionFile], Pins]:
+        files = read_instructions(cwd, config) if known is None else known
+        return read_git_info(cwd), files, Pins(pin(settings.confinement, cwd))
+
+    return await _look_at(cwd, look)
 
 
 async def _pins_for(state: State, settings: Settings) -> Pins:
