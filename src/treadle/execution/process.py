@@ -69,6 +69,7 @@ class Process(ABC):
         self._ending: _Ending | None = None
         self._failure: str | None = None
         self._owner = LoopOwner("this process")
+        self._start_is_logged = False
         self._ids = IDS.get()  # its end is told by a reader that works for everyone
         self._began = time.monotonic()
 
@@ -195,8 +196,11 @@ class Process(ABC):
     # --- for backends: adding events ---
 
     def _log_start(self, argv: Sequence[str], pid: int | None = None) -> None:
-        """Only the program: its arguments are what a model, or a user, has written."""
-        logger.info("process started", {"process": self.process_id, "program": argv[0][:MAX_LOGGED], "pid": pid})
+        """Once. Only the program: its arguments are what a model, or a user, has written."""
+        if not self._start_is_logged:
+            self._start_is_logged = True
+            fields = {"process": self.process_id, "program": argv[0][:MAX_LOGGED], "pid": pid}
+            logger.info("process started", {**self._ids, **fields})
 
     def _log_end(self, what: str, **fields: object) -> None:
         if logger.isEnabledFor(logging.INFO):

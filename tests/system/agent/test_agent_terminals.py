@@ -101,8 +101,9 @@ async def test_commands_are_listed_by_pages_and_ended_one_by_one(tmp_path: Path,
 @pytest.mark.parametrize("interrupted", [False, True])
 async def test_what_ends_by_itself_later_is_told_then(tmp_path: Path, interrupted: bool) -> None:
     async with scene(tmp_path) as stage:
-        await asyncio.to_thread(os.mkfifo, stage.workspace / "pipe")
-        cmd = shell("echo begun; for i in 1 2; do read x < pipe; echo got $x; done", yield_time_ms=250)
+        for name in ("first", "second"):  # one each, or it could open the first again before its writer has closed it
+            await asyncio.to_thread(os.mkfifo, stage.workspace / name)
+        cmd = shell("echo begun; for pipe in first second; do read x < $pipe; echo got $x; done", yield_time_ms=250)
         stage.model.enqueue_function_call("exec_command", cmd, call_id="c1")
         stage.model.enqueue_assistant_message("it runs", gate=gate() if interrupted else None)
         thread = await stage.start()
@@ -112,14 +113,14 @@ async def test_what_ends_by_itself_later_is_told_then(tmp_path: Path, interrupte
             await stage.interrupt(thread, turn)
         assert (await stage.end(turn))["status"] == ("interrupted" if interrupted else "completed")
         told = len(stage.client.messages)
-        await asyncio.to_thread((stage.workspace / "pipe").write_text, "more\n")
+        await asyncio.to_thread((stage.workspace / "first").write_text, "more\n")
         await stage.command_output(thread, "got more")
         seen = (await commands_of(stage, thread))["c1"]
         assert (seen["status"], seen["aggregatedOutput"]) == ("inProgress", "begun\ngot more\n")
         seq = stage.client.messages[told - 1]["seq"]
         page = await stage.client.request("thread/events/list", {"threadId": thread, "afterSeq": seq})
         assert page["openItems"] == [seen]
-        await asyncio.to_thread((stage.workspace / "pipe").write_text, "this\n")
+        await asyncio.to_thread((stage.workspace / "second").write_text, "this\n")
         done = await stage.client.wait_for("item/completed", lambda params: params["item"]["id"] == "c1")
         done = done["params"]
         assert done["turnId"] == turn

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -55,6 +56,16 @@ async def test_events_in_any_order_are_published_in_order() -> None:
         process._offer(event)
     assert await _events(process) == events
     assert backend.closed == 1
+
+
+@pytest.mark.parametrize("overtakes", [False, True])
+async def test_its_start_is_logged_once_and_before_its_end(caplog: pytest.LogCaptureFixture, overtakes: bool) -> None:
+    caplog.set_level("INFO")
+    process, _ = _process()
+    steps: list[Callable[[], None]] = [lambda: process._log_start(["true"]), lambda: process._offer(Exited(1, 0))]
+    for step in reversed(steps) if overtakes else steps:
+        step()
+    assert [record.message for record in caplog.records] == ["process started", "process exited"]
 
 
 async def test_nothing_is_published_after_the_close() -> None:

@@ -22,6 +22,7 @@ from treadle.execution.process_values import (
     OutputStream,
     WriteResult,
     WriteStatus,
+    argv_of,
 )
 from treadle.execution.remote.reorder_buffer import ReorderBuffer, TooFarAhead
 from treadle.protocol.exec import (
@@ -80,6 +81,8 @@ class RemoteProcess(Process):
         self._acknowledge()
 
     def _publish(self, event: LogEvent) -> None:
+        if not self._start_is_logged:  # it has overtaken the answer to the start
+            self._log_start(argv_of(self.params))
         if isinstance(event, Output):
             self._add_output(event.stream, event.chunk)
         elif isinstance(event, Exited):
