@@ -73,17 +73,21 @@ class KnownFiles:
     def __init__(self, files: list[InstructionFile], snapshot: FileSnapshot) -> None:
         self.files = files
         self._snapshot = snapshot
-        self._was_seen = False
+        self._seen_by: asyncio.AbstractEventLoop | None = None  # in its present step
 
     def are_current(self) -> bool:
-        """Turns that begin in one step of the loop look once: a system call is dear while other threads are busy."""
-        if not self._was_seen and self._snapshot.is_current():
-            self._was_seen = True
-            asyncio.get_running_loop().call_soon(self._end_of_step)
-        return self._was_seen
+        """Turns that begin in one step of a loop look once: a system call is dear while other threads are busy."""
+        loop = asyncio.get_running_loop()
+        if self._seen_by is loop:
+            return True
+        if not self._snapshot.is_current():
+            return False
+        self._seen_by = loop
+        loop.call_soon(self._end_step)
+        return True
 
-    def _end_of_step(self) -> None:
-        self._was_seen = False
+    def _end_step(self) -> None:
+        self._seen_by = None
 
 
 # By what decides them. A set of them has at most `project_doc_max_bytes`, 32 KiB unless somebody wants more.

@@ -70,11 +70,12 @@ def _look_at(path: str) -> _Look:
 
 
 class LocalDisks:
-    """What is known about folders. `survey` may hang, and is for a thread; `hold` never does."""
+    """What is known about folders. `survey` may hang, and is for a thread; `hold` never does. Both may be called from
+    several threads: a process can have more than one event loop."""
 
     def __init__(self, table: str = _TABLE) -> None:
         self._table = table
-        self._opening = threading.Lock()
+        self._lock = threading.Lock()  # a poll object is for one thread at a time
         self._changes: select.poll | None = None
         self._known: dict[str, bool] = {}
 
@@ -83,24 +84,27 @@ class LocalDisks:
         Blocking."""
         self._watch()
         known = self._known  # `hold` leaves it behind when the table changes from now on
-        if folder not in known:
+        found = known.get(folder)
+        if found is None:
+            try:
+                found = os.path.realpath(folder) == folder and is_local(folder, _read_mounts(self._table))
+            except (OSError, ValueError):
+                found = False
             if len(known) >= MAX_FOLDERS:
                 known.clear()
-            try:
-                known[folder] = os.path.realpath(folder) == folder and is_local(folder, _read_mounts(self._table))
-            except (OSError, ValueError):
-                known[folder] = False
-        return known[folder]
+            known[folder] = found
+        return found
 
     def hold(self, folder: str) -> bool:
         """Whether it was found to be so, and no mount has come or gone since."""
-        if self._changes is None or self._changes.poll(0):
-            self._known = {}
-        return self._known.get(folder, False)
+        with self._lock:
+            if self._changes is None or self._changes.poll(0):
+                self._known = {}
+            return self._known.get(folder, False)
 
     def _watch(self) -> None:
         """The kernel tells each who keeps the table open, once, that it has changed."""
-        with self._opening:
+        with self._lock:
             if self._changes is not None:
                 return
             try:

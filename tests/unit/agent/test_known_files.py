@@ -9,8 +9,6 @@ import pytest
 from treadle.agent.context import KnownFiles
 from treadle.execution.file_snapshot import FileSnapshot
 
-pytestmark = pytest.mark.anyio
-
 
 class Looked(FileSnapshot):
     def __init__(self) -> None:
@@ -23,6 +21,23 @@ class Looked(FileSnapshot):
         return self.current
 
 
+def test_what_one_loop_has_seen_is_not_known_to_another() -> None:
+    """The first may have ended, or be held up, before its step was over."""
+    snapshot = Looked()
+    known = KnownFiles([], snapshot)
+    for current in (True, False):
+        snapshot.current = current
+        loop = asyncio.new_event_loop()
+        seen: list[bool] = []
+        loop.call_soon(lambda seen=seen: seen.append(known.are_current()))  # type: ignore[misc]
+        loop.call_soon(loop.stop)
+        loop.run_forever()  # one step
+        loop.close()
+        assert seen == [current]
+    assert snapshot.looks == 2
+
+
+@pytest.mark.anyio
 async def test_turns_of_one_step_look_once_and_those_of_the_next_again() -> None:
     snapshot = Looked()
     known = KnownFiles([], snapshot)

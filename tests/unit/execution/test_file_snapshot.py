@@ -7,7 +7,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -83,6 +85,20 @@ def test_it_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for number in range(10):
         disks.survey(f"{tmp_path}/{number}")
     assert sum(disks.hold(f"{tmp_path}/{number}") for number in range(10)) <= 3
+
+
+def test_several_threads_may_ask_at_once(tmp_path: Path) -> None:
+    folder = str(tmp_path.resolve())
+    disks = LocalDisks(_table(tmp_path, ("/", "ext4")))
+    disks.survey(folder)
+    began = threading.Barrier(4)
+
+    def ask() -> bool:
+        began.wait(60)
+        return all(disks.hold(folder) for _ in range(20_000))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(asked.result(60) for asked in [pool.submit(ask) for _ in range(4)])
 
 
 _IN_A_NAMESPACE = """
