@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Iterator
 
 import pytest
 
+from treadle.logs.log_format import JsonLine
 from treadle.logs.log_stream import LogStream
 
 MANY = 5_000  # far more than a pipe holds
@@ -38,18 +40,32 @@ def _read(end: int) -> str:
 def test_a_pipe_that_is_not_read_loses_whole_lines_and_is_told_how_many(pipe: tuple[int, int]) -> None:
     there, here = pipe
     handler = LogStream(here)
+    handler.setFormatter(JsonLine())
     for number in range(MANY):
         _say(handler, f"line {number:050}")
-    kept = _read(there).splitlines()
+    kept = _messages(_read(there))
     assert kept == [f"line {number:050}" for number in range(len(kept))]
     assert 0 < len(kept) < MANY
     _say(handler, "again")
     _say(handler, "and again")
-    assert _read(there).splitlines() == [
-        f"({MANY - len(kept)} lines of the log are lost: nobody has read them)",
-        "again",
-        "and again",
-    ]
+    text = _read(there)
+    assert _messages(text) == ["lines of the log are lost: nobody has read them", "again", "and again"]
+    assert json.loads(text.splitlines()[0])["lines"] == MANY - len(kept)
+
+
+def _messages(text: str) -> list[str]:
+    return [json.loads(line)["message"] for line in text.splitlines()]
+
+
+def test_after_a_line_that_was_cut_the_next_begins_on_its_own(pipe: tuple[int, int]) -> None:
+    there, here = pipe
+    handler = LogStream(here)
+    _say(handler, "x" * (1 << 20))  # more than a pipe holds
+    cut = _read(there)
+    assert cut == "x" * len(cut)
+    for text in ("one", "two"):
+        _say(handler, text)
+    assert _read(there) == "\none\ntwo\n"
 
 
 def test_a_long_line_is_written_whole_where_there_is_room(pipe: tuple[int, int]) -> None:
