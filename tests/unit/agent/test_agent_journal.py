@@ -229,13 +229,19 @@ async def test_flush_waits_until_everything_is_told() -> None:
     await bench.journal.flush()
 
 
-async def test_for_who_waits_a_second_batch_is_submitted_behind_the_first() -> None:
-    bench = Bench(seq=7)
+async def two_under_way(bench: Bench) -> asyncio.Future[None]:
+    """`a`, and behind it `b`, which somebody waits for."""
     bench.journal.emit("a", Params())
     await bench.turn_of_the_loop()
     bench.journal.emit("b", Params())
     flushing = asyncio.ensure_future(bench.journal.flush())
     await bench.turn_of_the_loop()
+    return flushing
+
+
+async def test_for_who_waits_a_second_batch_is_submitted_behind_the_first() -> None:
+    bench = Bench(seq=7)
+    flushing = await two_under_way(bench)
     assert bench.store.after == [7, 8], "the store keeps it only if the first was kept"
     bench.journal.emit("c", Params())
     more = asyncio.ensure_future(bench.journal.flush())
@@ -268,11 +274,7 @@ async def test_nothing_is_submitted_behind_writes_without_a_number() -> None:
 
 async def test_when_the_first_of_two_fails_the_second_is_given_up() -> None:
     bench = Bench(seq=7)
-    bench.journal.emit("a", Params())
-    await bench.turn_of_the_loop()
-    bench.journal.emit("b", Params())
-    flushing = asyncio.ensure_future(bench.journal.flush())
-    await bench.turn_of_the_loop()
+    flushing = await two_under_way(bench)
     bench.store.finish(StoreError("disk full", "full"))
     with pytest.raises(StoreError, match="disk full"):
         await flushing
